@@ -1,0 +1,105 @@
+"""What can be wrong with a plan; every message names the tasks."""
+
+from __future__ import annotations
+
+from specs.errors import CollplanError
+
+
+class PlanError(CollplanError):
+    """A plan that is not legal; the base of every specific violation."""
+
+    kind = "plan"
+
+
+class PlanFormatError(PlanError):
+    """Columns that are malformed: lengths, types, ranges, extents outside a buffer."""
+
+    kind = "format"
+
+
+class PlanFileError(PlanError):
+    """A plan file that cannot be read: cut short, another version, not a plan."""
+
+    kind = "file"
+
+
+class AlgorithmError(CollplanError):
+    """An algorithm, decomposition or pass that cannot do what the spec asks of it."""
+
+
+class MatchError(PlanError):
+    """Sends and receives that do not pair up."""
+
+    kind = "match"
+
+
+class UnmatchedSendError(MatchError):
+    """A message nobody receives."""
+
+    kind = "unmatched_send"
+
+
+class UnmatchedRecvError(MatchError):
+    """A receive nobody sends to."""
+
+    kind = "unmatched_recv"
+
+
+class SizeMismatchError(MatchError):
+    """A message whose two ends have different sizes."""
+
+    kind = "size_mismatch"
+
+
+class MatchOrderError(MatchError):
+    """Messages of one pair and tag whose order of starts is not fixed on both sides."""
+
+    kind = "match_order"
+
+
+class DeadlockError(PlanError):
+    """Tasks that wait for each other; the message shows a minimal cycle."""
+
+    kind = "deadlock"
+
+
+class RaceError(PlanError):
+    """Two conflicting accesses to one place that nothing orders."""
+
+    kind = "race"
+
+
+class PostconditionError(PlanError):
+    """A buffer that does not hold what the collective promises."""
+
+    kind = "postcondition"
+
+
+class UndefinedReadError(PostconditionError):
+    """A result that depends on memory nobody has written."""
+
+    kind = "undefined"
+
+
+class DuplicateContributionError(PostconditionError):
+    """A result that contains some rank's contribution twice."""
+
+    kind = "duplicate"
+
+
+class MissingContributionError(PostconditionError):
+    """A result that lacks some rank's contribution."""
+
+    kind = "missing"
+
+
+class OperandOrderError(PostconditionError):
+    """A non-commutative reduction whose operands are not in rank order."""
+
+    kind = "operand_order"
+
+
+class OverwrittenInputError(PostconditionError):
+    """A plan that writes to a buffer it may only read."""
+
+    kind = "overwritten_input"
