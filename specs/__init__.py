@@ -1,0 +1,59 @@
+"""What users write: machines, collectives, requests; pydantic models and nothing else."""
+
+from specs.choice import AlgorithmChoice, PassChoice
+from specs.collective import (
+    COLLECTIVES,
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Barrier,
+    Bcast,
+    Collective,
+    CollectiveModel,
+    Exscan,
+    Gather,
+    Reduce,
+    ReduceScatterBlock,
+    Scan,
+    Scatter,
+)
+from specs.errors import CollplanError, SpecError
+from specs.loading import json_schema, load_spec, parse_spec
+from specs.machine import Machine
+from specs.network import Link, Network
+from specs.operation import Operation
+from specs.presets import preset_names
+from specs.request import PlanSpec
+from specs.sizes import Bytes, parse_bytes
+
+__all__ = [
+    "COLLECTIVES",
+    "AlgorithmChoice",
+    "Allgather",
+    "Allreduce",
+    "Alltoall",
+    "Barrier",
+    "Bcast",
+    "Bytes",
+    "Collective",
+    "CollectiveModel",
+    "CollplanError",
+    "Exscan",
+    "Gather",
+    "Link",
+    "Machine",
+    "Network",
+    "Operation",
+    "PassChoice",
+    "PlanSpec",
+    "Reduce",
+    "ReduceScatterBlock",
+    "Scan",
+    "Scatter",
+    "SpecError",
+    "json_schema",
+    "load_spec",
+    "parse_bytes",
+    "parse_spec",
+    "preset_names",
+]

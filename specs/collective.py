@@ -1,0 +1,216 @@
+"""The collectives: one model each, a union on `kind`."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from specs.base import SpecModel
+from specs.operation import Operation
+
+ITEMSIZES: Final[dict[str, int]] = {
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
+    "bool": 1,
+}
+"""The datatypes, by numpy's names, with the bytes of an element."""
+
+SUM: Final = Operation(name="sum")
+
+
+def _check_datatype(name: Any) -> str:
+    if not isinstance(name, str) or name not in ITEMSIZES:
+        close = difflib.get_close_matches(str(name), ITEMSIZES, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"{name!r} is no datatype; {hint}valid: {', '.join(ITEMSIZES)}")
+    return name
+
+
+Datatype = Annotated[
+    str, BeforeValidator(_check_datatype), WithJsonSchema({"enum": list(ITEMSIZES)})
+]
+Count = Annotated[
+    int,
+    # Offsets of 2**16 ranks times this many elements of 16 bytes stay far below 2**63.
+    Field(ge=0, le=2**40, description="Elements: MPI's count of the collective."),
+]
+Root = Annotated[int, Field(ge=0, description="Rank the collective starts from or ends at.")]
+InPlace = Annotated[
+    bool, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")
+]
+
+
+class CollectiveModel(SpecModel):
+    """What all collectives share."""
+
+    kind: str
+    is_rooted: ClassVar[bool] = False
+    """Whether one rank, the root, plays a part of its own."""
+    has_op: ClassVar[bool] = False
+    """Whether elements are combined by an operation."""
+
+    @property
+    def itemsize(self) -> int:
+        """Return the bytes of an element."""
+        return ITEMSIZES[str(getattr(self, "datatype", "uint8"))]
+
+    @property
+    def is_in_place(self) -> bool:
+        """Return whether the input lies in the receive buffer, as MPI_IN_PLACE says."""
+        return bool(getattr(self, "in_place", False))
+
+
+class _Moving(CollectiveModel):
+    count: Count
+    datatype: Datatype = "float64"
+
+
+class _Reducing(_Moving):
+    has_op: ClassVar[bool] = True
+    op: Operation = SUM
+
+    @model_validator(mode="after")
+    def _check_op(self) -> Self:
+        self.op.check_datatype(self.datatype)
+        return self
+
+
+class Bcast(_Moving):
+    """The root's `count` elements reach every rank; every rank's buffer is `recv`."""
+
+    is_rooted: ClassVar[bool] = True
+    kind: Literal["bcast"] = "bcast"
+    root: Root = 0
+
+
+class Gather(_Moving):
+    """The root collects `count` elements from every rank, in rank order."""
+
+    is_rooted: ClassVar[bool] = True
+    kind: Literal["gather"] = "gather"
+    root: Root = 0
+    in_place: InPlace = False
+
+
+class Scatter(_Moving):
+    """The root deals `count` elements to every rank, in rank order."""
+
+    is_rooted: ClassVar[bool] = True
+    kind: Literal["scatter"] = "scatter"
+    root: Root = 0
+    in_place: InPlace = False
+
+
+class Reduce(_Reducing):
+    """The root gets the combination of all ranks' `count` elements."""
+
+    is_rooted: ClassVar[bool] = True
+    kind: Literal["reduce"] = "reduce"
+    root: Root = 0
+    in_place: InPlace = False
+
+
+class Allgather(_Moving):
+    """Every rank collects `count` elements from every rank."""
+
+    kind: Literal["allgather"] = "allgather"
+    in_place: InPlace = False
+
+
+class Allreduce(_Reducing):
+    """Every rank gets the combination of all ranks' `count` elements."""
+
+    kind: Literal["allreduce"] = "allreduce"
+    in_place: InPlace = False
+
+
+class ReduceScatterBlock(_Reducing):
+    """Every rank gets its own `count` elements of the combination of all."""
+
+    kind: Literal["reduce_scatter_block"] = "reduce_scatter_block"
+    in_place: InPlace = False
+
+
+class Scan(_Reducing):
+    """Every rank gets the combination of `count` elements of ranks up to its own."""
+
+    kind: Literal["scan"] = "scan"
+    in_place: InPlace = False
+
+
+class Exscan(_Reducing):
+    """Every rank but 0 gets the combination of `count` elements of the ranks before it."""
+
+    kind: Literal["exscan"] = "exscan"
+    in_place: InPlace = False
+
+
+class Alltoall(_Moving):
+    """Every rank sends `count` elements of its own to every rank."""
+
+    kind: Literal["alltoall"] = "alltoall"
+    in_place: InPlace = False
+
+
+class Barrier(CollectiveModel):
+    """No rank leaves before every rank has come; moves no elements."""
+
+    kind: Literal["barrier"] = "barrier"
+
+    @property
+    def count(self) -> int:
+        """Return 0: a barrier has no elements."""
+        return 0
+
+    @property
+    def datatype(self) -> str:
+        """Return the type of the tokens that ranks exchange."""
+        return "uint8"
+
+
+Collective = Annotated[
+    Bcast
+    | Gather
+    | Scatter
+    | Reduce
+    | Allgather
+    | Allreduce
+    | ReduceScatterBlock
+    | Scan
+    | Exscan
+    | Alltoall
+    | Barrier,
+    Field(discriminator="kind"),
+]
+"""Any collective; `kind` says which."""
+
+COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {
+    model.model_fields["kind"].default: model
+    for model in (
+        Bcast,
+        Gather,
+        Scatter,
+        Reduce,
+        Allgather,
+        Allreduce,
+        ReduceScatterBlock,
+        Scan,
+        Exscan,
+        Alltoall,
+        Barrier,
+    )
+}
+"""The models by kind."""

@@ -1,0 +1,227 @@
+"""The machine: nodes, cores, NUMA domains, lanes, and where every rank lives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from specs.base import SpecModel
+from specs.network import Network
+from specs.presets import load_preset, preset_names
+
+MAX_RANKS: Final = 2**16
+"""A rank fits 16 bits, so that a pair of ranks and a tag fit one 64-bit key."""
+
+Ints = tuple[int, ...]
+
+
+def _check_ranks_per_node(value: Any) -> Any:
+    numbers = value if isinstance(value, list | tuple) else [value]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError(f"{number!r} is not a number of ranks; give an int, or a list of them")
+        if number < 1:
+            raise ValueError(f"{number} ranks on a node; give 1 or more")
+    return value
+
+
+def _check_rank_order(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        for node in value:
+            if isinstance(node, bool) or not isinstance(node, int) or node < 0:
+                raise ValueError(f"{node!r} is not a node; list the node of every rank, from 0")
+    elif value not in ("block", "cyclic"):
+        raise ValueError(
+            f"{value!r} is no rank order; give block, cyclic, or a list with every rank's node"
+        )
+    return value
+
+
+class Machine(SpecModel):
+    """Nodes of cores in NUMA domains, joined by lanes, with ranks placed on them.
+
+    On a node, local rank i runs on core i and receives on lane ``i mod
+    lanes``; domains are contiguous blocks of cores. A preset's name stands
+    for its machine, and ``{preset: hydra, nodes: 4}`` changes fields of it.
+
+    Parameters
+    ----------
+    nodes : int
+        Number of nodes.
+    ranks_per_node : int or tuple of int
+        Ranks on every node, or a number for each node.
+    numa_domains : int
+        NUMA domains a node.
+    cores : int or None
+        Cores a node; None is as many as the fullest node has ranks.
+    lanes : int
+        Network adapters a node that can be used at the same time.
+    rank_order : "block", "cyclic" or tuple of int
+        Fill node after node, deal ranks around the nodes that have room, or
+        say the node of every rank.
+    network : Network
+        What communication costs.
+
+    Examples
+    --------
+    >>> machine = Machine(nodes=2, ranks_per_node=[3, 1], rank_order="cyclic", lanes=2)
+    >>> machine.rank_to_node
+    (0, 1, 0, 0)
+    >>> machine.rank_to_lane
+    (0, 0, 1, 0)
+    """
+
+    nodes: Annotated[int, Field(ge=1)] = 1
+    ranks_per_node: Annotated[int | Ints, BeforeValidator(_check_ranks_per_node)] = 1
+    numa_domains: Annotated[int, Field(ge=1)] = 1
+    cores: Annotated[int, Field(ge=1)] | None = None
+    lanes: Annotated[int, Field(ge=1)] = 1
+    rank_order: Annotated[Literal["block", "cyclic"] | Ints, BeforeValidator(_check_rank_order)] = (
+        "block"
+    )
+    network: Network = Network()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_preset(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"preset": value}
+        if not isinstance(value, Mapping) or "preset" not in value:
+            return value
+        changes = {key: entry for key, entry in value.items() if key != "preset"}
+        return _merge(load_preset(value["preset"]), changes)
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if isinstance(self.ranks_per_node, tuple) and len(self.ranks_per_node) != self.nodes:
+            raise ValueError(
+                f"ranks_per_node lists {len(self.ranks_per_node)} nodes, nodes is {self.nodes}; "
+                f"give one number for each node"
+            )
+        fullest = _fullest(self.ranks_per_node)
+        if self.cores is not None and fullest > self.cores:
+            raise ValueError(
+                f"more ranks than cores: ranks_per_node is {fullest}, cores is {self.cores}; "
+                f"raise cores or lower ranks_per_node"
+            )
+        if self.numa_domains > self.cores_per_node:
+            raise ValueError(
+                f"more NUMA domains than cores: numa_domains is {self.numa_domains}, a node has "
+                f"{self.cores_per_node} cores; raise cores or lower numa_domains"
+            )
+        n_ranks = (
+            sum(self.ranks_per_node)
+            if isinstance(self.ranks_per_node, tuple)
+            else self.nodes * self.ranks_per_node
+        )
+        if n_ranks > MAX_RANKS:
+            raise ValueError(f"{n_ranks} ranks; at most {MAX_RANKS} fit a plan, use fewer nodes")
+        return self._check_order()
+
+    def _check_order(self) -> Self:
+        if not isinstance(self.rank_order, tuple):
+            return self
+        if len(self.rank_order) != self.n_ranks:
+            raise ValueError(
+                f"rank_order lists {len(self.rank_order)} ranks, the machine has {self.n_ranks}; "
+                f"give the node of every rank"
+            )
+        for node in self.rank_order:
+            if node >= self.nodes:
+                raise ValueError(
+                    f"rank_order names node {node}, nodes is {self.nodes}; "
+                    f"use nodes 0 to {self.nodes - 1}"
+                )
+        for node, room in enumerate(self.node_to_n_ranks):
+            used = self.rank_order.count(node)
+            if used != room:
+                raise ValueError(
+                    f"rank_order puts {used} ranks on node {node}, ranks_per_node says {room}; "
+                    f"make them agree"
+                )
+        return self
+
+    @cached_property
+    def node_to_n_ranks(self) -> Ints:
+        """Ranks on every node."""
+        if isinstance(self.ranks_per_node, tuple):
+            return self.ranks_per_node
+        return (self.ranks_per_node,) * self.nodes
+
+    @cached_property
+    def n_ranks(self) -> int:
+        """Number of ranks."""
+        return sum(self.node_to_n_ranks)
+
+    @property
+    def cores_per_node(self) -> int:
+        """Return the number of cores of every node."""
+        return self.cores if self.cores is not None else _fullest(self.ranks_per_node)
+
+    @cached_property
+    def rank_to_node(self) -> Ints:
+        """Node of every rank."""
+        if isinstance(self.rank_order, tuple):
+            return self.rank_order
+        if self.rank_order == "block":
+            return tuple(node for node, n in enumerate(self.node_to_n_ranks) for _ in range(n))
+        return tuple(
+            node
+            for turn in range(max(self.node_to_n_ranks))
+            for node, n in enumerate(self.node_to_n_ranks)
+            if turn < n
+        )
+
+    @cached_property
+    def rank_to_local(self) -> Ints:
+        """Local rank of every rank: its place among the ranks of its node."""
+        placed = [0] * self.nodes
+        local = []
+        for node in self.rank_to_node:
+            local.append(placed[node])
+            placed[node] += 1
+        return tuple(local)
+
+    @cached_property
+    def rank_to_lane(self) -> Ints:
+        """Lane every rank receives on."""
+        return tuple(local % self.lanes for local in self.rank_to_local)
+
+    @property
+    def rank_to_core(self) -> Ints:
+        """Core of every rank, counted within its node."""
+        return self.rank_to_local
+
+    @cached_property
+    def rank_to_numa(self) -> Ints:
+        """NUMA domain of every rank, counted within its node."""
+        return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        names = {"enum": list(preset_names()), "description": "A machine known by name."}
+        schema["properties"] = {"preset": names, **schema["properties"]}
+        return {"anyOf": [names, schema], "description": "A preset's name, or a machine."}
+
+
+def _fullest(ranks_per_node: int | Ints) -> int:
+    return max(ranks_per_node) if isinstance(ranks_per_node, tuple) else ranks_per_node
+
+
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay `changes` over `base`, mapping by mapping, so that one parameter can be changed."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = _merge(old, value)
+        merged[key] = value
+    return merged

@@ -1,0 +1,41 @@
+"""Machines known by name: one YAML file each, with its source."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@cache
+def preset_names() -> tuple[str, ...]:
+    """Return the names of all presets, sorted.
+
+    Examples
+    --------
+    >>> "hydra" in preset_names()
+    True
+    """
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".yaml")))
+
+
+def load_preset(name: object) -> dict[str, Any]:
+    """Return a preset's fields.
+
+    Raises
+    ------
+    ValueError
+        If there is no preset of that name.
+    """
+    if not isinstance(name, str) or name not in preset_names():
+        close = difflib.get_close_matches(str(name), preset_names(), n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"{name!r} is no preset; {hint}valid: {', '.join(preset_names())}")
+    import yaml
+
+    text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
+    fields = yaml.safe_load(text)
+    assert isinstance(fields, dict)
+    return fields
