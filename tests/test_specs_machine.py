@@ -1,0 +1,119 @@
+"""Machines: where ranks live, presets, and what does not fit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from specs import Machine, preset_names
+
+
+def test_block_order_fills_node_after_node() -> None:
+    machine = Machine(nodes=2, ranks_per_node=4, lanes=2, numa_domains=2)
+    assert machine.rank_to_node == (0, 0, 0, 0, 1, 1, 1, 1)
+    assert machine.rank_to_local == (0, 1, 2, 3, 0, 1, 2, 3)
+    assert machine.rank_to_lane == (0, 1, 0, 1, 0, 1, 0, 1)
+    assert machine.rank_to_core == machine.rank_to_local
+    assert machine.rank_to_numa == (0, 0, 1, 1, 0, 0, 1, 1)
+
+
+def test_cyclic_order_passes_full_nodes_by() -> None:
+    machine = Machine(nodes=3, ranks_per_node=[3, 1, 2], rank_order="cyclic")
+    assert machine.rank_to_node == (0, 1, 2, 0, 2, 0)
+    assert machine.rank_to_local == (0, 0, 0, 1, 1, 2)
+
+
+def test_explicit_order_is_taken_as_it_is() -> None:
+    machine = Machine(nodes=2, ranks_per_node=[1, 2], rank_order=[1, 0, 1])
+    assert machine.rank_to_node == (1, 0, 1)
+    assert machine.rank_to_local == (0, 0, 1)
+
+
+def test_uneven_domains_are_contiguous_blocks_of_cores() -> None:
+    machine = Machine(ranks_per_node=5, cores=5, numa_domains=2)
+    assert machine.rank_to_numa == (0, 0, 0, 1, 1)
+
+
+def test_cached_properties_change_neither_hash_nor_equality() -> None:
+    machine, twin = Machine(nodes=2, ranks_per_node=3), Machine(nodes=2, ranks_per_node=3)
+    before = hash(machine)
+    assert machine.rank_to_lane
+    assert hash(machine) == before
+    assert machine == twin
+
+
+def test_replace_checks_and_forgets_what_was_cached() -> None:
+    machine = Machine(nodes=2, ranks_per_node=3)
+    assert machine.n_ranks == 6
+    assert machine.replace(ranks_per_node=4).n_ranks == 8
+    with pytest.raises(ValidationError, match="more ranks than cores"):
+        machine.replace(cores=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"ranks_per_node": 64, "cores": 48}, "ranks_per_node is 64, cores is 48; raise cores"),
+        ({"nodes": 3, "ranks_per_node": [1, 2]}, "lists 2 nodes, nodes is 3"),
+        ({"ranks_per_node": 0}, "0 ranks on a node; give 1 or more"),
+        ({"nodes": 2, "ranks_per_node": [1, 0]}, "0 ranks on a node"),
+        ({"ranks_per_node": True}, "True is not a number of ranks"),
+        ({"numa_domains": 2}, "numa_domains is 2, a node has 1 cores"),
+        ({"lanes": 0}, "greater than or equal to 1"),
+        ({"rank_order": "blok"}, "block, cyclic, or a list"),
+        ({"rank_order": [0, 0]}, "lists 2 ranks, the machine has 1"),
+        ({"rank_order": [1]}, "names node 1, nodes is 1"),
+        ({"nodes": 2, "rank_order": [0, 0]}, "puts 2 ranks on node 0, ranks_per_node says 1"),
+        ({"rank_order": [-1]}, "-1 is not a node"),
+        ({"nodes": 2**16, "ranks_per_node": 2}, "131072 ranks; at most 65536"),
+    ],
+)
+def test_what_does_not_fit_names_both_values(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Machine.model_validate(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "ranks_per_node", "lanes", "numa_domains"),
+    [
+        ("hydra", 36, 32, 2, 2),
+        ("vsc3", 100, 16, 2, 2),
+        ("knl64", 1, 64, 1, 1),
+        ("skylake48", 1, 48, 1, 2),
+        ("ohio-a", 16, 56, 1, 2),
+        ("ohio-b", 16, 80, 1, 2),
+    ],
+)
+def test_presets_are_the_papers_machines(
+    name: str, nodes: int, ranks_per_node: int, lanes: int, numa_domains: int
+) -> None:
+    machine = Machine.model_validate(name)
+    shape = (machine.nodes, machine.ranks_per_node, machine.lanes, machine.numa_domains)
+    assert shape == (nodes, ranks_per_node, lanes, numa_domains)
+    assert name in preset_names()
+
+
+def test_preset_fields_can_be_changed_down_to_one_parameter() -> None:
+    hydra = Machine.model_validate("hydra")
+    changed = Machine.model_validate(
+        {"preset": "hydra", "nodes": 4, "network": {"network": {"L_ns": 7}}}
+    )
+    assert changed.n_ranks == 128
+    assert changed.network.network == hydra.network.network.replace(L_ns=7)
+    assert changed.network.numa == hydra.network.numa
+
+
+def test_unknown_preset_lists_the_valid_ones() -> None:
+    with pytest.raises(ValidationError, match=r"did you mean 'hydra'.*vsc3"):
+        Machine.model_validate("hydr")
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())
+def test_every_order_places_each_rank_once(ranks_per_node: list[int], data: st.DataObject) -> None:
+    block = Machine(nodes=len(ranks_per_node), ranks_per_node=ranks_per_node)
+    order = data.draw(st.one_of(st.just("cyclic"), st.permutations(block.rank_to_node).map(list)))
+    machine = block.replace(rank_order=order)
+    places = list(zip(machine.rank_to_node, machine.rank_to_local, strict=True))
+    assert sorted(places) == [
+        (node, local) for node, n in enumerate(ranks_per_node) for local in range(n)
+    ]

@@ -1,0 +1,42 @@
+"""Sizes with units."""
+
+import pytest
+
+from specs import parse_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (0, 0),
+        (65536, 65536),
+        ("17", 17),
+        ("8B", 8),
+        ("64KiB", 65536),
+        ("64kib", 65536),
+        ("2MB", 2_000_000),
+        ("1.5 MiB", 1_572_864),
+        (" 3 GB ", 3_000_000_000),
+        (4.0, 4),
+    ],
+)
+def test_sizes_become_bytes(text: object, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (-1, "-1 is negative"),
+        ("-1KiB", "is not a size"),
+        ("64 foo", "KiB"),
+        ("", "is not a size"),
+        (True, "is not a size"),
+        (None, "is not a size"),
+        ("0.3B", "whole number"),
+        ("1e3", "is not a size"),
+    ],
+)
+def test_what_is_no_size_is_refused(text: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_bytes(text)
