@@ -1,0 +1,11 @@
+"""Keep doctest collection from importing modules that start MPI in pytest's own process."""
+
+collect_ignore_glob = [
+    "tests/mpi_programs/*",
+    "executors/mpi/binding.py",
+    "executors/mpi/cores.py",
+    "executors/mpi/datatypes.py",
+    "executors/mpi/engine.py",
+    "executors/mpi/measure.py",
+    "executors/mpi/native.py",
+]

@@ -1,0 +1,50 @@
+"""Whether ranks of a communicator share cores, so that idle ones should sleep."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_cached_on_comm: list[int] = []
+
+
+def is_crowded(comm: MPI.Intracomm) -> bool:
+    """Return whether some host of `comm` runs more ranks than it may use cores.
+
+    Collective on the first call for a communicator; the answer is kept on it.
+    """
+    if not _cached_on_comm:
+        _cached_on_comm.append(MPI.Comm.Create_keyval())
+    (keyval,) = _cached_on_comm
+    known = comm.Get_attr(keyval)
+    if known is None:
+        known = _count(comm)
+        comm.Set_attr(keyval, known)
+    return bool(known)
+
+
+def _count(comm: MPI.Intracomm) -> bool:
+    ranks: dict[str, int] = {}
+    cores: dict[str, set[int]] = {}
+    seen: list[tuple[str, Any]] = comm.allgather((_host(), sorted(_affinity())))
+    for host, affinity in seen:
+        ranks[host] = ranks.get(host, 0) + 1
+        cores.setdefault(host, set()).update(affinity)
+    return any(ranks[host] > len(cores[host]) for host in ranks)
+
+
+def _host() -> str:
+    """Name the kernel we run on: nodes emulated in namespaces share its cores."""
+    if _BOOT_ID.exists():
+        return _BOOT_ID.read_text().strip()
+    return MPI.Get_processor_name()
+
+
+def _affinity() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))

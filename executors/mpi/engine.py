@@ -1,0 +1,214 @@
+"""The loop that runs one rank's program; what it runs was bound before.
+
+Everything a task needs is looked up once, at binding. A start copies the
+counters of unreleased predecessors and follows the successor lists.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from mpi4py import MPI
+
+from planner.errors import DeadlockError
+from planner.plan import Stage
+
+if TYPE_CHECKING:
+    from executors.mpi.program import Program, Successors
+    from executors.mpi.views import Action
+
+IDLE_SLEEP_S: Final = 150e-6
+"""How long an idle rank sleeps between polls where ranks share cores."""
+IDLE_YIELDS: Final = 8
+"""How often it gives its core away before it sleeps: a partner may be about to send."""
+
+
+class Engine:
+    """Run a bound program again and again, in the order its dependencies allow.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks and whom they release.
+    requests : sequence of MPI.Prequest or None
+        The persistent request of each SEND and RECV, None for local tasks.
+    actions : sequence of callable or None
+        What each local task does; None where there is nothing to do.
+    is_crowded : bool
+        Whether ranks share cores, so that an idle one should sleep.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        requests: Sequence[MPI.Prequest | None],
+        actions: Sequence[Action | None],
+        is_crowded: bool,
+    ) -> None:
+        self._requests = requests
+        self._actions = actions
+        self._is_crowded = is_crowded
+        self._n_before: list[int] = program.n_before.tolist()
+        self._on_start = _lists(program.on_start)
+        self._on_completion = _lists(program.on_completion)
+        stage = program.stage.tolist()
+        self._is_held = [value == Stage.WAIT for value in stage]
+        self._n_in_start = stage.count(Stage.START)
+        self._is_in_start = [value == Stage.START for value in stage]
+        roots = [task for task, n in enumerate(self._n_before) if n == 0]
+        self._first_held = [task for task in roots if self._is_held[task]]
+        free = [task for task in roots if not self._is_held[task]]
+        self._first_messages = [task for task in free if requests[task] is not None]
+        self._first_local = [task for task in free if requests[task] is None]
+        self._n_held = self._is_held.count(True)
+        self._n_left = 0
+        self._n_left_in_start = 0
+        self._n_left_held = 0
+        self._before: list[int] = []
+        self._messages: list[int] = []
+        self._local: list[int] = []
+        self._held: list[int] = []
+        self._is_holding = True
+        self._active: list[MPI.Prequest] = []
+        self._active_task: list[int] = []
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a start has not completed yet."""
+        return self._n_left > 0
+
+    def start(self) -> None:
+        """Start every task that is ready, and finish those that belong inside the start."""
+        self._n_left = len(self._n_before)
+        self._n_left_in_start = self._n_in_start
+        self._n_left_held = self._n_held
+        self._before = self._n_before.copy()
+        # Ascending lists are heaps already.
+        self._messages = self._first_messages.copy()
+        self._local = self._first_local.copy()
+        self._held = self._first_held.copy()
+        self._is_holding = True
+        self._run_ready()
+        while self._n_left_in_start:
+            self._advance()
+
+    def test(self) -> bool:
+        """Advance without blocking; return whether everything is done.
+
+        Tasks that belong inside `wait` run here only when they alone are
+        left, so that a program that only tests completes too.
+        """
+        if not self._n_left:
+            return True
+        if self._n_left == self._n_left_held:
+            self._release_held()
+        self._run_ready()
+        self._poll()
+        self._run_ready()
+        return not self._n_left
+
+    def wait(self) -> None:
+        """Advance until everything is done."""
+        if self._n_left_held:
+            self._release_held()
+        while self._n_left:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Run what is ready, then wait for messages if anything is left."""
+        self._run_ready()
+        if not self._n_left:
+            return
+        if not self._active:
+            raise DeadlockError(
+                f"{self._n_left} tasks of this rank wait for each other or for a later wait; "
+                "plan.verify() names them"
+            )
+        if self._is_crowded:
+            self._poll_politely()
+        else:
+            self._retire(MPI.Prequest.Waitsome(self._active))
+
+    def _run_ready(self) -> None:
+        """Start ready messages, then run local tasks one by one, polling in between."""
+        messages, local = self._messages, self._local
+        while messages or local:
+            while messages:
+                task = heappop(messages)
+                request = self._requests[task]
+                assert request is not None
+                request.Start()
+                self._active.append(request)
+                self._active_task.append(task)
+                for after in self._on_start[task]:
+                    self._release(after)
+            if local:
+                task = heappop(local)
+                for after in self._on_start[task]:
+                    self._release(after)
+                action = self._actions[task]
+                if action is not None:
+                    action()
+                self._complete(task)
+                if self._active:
+                    self._poll()
+
+    def _poll(self) -> bool:
+        return self._retire(MPI.Prequest.Testsome(self._active))
+
+    def _poll_politely(self) -> None:
+        for _ in range(IDLE_YIELDS):
+            if self._poll():
+                return
+            os.sched_yield()
+        while not self._poll():
+            time.sleep(IDLE_SLEEP_S)
+
+    def _retire(self, indices: list[int] | None) -> bool:
+        """Complete the tasks of finished requests; return whether there were any."""
+        if not indices:
+            return False
+        active, tasks = self._active, self._active_task
+        indices.sort(reverse=True)
+        done = [tasks[i] for i in indices]
+        for i in indices:
+            # The last request takes the place: positions above i are settled already.
+            last, last_task = active.pop(), tasks.pop()
+            if i < len(active):
+                active[i], tasks[i] = last, last_task
+        for task in done:
+            self._complete(task)
+        return True
+
+    def _complete(self, task: int) -> None:
+        self._n_left -= 1
+        if self._is_in_start[task]:
+            self._n_left_in_start -= 1
+        elif self._is_held[task]:
+            self._n_left_held -= 1
+        for after in self._on_completion[task]:
+            self._release(after)
+
+    def _release(self, task: int) -> None:
+        self._before[task] -= 1
+        if self._before[task] == 0:
+            if self._is_holding and self._is_held[task]:
+                self._held.append(task)
+            else:
+                heappush(self._local if self._requests[task] is None else self._messages, task)
+
+    def _release_held(self) -> None:
+        self._is_holding = False
+        for task in self._held:
+            heappush(self._local if self._requests[task] is None else self._messages, task)
+        self._held.clear()
+
+
+def _lists(successors: Successors) -> list[list[int]]:
+    bounds, tasks = successors.indptr.tolist(), successors.task.tolist()
+    return [tasks[low:high] for low, high in pairwise(bounds)]

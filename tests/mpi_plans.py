@@ -1,0 +1,119 @@
+"""Plans written by hand, task by task, for tests of the executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from planner.plan import (
+    COLUMNS,
+    NO_PATTERN,
+    Buffer,
+    Dependencies,
+    Extents,
+    Op,
+    Plan,
+    Stage,
+)
+
+Interval = tuple[int, ...]
+"""(buffer, offset, count) or (buffer, offset, count, pattern row)."""
+
+
+class PlanWriter:
+    """Collect tasks; rows are in the order of the calls."""
+
+    def __init__(
+        self,
+        buffer_sizes: Sequence[Sequence[int]],
+        itemsize: int = 4,
+        patterns: Sequence[Sequence[int]] = (),
+    ) -> None:
+        self.buffer_sizes = np.array(buffer_sizes)
+        self.itemsize = itemsize
+        self.patterns = np.array([*NO_PATTERN.tolist(), *patterns])
+        self.columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
+        self.reads: list[list[Interval]] = []
+        self.writes: list[list[Interval]] = []
+        self.deps: list[list[tuple[int, int]]] = []
+
+    def add(
+        self,
+        op: Op,
+        rank: int,
+        reads: Iterable[Interval] = (),
+        writes: Iterable[Interval] = (),
+        after: Iterable[int | tuple[int, int]] = (),
+        **columns: int,
+    ) -> int:
+        defaults = {"peer": -1, "tag": -1, "lane": -1, "stream": -1, "stage": Stage.BACKGROUND}
+        values = {**defaults, **columns, "op": op, "rank": rank}
+        for name, column in self.columns.items():
+            column.append(int(values.get(name, 0)))
+        self.reads.append(list(reads))
+        self.writes.append(list(writes))
+        self.deps.append([(d, 0) if isinstance(d, int) else d for d in after])
+        return len(self.deps) - 1
+
+    def send(self, rank: int, peer: int, *reads: Interval, tag: int = 0, **more: object) -> int:
+        return self.add(Op.SEND, rank, reads=reads, peer=peer, tag=tag, **more)  # type: ignore[arg-type]
+
+    def recv(self, rank: int, peer: int, *writes: Interval, tag: int = 0, **more: object) -> int:
+        return self.add(Op.RECV, rank, writes=writes, peer=peer, tag=tag, **more)  # type: ignore[arg-type]
+
+    def plan(self) -> Plan:
+        p = len(self.buffer_sizes)
+        deps = [d for task in self.deps for d in task]
+        return Plan(
+            **{name: np.array(column, dtype=np.int64) for name, column in self.columns.items()},
+            reads=_extents(self.reads),
+            writes=_extents(self.writes),
+            deps=Dependencies(
+                indptr=_indptr(self.deps),
+                task=np.array([task for task, _ in deps], dtype=np.int64),
+                kind=np.array([kind for _, kind in deps], dtype=np.int64),
+            ),
+            patterns=self.patterns,
+            buffer_sizes=self.buffer_sizes,
+            shared_sizes=np.zeros(1, dtype=np.int64),
+            rank_node=np.zeros(p, dtype=np.int64),
+            rank_lane=np.zeros(p, dtype=np.int64),
+            rank_core=np.arange(p),
+            itemsize=self.itemsize,
+        )
+
+
+def _indptr(rows: Sequence[Sequence[object]]) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
+
+
+def _extents(rows: Sequence[Sequence[Interval]]) -> Extents:
+    flat = np.array([(*i, 0)[:4] for row in rows for i in row], dtype=np.int64).reshape(-1, 4)
+    return Extents(_indptr(rows), flat[:, 0], flat[:, 1], flat[:, 2], flat[:, 3])
+
+
+def ring_allreduce_max(p: int, count: int) -> Plan:
+    """Everyone's values travel once around the ring; each rank reduces what passes by.
+
+    Rank r: recv <- send; then p-1 times: send what came last to r+1, receive
+    from r-1 into scratch, reduce into recv.
+    """
+    writer = PlanWriter([[count, count, 2 * count]] * p)
+    for rank in range(p):
+        right, left = (rank + 1) % p, (rank - 1) % p
+        mine = (Buffer.RECV, 0, count)
+        last = writer.add(Op.COPY, rank, [(Buffer.SEND, 0, count)], [mine])
+        travelling: Interval = (Buffer.SEND, 0, count)
+        arrived: list[int] = []
+        freed: dict[int, list[int]] = {0: [], 1: []}
+        for step in range(p - 1):
+            slot: Interval = (Buffer.SCRATCH, (step % 2) * count, count)
+            sent = writer.send(rank, right, travelling, after=arrived)
+            if travelling[0] == Buffer.SCRATCH:
+                freed[(step - 1) % 2].append(sent)
+            came = writer.recv(rank, left, slot, after=freed[step % 2])
+            last = writer.add(Op.REDUCE, rank, [mine, slot], [mine], after=[came, last])
+            freed[step % 2] = [last]
+            travelling, arrived = slot, [came]
+    return writer.plan()

@@ -1,0 +1,311 @@
+"""Plans written by hand: exchanges, strides, stages, many starts, wrong calls."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import numpy as np
+from mpi4py import MPI
+from mpi_plans import PlanWriter, ring_allreduce_max
+
+from executors.mpi.binding import bind
+from executors.mpi.errors import BindError, UnsupportedPlanError
+from planner.operations import get_operation
+from planner.plan import ON_START, Buffer, Op, Stage
+from specs.errors import CollplanError
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+MAX = get_operation("max")
+
+
+def refuses(error: type[CollplanError], words: str, call: object) -> None:
+    try:
+        call()  # type: ignore[operator]
+    except error as caught:
+        text = str(caught)
+        assert words in text, text
+        assert "\n" not in text, text
+    else:
+        raise AssertionError(f"no {error.__name__} about {words!r}")
+
+
+def exchange_strided() -> None:
+    """Each rank sends the columns of a 4 x 6 matrix to the right, as one message.
+
+    send (4 x 6) --- columns 1,2 and 4 ---> recv, transposed order of extents
+    """
+    patterns = [(6, 4, 0, 1), (6, 2, 12, 2), (1, 2, 0, 1)]
+    writer = PlanWriter([[24, 24, 0]] * p, patterns=patterns)
+    for r in range(p):
+        right, left = (r + 1) % p, (r - 1) % p
+        # 4 rows of 2 elements; then column 4 as (2 x 2) rows of one element.
+        writer.send(r, right, (Buffer.SEND, 1, 2, 1), (Buffer.SEND, 4, 1, 2), tag=3)
+        writer.recv(
+            r,
+            left,
+            (Buffer.RECV, 16, 4),
+            (Buffer.RECV, 2, 1, 1),
+            (Buffer.RECV, 0, 1, 3),
+            (Buffer.RECV, 6, 2),
+            tag=3,
+        )
+    send = np.arange(24, dtype=np.int32) + 100 * rank
+    recv = np.full(24, -1, dtype=np.int32)
+    with bind(writer.plan(), comm, send, recv) as bound:
+        for _ in range(3):
+            bound()
+    matrix = (np.arange(24) + 100 * ((rank - 1) % p)).reshape(4, 6)
+    message = [*matrix[:, 1:3].reshape(-1), *matrix[:, 4]]
+    expected = np.full(24, -1)
+    expected[16:20] = message[:4]
+    expected[[2, 8, 14, 20]] = message[4:8]
+    expected[[0, 1]] = message[8:10]
+    expected[[6, 7]] = message[10:12]
+    assert np.array_equal(recv, expected), (recv, expected)
+
+
+def local_tasks() -> None:
+    """Copies and reductions over several extents, strides and overlapping buffers."""
+    patterns = [(4, 3, 0, 1)]
+    writer = PlanWriter([[12, 12, 12]] * p, patterns=patterns)
+    for r in range(p):
+        a = writer.add(
+            Op.COPY, r, [(Buffer.SEND, 0, 2, 1), (Buffer.SEND, 2, 2, 1)], [(Buffer.RECV, 0, 12)]
+        )
+        # Swap the halves in one task: all reads come before all writes.
+        b = writer.add(
+            Op.COPY,
+            r,
+            [(Buffer.RECV, 6, 6), (Buffer.RECV, 0, 6)],
+            [(Buffer.RECV, 0, 6), (Buffer.RECV, 6, 6)],
+            after=[a],
+        )
+        c = writer.add(Op.COPY, r, [(Buffer.RECV, 0, 12)], [(Buffer.SCRATCH, 0, 12)], after=[b])
+        writer.add(
+            Op.REDUCE,
+            r,
+            [(Buffer.SEND, 0, 2, 1), (Buffer.SCRATCH, 1, 6)],
+            [(Buffer.RECV, 2, 3), (Buffer.RECV, 7, 3)],
+            after=[c],
+        )
+        writer.add(Op.COMPUTE, r, duration_ns=1000)
+    send = np.arange(12, dtype=np.int32)
+    recv = np.zeros(12, dtype=np.int32)
+    with bind(writer.plan(), comm, send, recv, operation=get_operation("sum")) as bound:
+        bound()
+    rows = send.reshape(3, 4)
+    whole = np.concatenate((rows[:, :2].reshape(-1), rows[:, 2:].reshape(-1)))
+    swapped = np.concatenate((whole[6:], whole[:6]))
+    expected = swapped.copy()
+    total = rows[:, :2].reshape(-1) + swapped[1:7]
+    expected[2:5], expected[7:10] = total[:3], total[3:]
+    assert np.array_equal(recv, expected), (recv, expected)
+
+
+def stages() -> None:
+    """A task of stage START has run when start returns; one of stage WAIT only in wait."""
+    writer = PlanWriter([[1, 4, 0]] * p)
+    for r in range(p):
+        one = (Buffer.SEND, 0, 1)
+        writer.send(r, (r + 1) % p, one, stage=Stage.START)
+        came = writer.recv(r, (r - 1) % p, (Buffer.RECV, 0, 1), stage=Stage.START)
+        writer.add(Op.COPY, r, [one], [(Buffer.RECV, 1, 1)], after=[(came, ON_START)])
+        writer.add(Op.COPY, r, [one], [(Buffer.RECV, 2, 1)], stage=Stage.WAIT)
+        writer.add(Op.COPY, r, [one], [(Buffer.RECV, 3, 1)], after=[came], stage=Stage.WAIT)
+    send, recv = np.array([rank], dtype=np.int32), np.full(4, -1, dtype=np.int32)
+    left = (rank - 1) % p
+    with bind(writer.plan(), comm, send, recv) as bound:
+        bound.start()
+        assert recv.tolist() == [left, rank, -1, -1], recv
+        bound.wait()
+        assert recv.tolist() == [left, rank, rank, rank], recv
+        recv[:] = -1
+        bound.start()
+        while not bound.test():
+            pass
+        assert recv.tolist() == [left, rank, rank, rank], recv
+
+
+def thousand_starts() -> None:
+    """A thousand starts with changing inputs, leaving no objects behind."""
+    send, recv = np.zeros(5, dtype=np.int32), np.zeros(5, dtype=np.int32)
+    with bind(ring_allreduce_max(p, 5), comm, send, recv, operation=MAX) as bound:
+        before = 0
+        for i in range(1000):
+            send[:] = np.arange(5) + (rank * 7 + i) % (2 * p + 1)
+            bound()
+            top = max((r * 7 + i) % (2 * p + 1) for r in range(p))
+            assert np.array_equal(recv, np.arange(5) + top), (i, recv)
+            if i == 100:
+                gc.collect()
+                before = len(gc.get_objects())
+        gc.collect()
+        assert len(gc.get_objects()) <= before + 50, (before, len(gc.get_objects()))
+
+
+def many_binds() -> None:
+    """More binds than MPI has communicators at a time: free returns what bind took."""
+    send, recv = np.zeros(5, dtype=np.int32), np.zeros(5, dtype=np.int32)
+    plan = ring_allreduce_max(p, 5)
+    for _ in range(2500 if p == 2 else 50):
+        bound = bind(plan, comm, send, recv, operation=MAX)
+        bound.free()
+        bound.free()
+
+
+def several_in_flight() -> None:
+    """Five bound plans run at once, started and finished in different orders."""
+    sends = [np.full(1000, rank + k, dtype=np.int32) for k in range(5)]
+    recvs = [np.zeros(1000, dtype=np.int32) for _ in range(5)]
+    plan = ring_allreduce_max(p, 1000)
+    bound = [bind(plan, comm, s, r, operation=MAX) for s, r in zip(sends, recvs, strict=True)]
+    for one in bound if rank % 2 else reversed(bound):
+        one.start()
+    left = list(bound)
+    while left:
+        left = [one for one in left if not one.test()]
+    for k, (one, recv) in enumerate(zip(bound, recvs, strict=True)):
+        assert (recv == p - 1 + k).all(), (k, recv)
+        one.free()
+
+
+def polling_with_computation() -> None:
+    """Completion by test() alone, with computation between the calls."""
+    send = np.full(50_000, rank, dtype=np.int32)
+    recv = np.zeros(50_000, dtype=np.int32)
+    with bind(ring_allreduce_max(p, 50_000), comm, send, recv, operation=MAX) as bound:
+        bound.start()
+        work = np.ones((20, 20))
+        while not bound.test():
+            work = np.tanh(work @ work)
+        assert bound.test()
+        assert (recv == p - 1).all()
+
+
+def wrong_calls() -> None:
+    plan = ring_allreduce_max(p, 5)
+    good, out = np.zeros(5, dtype=np.int32), np.zeros(5, dtype=np.int32)
+
+    def attempt(*args: object, **kwargs: object) -> object:
+        return lambda: bind(*args, **kwargs)  # type: ignore[arg-type]
+
+    refuses(
+        BindError,
+        "sendbuf has 4 elements, the plan needs 5",
+        attempt(plan, comm, good[:4], out, operation=MAX),
+    )
+    refuses(BindError, "recvbuf is missing", attempt(plan, comm, good, operation=MAX))
+    refuses(BindError, "recvbuf is a list", attempt(plan, comm, good, [0] * 5, operation=MAX))
+    refuses(
+        BindError, "float64 of 8 bytes", attempt(plan, comm, good.astype(float), out, operation=MAX)
+    )
+    refuses(
+        BindError,
+        "sendbuf has dtype float32, recvbuf int32",
+        attempt(plan, comm, good.astype("f4"), out, operation=MAX),
+    )
+    refuses(
+        BindError,
+        "not C-contiguous",
+        attempt(plan, comm, np.zeros(10, np.int32)[::2], out, operation=MAX),
+    )
+    frozen = np.zeros(5, dtype=np.int32)
+    frozen.flags.writeable = False
+    refuses(BindError, "recvbuf is read-only", attempt(plan, comm, good, frozen, operation=MAX))
+    refuses(
+        BindError,
+        f"the plan is for {p + 3} ranks, the communicator has {p}",
+        attempt(ring_allreduce_max(p + 3, 5), comm, good, out, operation=MAX),
+    )
+    with bind(plan, comm, frozen, out, operation=MAX) as bound:
+        bound()
+    refuses(BindError, "was freed", bound.start)
+    if p == 1:
+        return
+    refuses(BindError, "names no operation", attempt(plan, comm, good, out))
+    # One rank's mistake is everybody's error, so that nobody waits for ever.
+    words = (
+        "sendbuf has 2" if rank == p - 1 else f"rank {p - 1} cannot bind the plan: sendbuf has 2"
+    )
+    mine = good[:2] if rank == p - 1 else good
+    refuses(BindError, words, attempt(plan, comm, mine, out, operation=MAX))
+    other = plan.replace(priority=plan.priority + (plan.rank == rank) * 1 + rank)
+    refuses(BindError, "other ranks another", attempt(other, comm, good, out, operation=MAX))
+    shared = PlanWriter([[5, 5, 0]] * p)
+    for r in range(p):
+        shared.add(Op.COPY, r, [(Buffer.SHARED, 0, 5)], [(Buffer.RECV, 0, 5)])
+    refuses(UnsupportedPlanError, "shared buffers need", attempt(shared.plan(), comm, good, out))
+    across = PlanWriter([[5, 5, 0]] * p)
+    for r in range(p):
+        after = [r - 1] if r else []
+        across.add(Op.COPY, r, [(Buffer.SEND, 0, 5)], [(Buffer.RECV, 0, 5)], after=after)
+    refuses(CollplanError, "waits for #", attempt(across.plan(), comm, good, out))
+    stray = PlanWriter([[5, 5, 0]] * p)
+    for r in range(p):
+        stray.add(Op.COPY, r, [(Buffer.SEND, 1, 5)], [(Buffer.RECV, 0, 5)])
+    refuses(CollplanError, "send[1:6] of rank", attempt(stray.plan(), comm, good, out))
+    limit = comm.Get_attr(MPI.TAG_UB)
+    if limit < 2**31 - 1:
+        high = PlanWriter([[5, 5, 0]] * p)
+        for r in range(p):
+            high.send(r, (r + 1) % p, (Buffer.SEND, 0, 5), tag=limit + 1)
+            high.recv(r, (r - 1) % p, (Buffer.RECV, 0, 5), tag=limit + 1)
+        refuses(
+            BindError,
+            f"tag {limit + 1}, this MPI allows up to {limit}",
+            attempt(high.plan(), comm, good, out),
+        )
+    with bind(plan, comm, good, out, operation=MAX) as bound:
+        bound.start()
+        if bound._engine.is_running:
+            refuses(BindError, "still running", bound.start)
+            refuses(BindError, "still running", bound.free)
+        bound.wait()
+
+
+def all_sizes_of_elements() -> None:
+    """Any numpy type travels: messages are bytes."""
+    for dtype in (
+        "bool",
+        "int8",
+        "float16",
+        "float32",
+        "int64",
+        "complex64",
+        "complex128",
+        "longdouble",
+    ):
+        kind = np.dtype(dtype)
+        writer = PlanWriter([[4, 4, 0]] * p, itemsize=kind.itemsize)
+        for r in range(p):
+            writer.send(r, (r + 1) % p, (Buffer.SEND, 2, 2))
+            writer.recv(r, (r - 1) % p, (Buffer.RECV, 1, 1), (Buffer.RECV, 3, 1))
+        send = (np.arange(4) + rank).astype(kind)
+        recv = np.zeros(4, dtype=kind)
+        with bind(writer.plan(), comm, send, recv) as bound:
+            bound()
+        left = (np.arange(4) + (rank - 1) % p).astype(kind)
+        assert recv[1] == left[2], (dtype, recv)
+        assert recv[3] == left[3], (dtype, recv)
+
+
+for case in (
+    exchange_strided,
+    local_tasks,
+    stages,
+    thousand_starts,
+    many_binds,
+    several_in_flight,
+    polling_with_computation,
+    wrong_calls,
+    all_sizes_of_elements,
+):
+    begin = MPI.Wtime()
+    case()
+    comm.Barrier()
+    if rank == 0 and "VERBOSE" in os.environ:
+        print(f"{case.__name__} {MPI.Wtime() - begin:.2f} s", flush=True)
+if rank == 0:
+    print("passed")
