@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.errors import PlanFormatError
 from planner.plan import INTENT, ON_START, Buffer, Extents, Op, Stage
 
 if TYPE_CHECKING:
     from planner.plan import IntArray, Plan
+
+_MAX_REACH: Final = 2**48
+"""Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
 
 
 def check_entries(plan: Plan) -> None:
@@ -38,6 +42,13 @@ def check_entries(plan: Plan) -> None:
     if plan.patterns.ndim != 2 or plan.patterns.shape[1] != 4:
         raise PlanFormatError(f"patterns has shape {plan.patterns.shape}, must be (n, 4)")
     _in_range("patterns", plan.patterns[:, 1::2], 1, None)
+    strides, repeats = plan.patterns[:, ::2], plan.patterns[:, 1::2].astype(float)
+    reach = np.abs(strides * (repeats - 1)).max(axis=1) + repeats.prod(axis=1)
+    if (reach >= _MAX_REACH).any():
+        i = int(np.argmax(reach))
+        raise PlanFormatError(
+            f"patterns[{i}] reaches {reach[i]:.3g} elements, at most 2**48 can be"
+        )
     for name, extents in (("reads", plan.reads), ("writes", plan.writes)):
         _check_extents(plan, name, extents)
     _check_operands(plan)
@@ -47,7 +58,7 @@ def check_entries(plan: Plan) -> None:
 
 
 def _check_dependencies(plan: Plan) -> None:
-    _in_range("deps.indptr (rises)", np.diff(plan.deps.indptr), 0, None)
+    _check_indptr("deps", plan.deps.indptr)
     _in_range("deps.task", plan.deps.task, 0, plan.n_tasks)
     _in_range("deps.kind", plan.deps.kind, 0, (ON_START | INTENT) + 1)
     after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
@@ -62,11 +73,22 @@ def _check_dependencies(plan: Plan) -> None:
         )
 
 
+def _check_indptr(name: str, indptr: IntArray) -> None:
+    # The range first: differences of numbers far apart wrap.
+    _in_range(f"{name}.indptr", indptr, 0, int(indptr[-1]) + 1)
+    _in_range(f"{name}.indptr (rises)", np.diff(indptr), 0, None)
+
+
 def _check_extents(plan: Plan, name: str, extents: Extents) -> None:
-    _in_range(f"{name}.indptr (rises)", np.diff(extents.indptr), 0, None)
+    _check_indptr(name, extents.indptr)
     _in_range(f"{name}.buffer", extents.buffer, 0, len(Buffer))
     _in_range(f"{name}.pattern", extents.pattern, 0, len(plan.patterns))
-    _in_range(f"{name}.count", extents.count, 0, None)
+    _in_range(f"{name}.count", extents.count, 0, _MAX_REACH)
+    _in_range(f"{name}.offset", extents.offset, 0, _MAX_REACH)
+    totals = extents.count * plan.patterns[extents.pattern, 1::2].astype(float).prod(axis=1)
+    if (totals >= _MAX_REACH).any():
+        i = int(np.argmax(totals))
+        raise PlanFormatError(f"{name}[{i}] has {totals[i]:.3g} elements, at most 2**48 can be")
     owner = extents.owner()
     sizes = np.column_stack((plan.buffer_sizes, plan.shared_sizes[plan.rank_node]))
     size = sizes[plan.rank[owner], extents.buffer]
@@ -115,6 +137,6 @@ def _in_range(name: str, values: IntArray, low: int, high: int | None) -> None:
         raise PlanFormatError(f"{name}[{i}] is {values.flat[i]}, must be {bound}")
 
 
-def _where(problem: str, bad: IntArray) -> None:
+def _where(problem: str, bad: npt.NDArray[np.bool_]) -> None:
     if bad.any():
         raise PlanFormatError(f"task #{int(np.argmax(bad))}: {problem}")

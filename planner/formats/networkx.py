@@ -1,0 +1,67 @@
+"""A plan as a networkx graph, for people and for algorithms on small graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import networkx as nx
+import numpy as np
+
+from planner.matching import match_messages
+from planner.plan import INTENT, ON_START
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+_ATTRIBUTES = ("rank", "peer", "tag", "phase", "round", "node", "lane", "core")
+
+
+def to_networkx(plan: Plan) -> nx.DiGraph:
+    """Return the task graph.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks, or of one; messages are edges in the first case only.
+
+    Returns
+    -------
+    networkx.DiGraph
+        A node a row, with ``op`` (`Op`'s name in lower case), ``rank``,
+        ``peer``, ``tag``, ``phase``, ``round``, ``node``, ``lane``, ``core``,
+        ``bytes`` and ``label`` (the task as text). Edges point from what
+        comes first to what waits for it: ``kind`` is "hazard" or "intent" for
+        dependencies, with ``on_start``, and "message" from a send to its
+        receive, with ``bytes``.
+
+    Raises
+    ------
+    MatchError
+        If sends and receives of a plan of all ranks do not pair up.
+    """
+    graph = nx.DiGraph(n_ranks=plan.n_ranks, n_nodes=plan.n_nodes)
+    bytes_ = (plan.elements * plan.itemsize).tolist()
+    columns = {name: getattr(plan, name).tolist() for name in _ATTRIBUTES}
+    for task in plan.tasks():
+        row = task.row
+        graph.add_node(
+            row,
+            op=task.op.name.lower(),
+            bytes=bytes_[row],
+            label=str(task),
+            **{name: column[row] for name, column in columns.items()},
+        )
+    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr)).tolist()
+    for before, row, kind in zip(
+        plan.deps.task.tolist(), after, plan.deps.kind.tolist(), strict=True
+    ):
+        graph.add_edge(
+            before,
+            row,
+            kind="intent" if kind & INTENT else "hazard",
+            on_start=bool(kind & ON_START),
+        )
+    if plan.only_rank is None:
+        for send, recv in zip(*(ends.tolist() for ends in match_messages(plan)), strict=True):
+            graph.add_edge(send, recv, kind="message", bytes=bytes_[send])
+    return graph

@@ -1,0 +1,342 @@
+"""The plan's own file: a zip of .npy columns that `numpy.load` opens too.
+
+Nothing in it is pickled, and a file from a stranger is checked before anything
+is allocated. Members are stored, not deflated: what deflate writes depends on
+the zlib at hand, and a plan has the same bytes on every machine. Columns are
+stored in the narrowest integers that hold them instead, constant ones as a
+single element.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import PlanFileError, PlanFormatError
+from planner.formats.replace import replacing
+from planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
+from specs.errors import CollplanError
+
+FORMAT: Final = "collplan"
+VERSION: Final = 1
+META: Final = "plan.json"
+
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_WIDTHS: Final = ("|i1", "<i2", "<i4", "<i8")
+_ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", "reads", "writes", "deps")
+_MAX_ROWS: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """What one member of the archive must look like."""
+
+    rows: str
+    width: int
+    extra_rows: int = 0
+    columns: int | None = None
+    may_be_constant: bool = False
+
+    def shape(self, rows: dict[str, int], constant: bool) -> tuple[int, ...]:
+        n = 1 if constant else rows[self.rows] + self.extra_rows
+        return (n,) if self.columns is None else (n, self.columns)
+
+
+def _members() -> dict[str, _Member]:
+    """Return every member by name, in the file's order.
+
+    Those that may be constant never decide how many rows there are, so a
+    small file cannot ask for much memory.
+    """
+    members = {
+        name: _Member("tasks", np.dtype(dtype).itemsize, may_be_constant=True)
+        for name, dtype in COLUMNS.items()
+    }
+    for part in ("reads", "writes"):
+        members[f"{part}.indptr"] = _Member("tasks", 4, extra_rows=1)
+        members[f"{part}.buffer"] = _Member(part, 1)
+        members[f"{part}.offset"] = _Member(part, 8)
+        members[f"{part}.count"] = _Member(part, 8)
+        members[f"{part}.pattern"] = _Member(part, 4, may_be_constant=True)
+    members["deps.indptr"] = _Member("tasks", 4, extra_rows=1)
+    members["deps.task"] = _Member("deps", 4)
+    members["deps.kind"] = _Member("deps", 1, may_be_constant=True)
+    members["patterns"] = _Member("patterns", 8, columns=4)
+    members["buffer_sizes"] = _Member("ranks", 8, columns=3)
+    members["shared_sizes"] = _Member("nodes", 8)
+    members["rank_node"] = _Member("ranks", 4)
+    members["rank_lane"] = _Member("ranks", 2)
+    members["rank_core"] = _Member("ranks", 4)
+    return members
+
+
+_MEMBERS: Final = _members()
+
+
+def save(plan: Plan, path: str | Path) -> None:
+    """Write `plan` to `path`; the same plan gives the same bytes.
+
+    Parameters
+    ----------
+    plan : Plan
+        Any plan, of all ranks or of one.
+    path : str or Path
+        A file already there is replaced whole, or stays as it is on failure.
+
+    Raises
+    ------
+    PlanFileError
+        If the file cannot be written.
+    """
+    arrays = {name: _column(plan, name) for name in _MEMBERS}
+    constant = [
+        name
+        for name, member in _MEMBERS.items()
+        if member.may_be_constant and _is_constant(arrays[name])
+    ]
+    meta = {
+        "format": FORMAT,
+        "version": VERSION,
+        "rows": {
+            "tasks": plan.n_tasks,
+            "ranks": plan.n_ranks,
+            "nodes": plan.n_nodes,
+            "patterns": len(plan.patterns),
+            "reads": len(plan.reads),
+            "writes": len(plan.writes),
+            "deps": len(plan.deps),
+        },
+        "constant": constant,
+        "itemsize": plan.itemsize,
+        "only_rank": plan.only_rank,
+        "phases": list(plan.phases),
+        "spec": None if plan.spec is None else plan.spec.model_dump(mode="json"),
+    }
+    with replacing(path, PlanFileError) as file, zipfile.ZipFile(file, "w") as archive:
+        _write_member(archive, META, json.dumps(meta, indent=1).encode())
+        for name, array in arrays.items():
+            stored = _narrow(array[:1] if name in constant else array)
+            header = _npy_header(stored.dtype.str, stored.shape)
+            _write_member(archive, f"{name}.npy", header + stored.tobytes())
+
+
+def _column(plan: Plan, name: str) -> IntArray:
+    array: Any = plan
+    for part in name.split("."):
+        array = getattr(array, part)
+    return np.asarray(array)
+
+
+def _is_constant(array: IntArray) -> bool:
+    """By value, so that the bytes don't depend on how a column lies in memory."""
+    return len(array) > 1 and (array.strides == (0,) or bool((array == array[0]).all()))
+
+
+def _narrow(array: IntArray) -> IntArray:
+    low, high = int(array.min(initial=0)), int(array.max(initial=0))
+    for width in _WIDTHS:
+        limits = np.iinfo(np.dtype(width))
+        if limits.min <= low and high <= limits.max:
+            break
+    return np.ascontiguousarray(array, dtype=np.dtype(width))
+
+
+def _npy_header(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Return a version 1.0 .npy header; numpy's own differs from release to release."""
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    preamble = len(np.lib.format.MAGIC_PREFIX) + 4
+    text += " " * (-(preamble + len(text) + 1) % 64) + "\n"
+    return np.lib.format.magic(1, 0) + len(text).to_bytes(2, "little") + text.encode("latin1")
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+    entry.create_system = 3  # Windows would write 0
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, content)
+
+
+def load(path: str | Path) -> Plan:
+    """Read a plan file, checking every entry.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file that `save` wrote.
+
+    Returns
+    -------
+    Plan
+        Equal to the plan that was saved, its spec included.
+
+    Raises
+    ------
+    PlanFileError
+        If the file is missing, cut short, damaged, or not a plan of this version.
+    PlanFormatError
+        If its columns are malformed: a task that depends on a row that isn't
+        there, an extent that reaches outside its buffer.
+    """
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _Reader(path, archive).plan()
+    except CollplanError:
+        raise
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            _refuse(path, "no such file", "write one with 'collplan compile SPEC -o PLAN'", error)
+        _refuse(path, f"cannot be read: {error.strerror or error}", "check the path", error)
+    except MemoryError as error:
+        _refuse(path, "does not fit this machine's memory", "compile one rank's program", error)
+    # What zipfile raises on damaged archives: its own error, unknown methods,
+    # encryption, offsets that make no sense, names that don't decode.
+    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError, OverflowError) as error:
+        _refuse(path, _damage(path, error), "compile the spec again", error)
+
+
+def _refuse(path: Path, problem: str, way_out: str, cause: Exception | None = None) -> NoReturn:
+    line = " ".join(f"{path}: {problem}; {way_out}".split())
+    raise PlanFileError(line) from cause
+
+
+def _damage(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        start = file.read(2)
+    if not start:
+        return "the file is empty"
+    if start != b"PK":
+        return f"not a plan file: it begins with {start!r}, not with b'PK'"
+    return f"the file is cut short or damaged ({error})"
+
+
+class _Reader:
+    """Reads one open archive; every refusal names the file."""
+
+    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
+        self.path = path
+        self.archive = archive
+        self.meta: dict[str, Any] = {}
+        self.rows: dict[str, int] = {}
+
+    def refuse(self, problem: str, way_out: str = "compile the spec again") -> NoReturn:
+        _refuse(self.path, problem, way_out)
+
+    def plan(self) -> Plan:
+        self.check_members()
+        self.read_meta()
+        arrays = {name: self.read_column(name, member) for name, member in _MEMBERS.items()}
+        parts: dict[str, dict[str, IntArray]] = {"reads": {}, "writes": {}, "deps": {}}
+        for name in [name for name in arrays if "." in name]:
+            part, field = name.split(".")
+            parts[part][field] = arrays.pop(name)
+        try:
+            plan = Plan(
+                **arrays,
+                reads=Extents(**parts["reads"]),
+                writes=Extents(**parts["writes"]),
+                deps=Dependencies(**parts["deps"]),
+                itemsize=self.meta["itemsize"],
+                only_rank=self.meta["only_rank"],
+                phases=tuple(self.meta["phases"]),
+                spec=self.spec(),
+            )
+            plan.check_format(full=True)
+        except PlanFormatError as error:
+            raise PlanFormatError(f"{self.path}: {error}") from error
+        return plan
+
+    def check_members(self) -> None:
+        """Refuse what is missing, strange, or larger than the file that holds it."""
+        entries = self.archive.infolist()
+        names = [entry.filename for entry in entries]
+        if META not in names:
+            self.refuse(f"not a plan file: it has no member {META}")
+        size = self.path.stat().st_size
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
+                self.refuse(f"member {entry.filename!r} is compressed, must be stored")
+            if entry.file_size > size:
+                self.refuse(
+                    f"member {entry.filename!r} claims {entry.file_size} bytes, "
+                    f"the whole file has {size}"
+                )
+
+    def read_meta(self) -> None:
+        meta = json.loads(self.archive.read(META))
+        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+            self.refuse(f"not a plan file: {META} does not say format {FORMAT!r}")
+        if meta.get("version") != VERSION:
+            self.refuse(
+                f"plan file of version {meta.get('version')!r}, this collplan reads {VERSION}",
+                "install the collplan that wrote it, or compile the spec again",
+            )
+        expected = {META, *(f"{name}.npy" for name in _MEMBERS)}
+        names = self.archive.namelist()
+        for name in sorted(expected.symmetric_difference(names)):
+            self.refuse(f"member {name!r} is {'missing' if name in expected else 'not known'}")
+        if len(names) != len(expected):
+            self.refuse(f"{len(names)} members, must be {len(expected)}")
+        rows = meta.get("rows")
+        if not isinstance(rows, dict) or set(rows) != set(_ROW_NAMES):
+            self.refuse(f"{META}: rows must name {', '.join(_ROW_NAMES)}")
+        for name, n in rows.items():
+            self.check_int(f"rows.{name}", n, 0, _MAX_ROWS)
+        self.check_int("itemsize", meta.get("itemsize"), 1, 2**16)
+        if meta.get("only_rank") is not None:
+            self.check_int("only_rank", meta["only_rank"], 0, rows["ranks"] - 1)
+        for key in ("phases", "constant"):
+            entries = meta.get(key)
+            if not isinstance(entries, list) or not all(isinstance(e, str) for e in entries):
+                self.refuse(f"{META}: {key} must be a list of names, not {entries!r:.40}")
+        meta.setdefault("only_rank", None)
+        self.meta, self.rows = meta, rows
+
+    def check_int(self, name: str, value: object, low: int, high: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            self.refuse(f"{META}: {name} is {value!r:.40}, must be a number from {low} to {high}")
+
+    def read_column(self, name: str, member: _Member) -> IntArray:
+        constant = name in self.meta["constant"]
+        if constant and not member.may_be_constant:
+            self.refuse(f"column {name} is marked constant, which it cannot be")
+        shape = member.shape(self.rows, constant)
+        content = self.archive.read(f"{name}.npy")
+        for width in _WIDTHS:
+            header = _npy_header(width, shape)
+            dtype = np.dtype(width)
+            if content.startswith(header) and dtype.itemsize <= member.width:
+                break
+        else:
+            self.refuse(
+                f"column {name} must hold integers of at most {member.width} bytes in shape "
+                f"{shape}, its header says {content[10:80].decode('ascii', 'replace').strip()!r}"
+            )
+        n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        if len(content) != len(header) + n_bytes:
+            self.refuse(
+                f"column {name} has {len(content) - len(header)} bytes, shape {shape} takes "
+                f"{n_bytes}"
+            )
+        array = np.frombuffer(content, dtype, offset=len(header)).reshape(shape)
+        wide: npt.NDArray[Any] = array.astype(f"i{member.width}", copy=False)
+        return np.broadcast_to(wide, (self.rows[member.rows],)) if constant else wide
+
+    def spec(self) -> Any:
+        """Return the spec the plan was compiled from, if the file holds one."""
+        stored = self.meta.get("spec")
+        if stored is None:
+            return None
+        from specs.errors import SpecError
+        from specs.loading import parse_spec
+
+        try:
+            return parse_spec(stored)
+        except SpecError as error:
+            self.refuse(f"{META}: spec: {error}")

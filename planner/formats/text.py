@@ -1,0 +1,153 @@
+"""A plan as text, for people and for tests that a person can check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.plan import INTENT, ON_START, Buffer, Op, Stage, Task
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+
+def dump(plan: Plan) -> str:
+    """Return `plan` as text: a header, then a line a task, grouped by rank.
+
+    Parameters
+    ----------
+    plan : Plan
+        Any plan, of all ranks or of one.
+
+    Returns
+    -------
+    str
+        Ends with a newline; the same plan gives the same text. A task's line
+        has its row, its round, what it does, what it reads and writes, its
+        lane where it crosses nodes, and what it waits for: completion, where
+        nothing else is said, else ``start of``; ``(intent)`` marks scheduling
+        intent, all else is a derived hazard.
+    """
+    tasks = list(plan.tasks())
+    cells = [
+        (f"#{task.row}", f"round {task.round}", _action(task), _extents(task)) for task in tasks
+    ]
+    widths = [max((len(row[i]) for row in cells), default=0) for i in range(4)]
+    by_rank = np.argsort(plan.rank, kind="stable")
+    bounds = np.searchsorted(plan.rank[by_rank], np.arange(plan.n_ranks + 1))
+    lines = list(_header(plan))
+    for rank in range(plan.n_ranks):
+        rows = by_rank[bounds[rank] : bounds[rank + 1]]
+        if plan.only_rank in (None, rank):
+            lines += ["", _rank_line(plan, rank)]
+        phase = None
+        for row in map(int, rows):
+            if tasks[row].phase != phase:
+                phase = tasks[row].phase
+                if len(plan.phases) > 1:
+                    lines.append(f"  {_phase_name(plan, phase)}")
+            columns = [cell.ljust(width) for cell, width in zip(cells[row], widths, strict=True)]
+            line = "  " + "  ".join(columns + list(_remarks(plan, tasks[row])))
+            lines.append(line.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def headline(plan: Plan) -> str:
+    """Return what the plan computes, in a few words.
+
+    Returns
+    -------
+    str
+        Like ``ring allreduce of 16 int32, sum, 4 ranks``; a plan without a
+        spec is ``a plan of 4 ranks``.
+    """
+    ranks = f"{plan.n_ranks} rank{'s' * (plan.n_ranks != 1)}"
+    if plan.spec is None:
+        return f"a plan of {ranks}"
+    collective = plan.spec.collective
+    algorithm = plan.spec.algorithms.name
+    words = "" if algorithm == "auto" else f"{algorithm} "
+    words += collective.kind
+    if hasattr(collective, "count"):
+        words += f" of {collective.count} {getattr(collective, 'datatype', '')}"
+    parts = [words]
+    if hasattr(collective, "op"):
+        parts.append(collective.op.name)
+    if hasattr(collective, "root"):
+        parts.append(f"root {collective.root}")
+    if getattr(collective, "in_place", False):
+        parts.append("in place")
+    return ", ".join([*parts, ranks])
+
+
+def _header(plan: Plan) -> Iterator[str]:
+    yield headline(plan)
+    n_messages = int((plan.op == Op.SEND).sum())
+    rounds = np.unique(np.stack((plan.phase, plan.round)), axis=1).shape[1] if plan.n_tasks else 0
+    yield (
+        f"{plan.n_tasks} tasks, {n_messages} sends, {rounds} rounds, "
+        f"{plan.itemsize} bytes an element"
+    )
+    for node in range(plan.n_nodes):
+        ranks = " ".join(map(str, np.flatnonzero(plan.rank_node == node)))
+        shared = f", shared[{plan.shared_sizes[node]}]" if plan.shared_sizes[node] else ""
+        yield f"node {node}: ranks {ranks}{shared}"
+    if plan.only_rank is not None:
+        yield f"program of rank {plan.only_rank} only"
+
+
+def _rank_line(plan: Plan, rank: int) -> str:
+    sizes = (
+        f"{buffer.name.lower()}[{size}]"
+        for buffer, size in zip(Buffer, plan.buffer_sizes[rank], strict=False)
+        if size
+    )
+    where = f"node {plan.rank_node[rank]}, core {plan.rank_core[rank]}"
+    if plan.rank_lane[rank] >= 0:
+        where += f", lane {plan.rank_lane[rank]}"
+    return f"rank {rank} ({', '.join((where, *sizes))})"
+
+
+def _phase_name(plan: Plan, phase: int) -> str:
+    name = plan.phases[phase]
+    return f"phase {phase}" + (f" {name}" if name else "")
+
+
+def _action(task: Task) -> str:
+    action = task.op.name.lower()
+    if task.op is Op.SEND:
+        return f"{action} to {task.peer} tag {task.tag}"
+    if task.op is Op.RECV:
+        return f"{action} from {task.peer} tag {task.tag}"
+    if task.op is Op.COMPUTE:
+        return f"{action} {task.duration_ns} ns"
+    return action
+
+
+def _extents(task: Task) -> str:
+    reads, writes = (" + ".join(map(str, extents)) for extents in (task.reads, task.writes))
+    return f"{reads} -> {writes}" if reads and writes else reads or (writes and f"-> {writes}")
+
+
+def _remarks(plan: Plan, task: Task) -> Iterator[str]:
+    """Say what is out of the ordinary, then what the task waits for."""
+    if task.lane >= 0:
+        yield f"lane {task.lane}"
+    if task.core != plan.rank_core[task.rank]:
+        yield f"core {task.core}"
+    if task.stream > 0:
+        yield f"stream {task.stream}"
+    if task.stage is not Stage.START:
+        yield f"stage {task.stage.name.lower()}"
+    begin = int(plan.deps.indptr[task.row])
+    waits = (
+        ("start of " if kind & ON_START else "")
+        + f"#{before}"
+        + (" (intent)" if kind & INTENT else "")
+        for before, kind in zip(task.after, plan.deps.kind[begin:].tolist(), strict=False)
+    )
+    text = ", ".join(waits)
+    if text:
+        yield f"after {text}"
