@@ -1,0 +1,211 @@
+"""The commands: what they write, what scripts read from their JSON, exit status."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import CommandLine
+
+from collplan.cli import COMMANDS
+from planner.plan import Op, Plan
+from specs import PlanSpec
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+METRICS = (
+    "n_tasks",
+    "n_messages",
+    "n_rounds",
+    "bytes_sent_per_rank",
+    "bytes_sent_per_node",
+    "bytes_sent_per_lane",
+    "queue_pairs_per_node",
+    "posted_sends_per_node",
+    "scratch_bytes_per_node",
+)
+
+
+def test_help_lists_every_command_and_each_has_its_own(collplan: CommandLine) -> None:
+    outcome = collplan("--help")
+    assert outcome.status == 0
+    for name in COMMANDS:
+        assert f"  {name} " in outcome.out
+        page = collplan(name, "--help")
+        assert page.status == 0
+        assert page.out.startswith(f"Usage: collplan {name} ")
+        assert "--json" in page.out
+    assert collplan().out == outcome.out
+
+
+def test_version_is_that_of_the_package(collplan: CommandLine) -> None:
+    from importlib.metadata import version
+
+    assert collplan("--version").out == f"collplan {version('collplan')}\n"
+
+
+def test_compile_writes_a_plan_and_reports_its_metrics(collplan: CommandLine) -> None:
+    output = collplan.folder / "ring.plan"
+    document = collplan("compile", collplan.write_spec(), "-o", output, "--json").json()
+    plan = Plan.load(output)
+    assert document["n_tasks"] == plan.n_tasks
+    # A ring allreduce on p ranks sends 2(p-1)/p of the vector in 2(p-1) messages a rank.
+    assert document["n_messages"] == 4 * 2 * 3
+    assert document["bytes_sent_per_rank"] == 2 * 3 * 16
+    assert document["n_rounds"] == 6
+    assert document["compile_s"] > 0
+    assert set(METRICS) <= set(document)
+    assert document["bounds"]["bytes_sent_per_rank"] <= document["bytes_sent_per_rank"]
+
+
+def test_compile_shows_what_each_pass_changes(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(passes=[{"name": "segment", "max_bytes": 8}])
+    before, after = collplan("compile", spec, "--passes", "--json").json()["passes"]
+    assert before["after"] is None
+    assert after["after"] == "segment(max_bytes=8)"
+    assert after["n_messages"] == 2 * before["n_messages"]
+    assert after["makespan_s"] > 0
+    assert "segment(max_bytes=8)" in collplan("compile", spec, "--passes").out
+
+
+def test_verify_proves_specs_and_plans(collplan: CommandLine) -> None:
+    for source in (collplan.write_spec(), collplan.compile()):
+        outcome = collplan("verify", source, "--json")
+        assert outcome.status == 0
+        assert outcome.json()["ok"] is True
+    assert "proved" in collplan("verify", source).out
+
+
+def test_verify_says_no_with_a_counter_example(collplan: CommandLine) -> None:
+    path = collplan.compile()
+    plan = Plan.load(path)
+    peer = np.array(plan.peer)
+    peer[np.flatnonzero(plan.op == Op.SEND)[0]] = 2
+    plan.replace(peer=peer).save(path)
+    outcome = collplan("verify", path, "--json")
+    assert outcome.status == 1
+    document = outcome.json()
+    assert document["ok"] is False
+    assert document["kind"] == "unmatched_send"
+    assert "rank 0" in document["error"]
+    assert collplan("verify", path).status == 1
+
+
+@pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
+def test_draw_writes_a_picture(collplan: CommandLine, by: str) -> None:
+    output = collplan.folder / "ring.svg"
+    outcome = collplan("draw", collplan.write_spec(), "-o", output, "--by", by, "--json")
+    assert outcome.status == 0
+    assert outcome.json()["output"] == str(output)
+    assert "<svg" in output.read_text()
+
+
+def test_cost_reports_what_scripts_read(collplan: CommandLine) -> None:
+    document = collplan("cost", collplan.write_spec(), "--json").json()
+    assert document["makespan_s"] > 0
+    assert {"critical_path", "lanes", "simulate_s"} <= set(document)
+    assert "makespan" in collplan("cost", collplan.write_spec()).out
+
+
+def test_cost_of_a_goal_file_takes_loggps(collplan: CommandLine) -> None:
+    goal = collplan.folder / "one.goal"
+    goal.write_text("num_ranks 2\nrank 0 {\na: send 8b to 1\n}\nrank 1 {\nb: recv 8b from 0\n}\n")
+    # One eager message: o + L at the sender's side, o + 7 G at the receiver's.
+    outcome = collplan("cost", goal, "--loggps", "L=100,o=10,g=1,G=2,O=0,S=65535", "--json")
+    assert outcome.json()["makespan_s"] == pytest.approx((10 + 100 + 10 + 7 * 2) * 1e-9)
+
+
+def test_exported_goal_costs_what_the_plan_costs(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(
+        machine={"nodes": 4}, collective={"kind": "bcast", "count": 64}, algorithms="binomial"
+    )
+    goal = collplan.folder / "bcast.goal"
+    assert collplan("export", spec, "--to", "goal", "-o", goal, "--json").json()["to"] == "goal"
+    loggps = ("--loggps", "L=1000,o=300,g=100,G=1,S=16", "--json")
+    of_plan, of_goal = (collplan("cost", source, *loggps).json() for source in (spec, goal))
+    assert of_goal["makespan_s"] == of_plan["makespan_s"]
+
+
+def test_compare_prices_every_legal_algorithm_at_every_size(collplan: CommandLine) -> None:
+    spec = collplan.write_spec()
+    document = collplan("compare", spec, "--sizes", "64B,1MiB", "--json").json()
+    assert {row["bytes"] for row in document["rows"]} == {64, 2**20}
+    candidates = {row["candidate"] for row in document["rows"]}
+    assert candidates == {"reduce_bcast", "ring", "recursive_doubling", "rabenseifner"}
+    for size, best in document["best"].items():
+        times = {
+            r["candidate"]: r["makespan_s"] for r in document["rows"] if r["bytes"] == int(size)
+        }
+        assert times[best] == min(times.values())
+    assert set(document["best"]) == {"64", str(2**20)}
+
+
+def test_compare_says_what_is_not_possible(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(
+        machine={"ranks_per_node": 3},
+        collective={"kind": "allgather", "count": 4},
+        algorithms="auto",
+    )
+    document = collplan("compare", spec, "--json").json()
+    assert set(document["refused"]) == {"recursive_doubling", "neighbor_exchange"}
+    assert {row["bytes"] for row in document["rows"]} == {32}
+    assert (
+        "not possible: allgather/neighbor_exchange: 3 ranks is odd" in collplan("compare", spec).out
+    )
+
+
+def test_show_prints_tasks_of_all_ranks_or_of_one(collplan: CommandLine) -> None:
+    path = collplan.compile()
+    plan = Plan.load(path)
+    assert collplan("show", path).out.strip() == plan.to_text().strip()
+    document = collplan("show", path, "--rank", 1, "--json").json()
+    assert document["tasks"] == [str(task) for task in plan.tasks() if task.rank == 1]
+
+
+def test_algorithms_are_listed_with_promises(collplan: CommandLine) -> None:
+    rows = collplan("algorithms", "allgather", "--json").json()["algorithms"]
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["recursive_doubling"]["needs"] == ["2^k ranks"]
+    assert by_name["ring"]["needs"] == []
+    assert all(row["kind"] == "allgather" and row["summary"] for row in rows)
+    assert "knomial" in collplan("algorithms").out
+
+
+def test_schema_goes_to_a_file_or_to_standard_output(collplan: CommandLine) -> None:
+    output = collplan.folder / "schema.json"
+    assert collplan("schema", "-o", output, "--json").json() == {"output": str(output)}
+    assert collplan("schema").out == output.read_text()
+    assert set(collplan("schema", "--json").json()["properties"]) == set(PlanSpec.model_fields)
+
+
+def test_reader_that_leaves_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m collplan schema | head -c 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        timeout=60,
+    )
+    assert done.stdout == "{"
+    assert done.stderr == ""
+
+
+def test_public_names_are_the_layers_own(collplan: CommandLine) -> None:
+    import collplan as front
+    from executors.cost import simulate
+    from planner import compile_plan
+
+    assert front.compile is compile_plan
+    assert front.simulate is simulate
+    assert front.Plan is Plan
+    assert set(front.__all__) <= set(dir(front))
+    with pytest.raises(AttributeError, match="no attribute 'frob'"):
+        _ = front.frob
