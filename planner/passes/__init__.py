@@ -1,0 +1,8 @@
+"""Passes: pure functions from plan to plan, by name."""
+
+from __future__ import annotations
+
+from planner.passes import segment
+from planner.passes.registry import Pass, pass_registry, run_passes
+
+__all__ = ["Pass", "pass_registry", "run_passes", "segment"]

@@ -1,0 +1,31 @@
+"""Rabenseifner's allreduce: halve vectors, then double them back."""
+
+from __future__ import annotations
+
+from planner.algorithms.folding import fold
+from planner.algorithms.halving import allgather, reduce_scatter
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Round, Rounds
+
+
+@algorithm("allreduce", "rabenseifner", parts="power_of_two")
+def rabenseifner(group: Group) -> Rounds:
+    """Reduce-scatter by recursive halving, then allgather by recursive doubling.
+
+    Notes
+    -----
+    2·log₂ p rounds for powers of two, two more else; 2(p - 1)/p·c a rank for
+    powers of two.
+
+    References
+    ----------
+    Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+    """
+    if group.size == 1:
+        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+        return
+    folding = fold(group.size)
+    yield folding.fold(group)
+    yield from reduce_scatter(group, folding)
+    yield from allgather(group, folding)
+    yield folding.unfold(group)

@@ -1,0 +1,48 @@
+"""Allreduce by recursive doubling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.algorithms.folding import fold
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Message, Round, Rounds, floor_log2
+
+
+@algorithm("allreduce", "recursive_doubling")
+def recursive_doubling(group: Group) -> Rounds:
+    """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
+
+    Surplus ranks fold into a neighbour and get the result at the end.
+
+    Notes
+    -----
+    log₂ p rounds for powers of two, ⌊log₂ p⌋ + 2 else; c a rank and round: best
+    for short vectors.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    if group.size == 1:
+        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+        return
+    folding = fold(group.size)
+    yield folding.fold(group)
+    me = np.arange(folding.n_survivors)
+    combined = me < len(folding.folded)
+    for level in range(floor_log2(folding.n_survivors)):
+        partner = me ^ (1 << level)
+        value = np.where(combined, group.output, group.input)
+        yield Round(
+            Message(
+                folding.survivors[me],
+                folding.survivors[partner],
+                group.whole(value),
+                group.whole(group.output),
+                combine=group.whole(value[partner]),
+                incoming_left=me < partner,
+            )
+        )
+        combined = np.ones_like(combined)
+    yield folding.unfold(group)

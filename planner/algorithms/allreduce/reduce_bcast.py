@@ -1,0 +1,24 @@
+"""Allreduce as a reduce to rank 0 and a broadcast."""
+
+from __future__ import annotations
+
+from planner.algorithms.bcast.binomial import binomial as bcast_binomial
+from planner.algorithms.reduce.binomial import to_rank
+from planner.algorithms.registry import algorithm
+from planner.rounds import Group, Rounds
+
+
+@algorithm("allreduce", "reduce_bcast")
+def reduce_bcast(group: Group) -> Rounds:
+    """Reduce up a binomial tree to rank 0, then broadcast down it.
+
+    Notes
+    -----
+    2·⌈log₂ p⌉ rounds; rank 0 sends ⌈log₂ p⌉·c.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    yield from to_rank(group, 0)
+    yield from bcast_binomial(group)

@@ -1,0 +1,40 @@
+"""Allreduce around a ring."""
+
+from __future__ import annotations
+
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Message, Round, Rounds, at
+
+
+@algorithm("allreduce", "ring", parts="size", commutative_only=True)
+def ring(group: Group) -> Rounds:
+    """Reduce-scatter around the ring, then pass the results around it.
+
+    Notes
+    -----
+    2(p - 1) rounds; 2(p - 1)/p·c a rank, which is optimal. LogGP:
+    2(p - 1)·(2o + L + (c/p - 1)·G) and (p - 1)/p·c reductions.
+
+    References
+    ----------
+    Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+    workstations", J. Parallel Distrib. Comput. 69, 2009.
+    """
+    me, size = group.positions, group.size
+    if size == 1:
+        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+    for step in range(size - 1):
+        chunk = (me - step) % size
+        yield Round(
+            Message(
+                me,
+                (me + 1) % size,
+                at(group.input if step == 0 else group.output, chunk),
+                at(group.output, chunk),
+                combine=at(group.input, chunk),
+                incoming_left=True,
+            )
+        )
+    for step in range(size - 1):
+        chunk = at(group.output, (me + 1 - step) % size)
+        yield Round(Message(me, (me + 1) % size, chunk, chunk))

@@ -1,0 +1,39 @@
+"""Bruck's alltoall."""
+
+from __future__ import annotations
+
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Message, Round, Rounds, at, ceil_log2
+
+
+@algorithm("alltoall", "bruck", regular_only=True)
+def bruck(group: Group) -> Rounds:
+    """Move every block by the binary digits of its distance.
+
+    Blocks are kept by distance: slot s of rank r begins as the block for r + s.
+    Round k moves the slots with bit k set by 2^k ranks, as one strided message;
+    in the end slot s holds the block that came from r - s.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds, which is optimal; about p/2·c a rank and round: best for
+    short blocks.
+
+    References
+    ----------
+    Bruck et al. 1997.
+    """
+    me, size = group.positions, group.size
+    by_distance = group.rotated_scratch()
+    yield Round(Copy(me, at(group.input, me, size), at(by_distance, 0, size)))
+    for level in range(ceil_log2(size)):
+        span = 1 << level
+        full, rest = divmod(size, 2 * span)
+        slots = (
+            at(by_distance, span, span, stride=2 * span, repeat=full),
+            at(by_distance, full * 2 * span + span, max(0, rest - span)),
+        )
+        yield Round(Message(me, (me + span) % size, slots, slots))
+    up_to_me = at(group.output, me, stride=-1, repeat=me + 1)
+    beyond_me = at(group.output, size - 1, stride=-1, repeat=size - 1 - me)
+    yield Round(Copy(me, at(by_distance, 0, size), (up_to_me, beyond_me)))

@@ -1,0 +1,26 @@
+"""Alltoall by pairwise exchange."""
+
+from __future__ import annotations
+
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Message, Round, Rounds, at
+
+
+@algorithm("alltoall", "pairwise")
+def pairwise(group: Group) -> Rounds:
+    """Exchange with one partner a round: XOR on powers of two, else right and left.
+
+    Notes
+    -----
+    p - 1 rounds; (p - 1)·c a rank. LogGP: (p - 1)·(2o + L + (c - 1)·G).
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    me, size = group.positions, group.size
+    is_power_of_two = size & (size - 1) == 0
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
+    for step in range(1, size):
+        dest = me ^ step if is_power_of_two else (me + step) % size
+        yield Round(Message(me, dest, at(group.input, dest), at(group.output, me)))

@@ -1,0 +1,36 @@
+"""Broadcast as a binomial scatter and a ring allgather."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.algorithms.registry import algorithm
+from planner.rounds import Group, Message, Round, Rounds, at, ceil_log2
+
+
+@algorithm("bcast", "scatter_allgather", parts="size")
+def scatter_allgather(group: Group) -> Rounds:
+    """Scatter the vector in p chunks, then pass all chunks around a ring.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ + p - 1 rounds; every rank sends and receives about 2c in all
+    instead of the binomial tree's ⌈log₂ p⌉·c at the root.
+
+    References
+    ----------
+    van de Geijn's algorithm, in Thakur, Rabenseifner, Gropp 2005.
+    """
+    size, out = group.size, group.output
+    # Chunk v belongs to the rank that lies v after the root.
+    for level in reversed(range(ceil_log2(size))):
+        span = 1 << level
+        receiving = np.arange(span, size, 2 * span)
+        subtree = at(out, receiving, np.minimum(span, size - receiving))
+        yield Round(
+            Message(group.from_root(receiving - span), group.from_root(receiving), subtree, subtree)
+        )
+    me = group.positions
+    for step in range(size - 1):
+        chunk = at(out, (me - step) % size)
+        yield Round(Message(group.from_root(me), group.from_root(me + 1), chunk, chunk))

@@ -1,0 +1,43 @@
+"""Reduce-scatter around a ring."""
+
+from __future__ import annotations
+
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Message, Round, Rounds, at
+
+
+@algorithm("reduce_scatter_block", "ring", commutative_only=True)
+def ring(group: Group) -> Rounds:
+    """Pass every block's partial result once around the ring to its owner.
+
+    Notes
+    -----
+    p - 1 rounds; (p - 1)·c a rank, which is optimal; reductions spread evenly.
+
+    References
+    ----------
+    Patarasuk, Yuan 2009: the first half of the ring allreduce.
+    """
+    me, size = group.positions, group.size
+    if size == 1:
+        yield Round(Copy(0, at(group.input, 0), at(group.output, 0)))
+        return
+    partial = group.scratch_slots(2)
+    for step in range(size - 1):
+        chunk = (me - 1 - step) % size
+        read = at(group.input, chunk) if step == 0 else at(partial, step % 2 * size + chunk)
+        write = (
+            at(group.output, chunk)
+            if step == size - 2
+            else at(partial, (step + 1) % 2 * size + chunk)
+        )
+        yield Round(
+            Message(
+                me,
+                (me + 1) % size,
+                read,
+                write,
+                combine=at(group.input, chunk),
+                incoming_left=True,
+            )
+        )

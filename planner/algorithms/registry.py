@@ -1,0 +1,130 @@
+"""Where algorithms say what they are and what they cannot do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.errors import AlgorithmError
+from planner.rounds import Group, Rounds
+
+Parts = Literal["whole", "size", "power_of_two"]
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A registered algorithm.
+
+    Parameters
+    ----------
+    kind, name : str
+        The collective it computes and its name in specs.
+    rounds : callable
+        ``rounds(group)`` yields its rounds.
+    parts : str
+        Into how many chunks a vector is cut: "whole" (1), "size", or
+        "power_of_two" (the greatest not above size). Collectives on blocks
+        always have a chunk a rank.
+    commutative_only, power_of_two_only, even_only, regular_only : bool
+        What it cannot do without: it raises then. Regular means that all
+        blocks have one size.
+    options : mapping
+        Its options with their defaults.
+    """
+
+    kind: str
+    name: str
+    rounds: Callable[[Group], Rounds]
+    parts: Parts = "whole"
+    commutative_only: bool = False
+    power_of_two_only: bool = False
+    even_only: bool = False
+    regular_only: bool = False
+    options: Mapping[str, Any] | None = None
+
+    @property
+    def summary(self) -> str:
+        """Return the first line of its docstring."""
+        return (inspect.getdoc(self.rounds) or "").partition("\n")[0]
+
+    def n_parts(self, size: int) -> int:
+        """Return the chunks a vector is cut into for `size` ranks."""
+        if self.parts == "whole":
+            return 1
+        return size if self.parts == "size" else 1 << (size.bit_length() - 1)
+
+    def refusal(self, size: int, commutative: bool) -> str | None:
+        """Say why it cannot serve `size` ranks or such an operation; None where it can."""
+        if self.power_of_two_only and size & (size - 1):
+            return f"{size} ranks is not a power of two"
+        if self.even_only and size % 2 and size > 1:
+            return f"{size} ranks is odd"
+        if self.commutative_only and not commutative:
+            return "it exchanges operands, and the operation is not commutative"
+        return None
+
+
+class Registry:
+    """All algorithms, by collective and name, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._algorithms: dict[str, dict[str, Algorithm]] = {}
+
+    def add(self, algorithm: Algorithm) -> None:
+        """Register `algorithm` once."""
+        names = self._algorithms.setdefault(algorithm.kind, {})
+        assert algorithm.name not in names, f"{algorithm.kind}/{algorithm.name} registered twice"
+        names[algorithm.name] = algorithm
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the collectives that have algorithms."""
+        return tuple(self._algorithms)
+
+    def of(self, kind: str) -> tuple[Algorithm, ...]:
+        """Return the algorithms of a collective."""
+        return tuple(self._algorithms.get(kind, {}).values())
+
+    def find(self, kind: str, name: str) -> Algorithm:
+        """Return algorithm `name` of collective `kind`.
+
+        Raises
+        ------
+        AlgorithmError
+            Naming the algorithms there are.
+        """
+        names = self._algorithms.get(kind, {})
+        if name not in names:
+            raise AlgorithmError(
+                f"algorithms: {kind} has no {name!r}; use one of {', '.join(names)} or auto"
+            )
+        return names[name]
+
+    def legal(self, kind: str, size: int, commutative: bool) -> tuple[Algorithm, ...]:
+        """Return the algorithms of `kind` that can serve `size` ranks and such an operation."""
+        return tuple(a for a in self.of(kind) if a.refusal(size, commutative) is None)
+
+    def require(self, algorithm: Algorithm, size: int, commutative: bool) -> None:
+        """Raise `AlgorithmError`, with alternatives, where `algorithm` cannot serve."""
+        refusal = algorithm.refusal(size, commutative)
+        if refusal is not None:
+            others = " or ".join(
+                repr(a.name) for a in self.legal(algorithm.kind, size, commutative)
+            )
+            raise AlgorithmError(f"{algorithm.kind}/{algorithm.name}: {refusal}; use {others}")
+
+
+registry = Registry()
+
+
+def algorithm(
+    kind: str, name: str, **promises: Any
+) -> Callable[[Callable[[Group], Rounds]], Callable[[Group], Rounds]]:
+    """Register the decorated generator as algorithm `name` of `kind`; see `Algorithm`."""
+
+    def register(rounds: Callable[[Group], Rounds]) -> Callable[[Group], Rounds]:
+        registry.add(Algorithm(kind, name, rounds, **promises))
+        return rounds
+
+    return register

@@ -1,0 +1,21 @@
+"""Scatter, the root to everyone: a star."""
+
+from __future__ import annotations
+
+from planner.algorithms.registry import algorithm
+from planner.rounds import Copy, Group, Message, Round, Rounds, at
+
+
+@algorithm("scatter", "linear")
+def linear(group: Group) -> Rounds:
+    """Send every block straight from the root.
+
+    Notes
+    -----
+    p - 1 rounds, as the root sends one at a time; (p - 1)·c leave the root.
+    """
+    dest, root = group.others, group.root
+    yield Round(
+        Message(root, dest, at(group.input, dest), at(group.output, dest)),
+        Copy(root, at(group.input, root), at(group.output, root)),
+    )

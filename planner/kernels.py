@@ -1,0 +1,172 @@
+"""Compiled loops of the builder: compression of pieces and derivation of hazards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Ints = npt.NDArray[np.int64]
+
+
+@njit(cache=True)
+def compress_pieces(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> Any:
+    """Merge the contiguous pieces of every row into longer ones, or strided ones.
+
+    Returns the new indptr, the number of pieces, and their buffer, offset,
+    count, stride and repeat in arrays of the old length.
+    """
+    n = len(buffer)
+    out_indptr = np.zeros_like(indptr)
+    out_buffer, out_offset, out_count = np.empty_like(buffer), np.empty_like(offset), count.copy()
+    stride, repeat = np.zeros(n, np.int64), np.ones(n, np.int64)
+    k = 0
+    for row in range(len(indptr) - 1):
+        first = k
+        for i in range(indptr[row], indptr[row + 1]):
+            touches = (
+                k > first
+                and out_buffer[k - 1] == buffer[i]
+                and out_offset[k - 1] + out_count[k - 1] == offset[i]
+            )
+            if touches:
+                out_count[k - 1] += count[i]
+            else:
+                out_buffer[k], out_offset[k], out_count[k] = buffer[i], offset[i], count[i]
+                k += 1
+        # Second walk: fold blocks of one size at one distance into a strided piece.
+        last = k
+        k = first
+        for i in range(first, last):
+            is_like = (
+                k > first
+                and out_buffer[k - 1] == out_buffer[i]
+                and out_count[k - 1] == out_count[i]
+            )
+            step = out_offset[i] - out_offset[k - 1] if is_like else 0
+            if is_like and repeat[k - 1] == 1:
+                stride[k - 1], repeat[k - 1] = step, 2
+            elif is_like and step == stride[k - 1] * repeat[k - 1]:
+                repeat[k - 1] += 1
+            else:
+                out_buffer[k], out_offset[k], out_count[k] = (
+                    out_buffer[i],
+                    out_offset[i],
+                    out_count[i],
+                )
+                stride[k], repeat[k] = 0, 1
+                k += 1
+        out_indptr[row + 1] = k
+    return out_indptr, k, out_buffer, out_offset, out_count, stride, repeat
+
+
+@njit(cache=True)
+def derive_hazards(
+    read_indptr: Ints,
+    read_low: Ints,
+    read_high: Ints,
+    write_indptr: Ints,
+    write_low: Ints,
+    write_high: Ints,
+    n_atoms: int,
+    n_reads: int,
+) -> Any:
+    """Find, in row order, every access that must come before each task.
+
+    Task i reads atoms ``read_low[j]:read_high[j]`` for j in
+    ``read_indptr[i]:read_indptr[i+1]``, then writes likewise. A read waits for
+    the atom's last writer; a write for all readers since, or where there are
+    none for the last writer.
+
+    Returns the CSR (indptr, predecessors) of the hazards; the predecessors of
+    a task are distinct.
+    """
+    n = len(read_indptr) - 1
+    last_writer = np.full(n_atoms, -1, np.int32)
+    reader_head = np.full(n_atoms, -1, np.int32)
+    reader_task = np.empty(n_reads, np.int32)
+    reader_next = np.empty(n_reads, np.int32)
+    n_nodes = 0
+    seen = np.full(n, -1, np.int32)
+    indptr = np.zeros(n + 1, np.int32)
+    before = np.empty(2 * n + 16, np.int32)
+    k = 0
+    for task in range(n):
+        for j in range(read_indptr[task], read_indptr[task + 1]):
+            for atom in range(read_low[j], read_high[j]):
+                writer = last_writer[atom]
+                if writer >= 0 and seen[writer] != task:
+                    seen[writer] = task
+                    if k == len(before):
+                        before = np.concatenate((before, np.empty(k, np.int32)))
+                    before[k] = writer
+                    k += 1
+                reader_task[n_nodes] = task
+                reader_next[n_nodes] = reader_head[atom]
+                reader_head[atom] = n_nodes
+                n_nodes += 1
+        for j in range(write_indptr[task], write_indptr[task + 1]):
+            for atom in range(write_low[j], write_high[j]):
+                writer = last_writer[atom]
+                node = reader_head[atom]
+                has_other_reader = False
+                while node >= 0:
+                    reader = reader_task[node]
+                    if reader != task:
+                        has_other_reader = True
+                        if seen[reader] != task:
+                            seen[reader] = task
+                            if k == len(before):
+                                before = np.concatenate((before, np.empty(k, np.int32)))
+                            before[k] = reader
+                            k += 1
+                    node = reader_next[node]
+                # A reader waits for the writer before it, so the writer itself is implied.
+                if writer >= 0 and not has_other_reader and seen[writer] != task:
+                    seen[writer] = task
+                    if k == len(before):
+                        before = np.concatenate((before, np.empty(k, np.int32)))
+                    before[k] = writer
+                    k += 1
+                last_writer[atom] = task
+                reader_head[atom] = -1
+        indptr[task + 1] = k
+    return indptr, before[:k].copy()
+
+
+@njit(cache=True)
+def slice_blocks(
+    indptr: Ints, buffer: Ints, offset: Ints, count: Ints, row: Ints, low: Ints, high: Ints
+) -> Any:
+    """Cut rows of blocks at element positions.
+
+    Slice k is elements ``low[k]:high[k]`` of row ``row[k]``, whose elements
+    are its blocks' one after another. Returns a CSR by slice: indptr, buffer,
+    offset, count.
+    """
+    n_out = 0
+    for fill in range(2):
+        if fill == 0:
+            out_buffer = np.empty(0, np.int64)
+            out_offset, out_count = out_buffer.copy(), out_buffer.copy()
+            out_indptr = np.zeros(len(row) + 1, np.int64)
+        else:
+            out_buffer = np.empty(n_out, np.int64)
+            out_offset, out_count = np.empty(n_out, np.int64), np.empty(n_out, np.int64)
+        n_out = 0
+        for k in range(len(row)):
+            start = 0
+            for i in range(indptr[row[k]], indptr[row[k] + 1]):
+                first = max(low[k], start)
+                last = min(high[k], start + count[i])
+                if first < last:
+                    if fill == 1:
+                        out_buffer[n_out] = buffer[i]
+                        out_offset[n_out] = offset[i] + first - start
+                        out_count[n_out] = last - first
+                    n_out += 1
+                start += count[i]
+            out_indptr[k + 1] = n_out
+    return out_indptr, out_buffer, out_offset, out_count

@@ -1,0 +1,110 @@
+"""Reduction operations: MPI's own by name, and the user's by registration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from specs.errors import CollplanError
+
+Array = npt.NDArray[Any]
+Combine = Callable[[Array, Array, Array], object]
+
+
+class UnknownOperationError(CollplanError):
+    """An operation that is neither MPI's nor registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionOperation:
+    """An associative operation on arrays, elementwise.
+
+    Parameters
+    ----------
+    name : str
+        Its name in specs.
+    commutative : bool
+        Whether operands may be exchanged; if not, plans keep rank order.
+    combine : callable
+        ``combine(left, right, out)`` writes ``left op right``; `out` may be
+        `left` or `right` itself.
+    """
+
+    name: str
+    commutative: bool
+    combine: Combine
+
+    def apply(self, left: Array, right: Array, out: Array) -> None:
+        """Write ``left op right`` into `out`."""
+        self.combine(left, right, out)
+
+
+def _logical(ufunc: np.ufunc) -> Combine:
+    return lambda left, right, out: np.copyto(out, ufunc(left, right).astype(out.dtype))
+
+
+_OPERATIONS: dict[str, ReductionOperation] = {
+    name: ReductionOperation(name, True, combine)
+    for name, combine in {
+        "sum": np.add,
+        "prod": np.multiply,
+        "max": np.maximum,
+        "min": np.minimum,
+        "land": _logical(np.logical_and),
+        "lor": _logical(np.logical_or),
+        "lxor": _logical(np.logical_xor),
+        "band": np.bitwise_and,
+        "bor": np.bitwise_or,
+        "bxor": np.bitwise_xor,
+    }.items()
+}
+BUILTIN_OPERATIONS = tuple(_OPERATIONS)
+"""Names of MPI's own operations."""
+
+
+def get_operation(name: str) -> ReductionOperation:
+    """Return the operation called `name`.
+
+    Raises
+    ------
+    UnknownOperationError
+        Naming the operations there are.
+
+    Examples
+    --------
+    >>> get_operation("max").commutative
+    True
+    """
+    if name not in _OPERATIONS:
+        raise UnknownOperationError(
+            f"operation {name!r} is not registered; use one of {', '.join(_OPERATIONS)} "
+            "or planner.operations.register_operation"
+        )
+    return _OPERATIONS[name]
+
+
+def register_operation(name: str, combine: Combine, *, commutative: bool) -> ReductionOperation:
+    """Register an associative operation under a new name and return it.
+
+    Parameters
+    ----------
+    name : str
+        A name no operation of MPI has; registering it again replaces it.
+    combine : callable
+        ``combine(left, right, out)`` on arrays of equal shape.
+    commutative : bool
+        Whether plans may exchange its operands.
+
+    Raises
+    ------
+    UnknownOperationError
+        If `name` is one of MPI's own.
+    """
+    if name in BUILTIN_OPERATIONS:
+        raise UnknownOperationError(f"operation {name!r} is MPI's own; choose another name")
+    _OPERATIONS[name] = ReductionOperation(name, commutative, combine)
+    return _OPERATIONS[name]

@@ -1,0 +1,95 @@
+"""Where passes are registered and run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from planner.errors import AlgorithmError
+from planner.plan import Plan
+from specs import PassChoice
+
+Level = Literal["blueprint", "plan"]
+Locality = Literal["rank", "node", "global"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A registered pass.
+
+    Parameters
+    ----------
+    name : str
+        Its name in specs.
+    rewrite : callable
+        ``rewrite(plan, **options) -> plan``; leaves its input untouched and
+        returns it where it changes nothing.
+    level : str
+        What it rewrites; blueprint passes come before plan passes.
+    locality : str
+        What it must see to rewrite a rank's rows: with "rank", one rank's
+        program is rewritten exactly as the whole plan's restriction to it.
+    """
+
+    name: str
+    rewrite: Callable[..., Plan]
+    level: Level
+    locality: Locality
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Return the names of its options."""
+        return tuple(inspect.signature(self.rewrite).parameters)[1:]
+
+    @property
+    def summary(self) -> str:
+        """Return the first line of its docstring."""
+        return (inspect.getdoc(self.rewrite) or "").partition("\n")[0]
+
+
+pass_registry: dict[str, Pass] = {}
+"""All passes by name."""
+
+
+def register_pass(
+    name: str, *, level: Level, locality: Locality
+) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
+    """Register the decorated function as pass `name`."""
+
+    def register(rewrite: Callable[..., Plan]) -> Callable[..., Plan]:
+        assert name not in pass_registry, f"pass {name} registered twice"
+        pass_registry[name] = Pass(name, rewrite, level, locality)
+        return rewrite
+
+    return register
+
+
+def run_passes(plan: Plan, choices: Iterable[PassChoice]) -> Plan:
+    """Return `plan` rewritten by the chosen passes, in order.
+
+    Raises
+    ------
+    AlgorithmError
+        If a pass or an option is unknown, or a pass refuses the plan.
+    """
+    for choice in choices:
+        plan = run_pass(plan, choice)
+    return plan
+
+
+def run_pass(plan: Plan, choice: PassChoice) -> Plan:
+    """Return `plan` rewritten by one pass."""
+    if choice.name not in pass_registry:
+        raise AlgorithmError(
+            f"passes: there is no {choice.name!r}; use one of {', '.join(pass_registry)}"
+        )
+    chosen = pass_registry[choice.name]
+    options: dict[str, Any] = dict(choice.options)
+    for name in options:
+        if name not in chosen.options:
+            raise AlgorithmError(
+                f"passes.{choice.name}.{name}: no such option; use {', '.join(chosen.options)}"
+            )
+    return chosen.rewrite(plan, **options)

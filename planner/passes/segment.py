@@ -1,0 +1,111 @@
+"""Cut messages and the steps on them into segments, which then pipeline by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner import pieces as csr
+from planner.chunks import Ints
+from planner.errors import AlgorithmError
+from planner.hazards import derive_dependencies
+from planner.kernels import slice_blocks
+from planner.passes.registry import register_pass
+from planner.pieces import Pieces, running_total
+from planner.plan import COLUMNS, INTENT, Op, Plan
+from planner.streams import Edges, chain_streams, join_edges, number_messages
+from specs.sizes import parse_bytes
+
+
+@register_pass("segment", level="plan", locality="rank")
+def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
+    """Cut every message, copy and reduction into segments of at most `max_bytes`.
+
+    Dependencies are derived anew, segment by segment: a chain of p ranks and
+    s segments then takes p - 2 + s steps of 1/s of the vector.
+
+    Parameters
+    ----------
+    plan : Plan
+        Any plan.
+    max_bytes : int or str
+        The greatest segment; ``"64KiB"`` and the like are understood. At
+        least one element is sent however small it is.
+
+    Returns
+    -------
+    Plan
+        A new plan, or `plan` itself where nothing is that long.
+
+    Raises
+    ------
+    AlgorithmError
+        If `max_bytes` is not a positive size.
+    """
+    try:
+        limit_bytes = parse_bytes(max_bytes)
+    except ValueError as error:
+        raise AlgorithmError(f"passes.segment.max_bytes: {error}") from None
+    if limit_bytes < 1:
+        raise AlgorithmError(f"passes.segment.max_bytes: {max_bytes!r} is not at least 1 byte")
+    limit = max(1, limit_bytes // plan.itemsize)
+    elements = plan.elements
+    n_segments = np.maximum(1, -(-elements // limit))
+    if n_segments.max(initial=1) == 1:
+        return plan
+    row = np.repeat(np.arange(plan.n_tasks), n_segments)
+    first = running_total(n_segments)
+    low = (np.arange(len(row)) - first[:-1][row]) * limit
+    high = np.minimum(low + limit, elements[row])
+    columns = {name: getattr(plan, name)[row] for name in COLUMNS}
+    reads = _cut(csr.from_extents(plan.reads, plan.patterns), row, low, high)
+    reduces = columns["op"] == Op.REDUCE
+    if reduces.any():
+        shift = np.where(reduces, elements[row], 0)
+        right = _cut(csr.from_extents(plan.reads, plan.patterns), row, low + shift, high + shift)
+        reads = csr.join(reads, right.masked(reduces))
+    writes = _cut(csr.from_extents(plan.writes, plan.patterns), row, low, high)
+    _renumber(columns, plan.n_ranks)
+    edges = join_edges(
+        chain_streams(columns["op"], columns["rank"], columns["peer"], columns["stream"]),
+        _spread_intents(plan, first),
+    )
+    deps = derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges)
+    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
+    return plan.replace(
+        **columns, reads=read_extents, writes=write_extents, patterns=patterns, deps=deps
+    )
+
+
+def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
+    """Return elements ``low:high`` of the given rows, a row each."""
+    owner, buffer, offset, end = pieces.blocks()
+    indptr = running_total(np.bincount(owner, minlength=len(pieces)))
+    columns = (np.ascontiguousarray(c, dtype=np.int64) for c in (buffer, offset, end - offset))
+    indptr, buffer, offset, count = slice_blocks(indptr, *columns, row, low, high)
+    return csr.contiguous(indptr, buffer.astype(np.int8), offset, count)
+
+
+def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
+    """Give the segments of every pair tags of their own, in row order at both ends."""
+    for op in (Op.SEND, Op.RECV):
+        rows = np.flatnonzero(columns["op"] == op)
+        tag, stream = number_messages(columns["rank"][rows], columns["peer"][rows], n_ranks)
+        columns["tag"][rows], columns["stream"][rows] = tag, stream
+
+
+def _spread_intents(plan: Plan, first: Ints) -> Edges:
+    """Return stated edges between rows, from all segments of one to all of the other."""
+    intends = (plan.deps.kind & INTENT) > 0
+    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))[intends]
+    before, kind = plan.deps.task[intends], plan.deps.kind[intends]
+    is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
+    before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
+    n_before, n_after = np.diff(first)[before], np.diff(first)[after]
+    n = n_before * n_after
+    index = np.repeat(np.arange(len(before)), n)
+    turn = np.arange(len(index)) - running_total(n)[:-1][index]
+    return (
+        first[before][index] + turn % n_before[index],
+        first[after][index] + turn // n_before[index],
+        kind[index],
+    )

@@ -1,0 +1,162 @@
+"""Extents while a plan is being built: CSR tables to select, stack, join and compress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.chunks import Ints
+from planner.kernels import compress_pieces
+from planner.plan import NO_PATTERN, Extents
+
+if TYPE_CHECKING:
+    from planner.plan import IntArray
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pieces:
+    """Pieces of buffers in CSR: row i owns ``indptr[i]:indptr[i+1]``, in order.
+
+    A piece is `count` elements from `offset`, `repeat` times, `stride` apart.
+    """
+
+    indptr: Ints
+    buffer: IntArray
+    offset: Ints
+    count: Ints
+    stride: Ints
+    repeat: Ints
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @property
+    def owner(self) -> Ints:
+        """Return the row of every piece."""
+        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
+
+    @property
+    def elements(self) -> Ints:
+        """Return the elements of every row."""
+        running = running_total(self.count * self.repeat)
+        return running[self.indptr[1:]] - running[self.indptr[:-1]]
+
+    def take(self, rows: IntArray) -> Pieces:
+        """Return the given rows, in the given order."""
+        lengths = np.diff(self.indptr)[rows]
+        indptr = running_total(lengths)
+        if len(self.buffer) == len(self) and len(indptr) - 1 == indptr[-1]:
+            index = np.asarray(rows)  # a piece a row: no gather of ranges is needed
+        else:
+            index = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
+            index += np.arange(indptr[-1])
+        return Pieces(indptr, *(column[index] for column in self.columns()))
+
+    def masked(self, kept: npt.NDArray[np.bool_]) -> Pieces:
+        """Return the same rows, those outside `kept` without pieces."""
+        lengths = np.where(kept, np.diff(self.indptr), 0)
+        index = np.flatnonzero(np.repeat(kept, np.diff(self.indptr)))
+        return Pieces(running_total(lengths), *(column[index] for column in self.columns()))
+
+    def blocks(self) -> tuple[Ints, IntArray, Ints, Ints]:
+        """Return every contiguous block as ``(row, buffer, low, high)``."""
+        if (self.repeat == 1).all():
+            return self.owner, self.buffer, self.offset, self.offset + self.count
+        index = np.repeat(np.arange(len(self.buffer)), self.repeat)
+        turn = np.arange(len(index)) - np.repeat(running_total(self.repeat)[:-1], self.repeat)
+        low = self.offset[index] + turn * self.stride[index]
+        return self.owner[index], self.buffer[index], low, low + self.count[index]
+
+    def columns(self) -> tuple[Any, ...]:
+        """Return the columns of the pieces, indptr left out."""
+        return tuple(getattr(self, field.name) for field in fields(self)[1:])
+
+
+def running_total(lengths: npt.ArrayLike) -> Ints:
+    """Return cumulative sums that begin with 0: a CSR's indptr."""
+    lengths = np.asarray(lengths)
+    total = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=total[1:])
+    return total
+
+
+def contiguous(indptr: Ints, buffer: IntArray, offset: Ints, count: Ints) -> Pieces:
+    """Return pieces that do not repeat; pieces of a row that form a pattern are joined."""
+    ones = np.ones(len(buffer), dtype=np.int64)
+    pieces = Pieces(indptr, buffer, offset, count, np.zeros_like(ones), ones)
+    return compress(pieces) if len(buffer) > len(pieces) else pieces
+
+
+def empty(n_rows: int) -> Pieces:
+    """Return `n_rows` rows without pieces."""
+    nothing = np.zeros(0, dtype=np.int64)
+    indptr = np.zeros(n_rows + 1, dtype=np.int64)
+    return Pieces(indptr, nothing.astype(np.int8), nothing, nothing, nothing, nothing)
+
+
+def stack(parts: Sequence[Pieces]) -> Pieces:
+    """Return the rows of all parts, one part after another."""
+    starts = running_total([len(part.buffer) for part in parts])
+    indptr = np.concatenate(
+        [np.zeros(1, dtype=np.int64)]
+        + [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
+    )
+    columns = zip(*(part.columns() for part in parts), strict=True)
+    return Pieces(indptr, *(np.concatenate(column) for column in columns))
+
+
+def join(left: Pieces, right: Pieces) -> Pieces:
+    """Return row by row the pieces of `left`, then those of `right`."""
+    n = len(left)
+    both = stack((left, right))
+    interleaved = np.arange(2 * n).reshape(2, n).T.ravel()
+    joined = both.take(interleaved)
+    return Pieces(joined.indptr[::2], *joined.columns())
+
+
+def compress(pieces: Pieces) -> Pieces:
+    """Merge neighbouring blocks of a row, then runs of blocks at one stride."""
+    columns = [np.ascontiguousarray(column, dtype=np.int64) for column in pieces.columns()]
+    indptr, n, *merged = compress_pieces(np.ascontiguousarray(pieces.indptr), *columns[:3])
+    buffer, offset, count, stride, repeat = (column[:n].copy() for column in merged)
+    return Pieces(indptr, buffer.astype(np.int8), offset, count, stride, repeat)
+
+
+def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, IntArray]:
+    """Return both tables as a plan's extents, and the pattern table they share."""
+    stride = np.concatenate((reads.stride, writes.stride))
+    repeat = np.concatenate((reads.repeat, writes.repeat))
+    repeats = repeat > 1
+    pattern = np.zeros(len(stride), dtype=np.int32)
+    patterns = NO_PATTERN
+    if repeats.any():
+        pairs = np.column_stack((stride[repeats], repeat[repeats]))
+        unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        once = np.broadcast_to(np.array([0, 1]), unique.shape)
+        patterns = np.vstack((NO_PATTERN, np.hstack((unique, once))))
+        pattern[repeats] = inverse.ravel() + 1
+    split = len(reads.stride)
+    return (
+        Extents(reads.indptr, reads.buffer, reads.offset, reads.count, pattern[:split]),
+        Extents(writes.indptr, writes.buffer, writes.offset, writes.count, pattern[split:]),
+        patterns,
+    )
+
+
+def from_extents(extents: Extents, patterns: IntArray) -> Pieces:
+    """Return a plan's extents as pieces; an outer repeat is written out."""
+    indptr = extents.indptr.astype(np.int64)
+    stride, repeat, stride2, repeat2 = patterns[extents.pattern].T
+    offset, buffer, count = extents.offset, extents.buffer, extents.count
+    if (repeat2 > 1).any():
+        index = np.repeat(np.arange(len(buffer)), repeat2)
+        starts = running_total(repeat2)
+        turn = np.arange(len(index)) - starts[:-1][index]
+        offset = offset[index] + turn * stride2[index]
+        buffer, count, stride, repeat = (c[index] for c in (buffer, count, stride, repeat))
+        indptr = starts[indptr]
+    return Pieces(indptr, buffer, offset, count, stride, repeat)
