@@ -16,6 +16,7 @@ from specs.request import PlanSpec
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+    from yaml.nodes import Node
 
 
 def load_spec(path: str | Path) -> PlanSpec:
@@ -100,21 +101,50 @@ def json_schema() -> dict[str, Any]:
 
 def _parse_text(path: Path, text: str) -> Any:
     try:
-        if path.suffix == ".json":
-            return json.loads(text)
-        import yaml
-
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f"line {mark.line + 1}: " if mark is not None else ""
-            problem = getattr(error, "problem", None) or "not YAML"
-            raise SpecError(f"{path}: {where}{problem}; mend the YAML") from None
+        return json.loads(text) if path.suffix == ".json" else _parse_yaml(path, text)
     except json.JSONDecodeError as error:
         raise SpecError(f"{path}: line {error.lineno}: {error.msg}; mend the JSON") from None
     except RecursionError:
         raise SpecError(f"{path}: nested too deeply; a spec has a few levels") from None
+
+
+def _parse_yaml(path: Path, text: str) -> Any:
+    import yaml
+
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _refuse_repeated_keys(path, node)
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise SpecError(f"{path}: {where}{problem}; mend the YAML") from None
+
+
+def _refuse_repeated_keys(path: Path, root: Node) -> None:
+    """Raise where a mapping has a key twice: YAML would silently take the last."""
+    import yaml
+
+    pending, seen = [root], set()
+    while pending:
+        node = pending.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            pending += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: set[str] = set()
+            for key, value in node.value:
+                pending.append(value)
+                if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                    line = key.start_mark.line + 1
+                    raise SpecError(f"{path}: line {line}: {key.value} is there twice; keep one")
+                keys.add(str(key.value))
 
 
 def _explain_one(detail: ErrorDetails) -> str:

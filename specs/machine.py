@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
@@ -137,12 +138,12 @@ class Machine(SpecModel):
                     f"rank_order names node {node}, nodes is {self.nodes}; "
                     f"use nodes 0 to {self.nodes - 1}"
                 )
+        used = Counter(self.rank_order)
         for node, room in enumerate(self.node_to_n_ranks):
-            used = self.rank_order.count(node)
-            if used != room:
+            if used[node] != room:
                 raise ValueError(
-                    f"rank_order puts {used} ranks on node {node}, ranks_per_node says {room}; "
-                    f"make them agree"
+                    f"rank_order puts {used[node]} ranks on node {node}, "
+                    f"ranks_per_node says {room}; make them agree"
                 )
         return self
 

@@ -113,6 +113,8 @@ def test_documents_must_be_mappings(document: Any) -> None:
         ("a.yaml", "collective: [", "line 1: "),
         ("a.yaml", "a: b: c", "line 1: mapping values are not allowed here; mend the YAML"),
         ("a.yaml", "a: \x00", "mend the YAML"),
+        ("a.yaml", "a: 1\nb: {c: 1,\n c: 2}\n", "line 3: c is there twice; keep one"),
+        ("a.yaml", "a: &x [*x]", "a: unknown key"),
         ("a.json", '{"a": \n', "line 2: Expecting value; mend the JSON"),
         ("a.json", "[" * 100_000, "nested too deeply"),
         ("a.yaml", "", "the document is empty"),
