@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_PIPE_WIDTH: Final = 160
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -34,7 +35,7 @@ def print_note(text: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """Print a table; columns whose cells are all numbers or start with a digit go right."""
+    """Print a table; columns of numbers go right, only the last column may wrap."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -43,14 +44,16 @@ def print_table(
     cells = [[str(cell) for cell in row] for row in rows]
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for i, name in enumerate(columns):
-        filled = [row[i] for row in cells if row[i] not in ("", "-")]
+        filled = [row[i] for row in cells if row[i]]
         is_number = bool(filled) and all(cell[0].isdigit() for cell in filled)
         table.add_column(
-            name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+            name, justify="right" if is_number else "left", no_wrap=i < len(columns) - 1
         )
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout, highlight=False).print(table)
+    # A file or a pipe has no width: let no line be broken there.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(file=sys.stdout, highlight=False, width=width).print(table)
 
 
 def show_progress(text: str) -> AbstractContextManager[Any]:

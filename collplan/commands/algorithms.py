@@ -35,11 +35,10 @@ def command(
         print_json({"algorithms": rows})
         return 0
     print_table(
-        ["collective", "algorithm", "options", "needs", ""],
+        ["algorithm", "options", "needs", ""],
         [
             [
-                row["kind"],
-                row["name"],
+                f"{row['kind']}/{row['name']}",
                 ", ".join(f"{name}={value}" for name, value in row["options"].items()),
                 ", ".join(row["needs"]),
                 row["summary"],
@@ -55,6 +54,7 @@ def _describe(algorithm: Algorithm) -> dict[str, Any]:
         "a commutative op": algorithm.commutative_only,
         "2^k ranks": algorithm.power_of_two_only,
         "even ranks": algorithm.even_only,
+        "equal counts": algorithm.regular_only,
     }
     return {
         "kind": algorithm.kind,

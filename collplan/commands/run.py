@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,14 +43,60 @@ def command(
     Starts the right mpiexec by itself; under mpiexec it just runs. Of every
     repetition the slowest rank counts. Exit status 1 where a result is wrong.
     """
-    from executors.mpi import launch
+    from executors.mpi.launch import is_under_mpi, relaunch
 
-    if not launch.is_under_mpi():
-        # What is wrong with the input is said once, before any rank is started.
+    if is_under_mpi():
+        return _run_as_rank(source, ranks, repetitions, check, as_json)
+    # What is wrong with the input is said once, before any rank is started.
+    n_ranks = plan_for(source, ranks).n_ranks
+    arguments = ["run", str(source), "-n", str(n_ranks), "--repetitions", str(repetitions)]
+    arguments.append("--check" if check else "--no-check")
+    if as_json:
+        arguments.append("--json")
+    return relaunch(arguments, n_ranks, timeout_s=timeout)
+
+
+def _run_as_rank(
+    source: Path, ranks: int | None, repetitions: int, check: bool, as_json: bool
+) -> int:
+    """Run on the ranks that are there; only rank 0 speaks."""
+    from collplan.output import print_json
+    from executors.mpi.launch import launcher_rank
+    from executors.mpi.measure import run_plan
+    from executors.mpi.world import world
+    from specs.errors import CollplanError
+
+    try:
+        comm = world()
+        plan = _agree_on_plan(comm, source, ranks)
+        world(plan.n_ranks)
+        report = run_plan(plan, comm, repetitions=repetitions, check=check)
+    except CollplanError:
+        if launcher_rank() > 0:
+            return 2
+        raise
+    document = report.to_json()
+    if comm.rank == 0:
+        if as_json:
+            print_json(document)
+        else:
+            _print_report(document)
+    return 1 if document["correct"] is False else 0
+
+
+def _agree_on_plan(comm: Any, source: Path, ranks: int | None) -> Plan:
+    """Return this rank's plan; where one rank has none, all raise instead of waiting for it."""
+    from specs.errors import CollplanError
+
+    plan, error = None, None
+    try:
         plan = plan_for(source, ranks)
-        arguments = [sys.executable, "-m", "collplan", *_child_arguments(sys.argv)]
-        return launch.relaunch(arguments, plan.n_ranks, timeout_s=timeout)
-    return 0
+    except CollplanError as failure:
+        error = str(failure)
+    errors = [text for text in comm.allgather(error) if text is not None]
+    if errors or plan is None:
+        raise CollplanError(errors[0])
+    return plan
 
 
 def plan_for(source: Path, ranks: int | None) -> Plan:
