@@ -33,16 +33,19 @@ def print_note(text: str) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, plain: bool = False
 ) -> None:
-    """Print a table; columns of numbers go right, only the last column may wrap."""
+    """Print a table; columns of numbers go right, only the last column may wrap.
+
+    `plain` is for where standard output looks like a terminal and is none.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     cells = [[str(cell) for cell in row] for row in rows]
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD)
     for i, name in enumerate(columns):
         filled = [row[i] for row in cells if row[i]]
         is_number = bool(filled) and all(cell[0].isdigit() for cell in filled)
@@ -52,8 +55,14 @@ def print_table(
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
     # A file or a pipe has no width: let no line be broken there.
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(file=sys.stdout, highlight=False, width=width).print(table)
+    is_terminal = sys.stdout.isatty() and not plain
+    console = Console(
+        file=sys.stdout,
+        highlight=False,
+        width=None if is_terminal else _PIPE_WIDTH,
+        force_terminal=is_terminal,
+    )
+    console.print(table)
 
 
 def show_progress(text: str) -> AbstractContextManager[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,11 +50,11 @@ def command(
         return _run_as_rank(source, ranks, repetitions, check, as_json)
     # What is wrong with the input is said once, before any rank is started.
     n_ranks = plan_for(source, ranks).n_ranks
-    arguments = ["run", str(source), "-n", str(n_ranks), "--repetitions", str(repetitions)]
-    arguments.append("--check" if check else "--no-check")
+    program = [sys.executable, "-m", "collplan", "run", str(source), "-n", str(n_ranks)]
+    program += ["--repetitions", str(repetitions), "--check" if check else "--no-check"]
     if as_json:
-        arguments.append("--json")
-    return relaunch(arguments, n_ranks, timeout_s=timeout)
+        program.append("--json")
+    return relaunch(program, n_ranks, timeout_s=timeout)
 
 
 def _run_as_rank(
@@ -62,12 +63,14 @@ def _run_as_rank(
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.output import print_json
     from executors.mpi.launch import launcher_rank
-    from executors.mpi.measure import run_plan
     from executors.mpi.world import world
     from specs.errors import CollplanError
 
     try:
         comm = world()
+        # Only now: without mpi4py this is no module that can be imported.
+        from executors.mpi.measure import run_plan
+
         plan = _agree_on_plan(comm, source, ranks)
         world(plan.n_ranks)
         report = run_plan(plan, comm, repetitions=repetitions, check=check)
@@ -150,3 +153,39 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         return spec.replace(machine=machine.replace(ranks_per_node=ranks))
     except ValidationError as error:
         raise SpecError(f"-n {ranks}: {explain(error)}") from None
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    from collplan.output import format_bytes, format_seconds, print_line, print_table
+
+    if report["correct"] is None:
+        verdict = "not checked"
+    elif report["correct"]:
+        verdict = f"correct, checked against {report['checked_against']}"
+    else:
+        wrong = report["first_wrong"]
+        verdict = (
+            f"WRONG: rank {wrong['rank']}, element {wrong['element']}: got {wrong['got']}, "
+            f"expected {wrong['expected']} ({wrong['n_wrong']} wrong in all)"
+        )
+    print_line(
+        f"{report['ranks']} ranks, {format_bytes(report['bytes'])}, {report['library']}: {verdict}"
+    )
+    print_table(
+        ["", "median", "quartiles", "least"],
+        [
+            [
+                name,
+                format_seconds(report[f"{prefix}median_s"]),
+                " to ".join(map(format_seconds, report[f"{prefix}quartiles_s"])),
+                format_seconds(report[f"{prefix}min_s"]),
+            ]
+            for name, prefix in (("plan", ""), ("native", "native_"))
+        ],
+        plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+    )
+    print_line(
+        f"ratio {report['ratio']:.3g}, quartiles "
+        f"{' to '.join(f'{ratio:.3g}' for ratio in report['ratio_quartiles'])}, "
+        f"over {report['repetitions']} repetitions; the slowest rank of each counts"
+    )
