@@ -1,0 +1,27 @@
+"""Execute plans under MPI; importing this package does not import mpi4py."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from executors.mpi.binding import BoundPlan, bind
+    from executors.mpi.measure import RunReport, run_plan
+    from executors.mpi.world import world
+
+_HOMES: Final = {
+    "BoundPlan": "binding",
+    "RunReport": "measure",
+    "bind": "binding",
+    "run_plan": "measure",
+    "world": "world",
+}
+
+__all__ = ["BoundPlan", "RunReport", "bind", "run_plan", "world"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 IDLE_SLEEP_S: Final = 150e-6
 """How long an idle rank sleeps between polls where ranks share cores."""
-IDLE_YIELDS: Final = 8
-"""How often it gives its core away before it sleeps: a partner may be about to send."""
+EAGER_POLLS: Final = 4
+"""Polls in a row before an idle rank first gives its core away."""
+PATIENT_POLLS: Final = 12
+"""Polls before it starts to sleep: a partner may be about to send."""
 
 
 class Engine:
@@ -129,10 +131,7 @@ class Engine:
                 f"{self._n_left} tasks of this rank wait for each other or for a later wait; "
                 "plan.verify() names them"
             )
-        if self._is_crowded:
-            self._poll_politely()
-        else:
-            self._retire(MPI.Prequest.Waitsome(self._active))
+        self._poll_until_something()
 
     def _run_ready(self) -> None:
         """Start ready messages, then run local tasks one by one, polling in between."""
@@ -161,13 +160,18 @@ class Engine:
     def _poll(self) -> bool:
         return self._retire(MPI.Prequest.Testsome(self._active))
 
-    def _poll_politely(self) -> None:
-        for _ in range(IDLE_YIELDS):
-            if self._poll():
-                return
-            os.sched_yield()
+    def _poll_until_something(self) -> None:
+        # Not Waitsome: it spins until the kernel takes the core away, which costs
+        # milliseconds whenever the partner needs that core.
+        polls = 0
         while not self._poll():
-            time.sleep(IDLE_SLEEP_S)
+            polls += 1
+            if polls < EAGER_POLLS:
+                continue
+            if self._is_crowded and polls >= PATIENT_POLLS:
+                time.sleep(IDLE_SLEEP_S)
+            else:
+                os.sched_yield()
 
     def _retire(self, indices: list[int] | None) -> bool:
         """Complete the tasks of finished requests; return whether there were any."""

@@ -1,0 +1,91 @@
+"""Come up as a rank: initialise MPI and see that the world is the one that was asked for."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+from executors.mpi.errors import LaunchError
+from executors.mpi.launch import EXPECTED_RANKS, INSTALL, MPIEXEC, family_of, find_launcher
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def world(n_ranks: int | None = None) -> MPI.Intracomm:
+    """Initialise MPI and return ``COMM_WORLD``, checked.
+
+    Parameters
+    ----------
+    n_ranks : int, optional
+        How many ranks are needed.
+
+    Raises
+    ------
+    LaunchError
+        If mpi4py is missing, if processes were started by another MPI's
+        mpiexec (each would be alone), or if the world has another size.
+    """
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        mpi4py.rc.finalize = True
+        with warnings.catch_warnings():
+            # mpi4py warns of a foreign launcher; the error below says more.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            from mpi4py import MPI
+    except ImportError as error:
+        raise LaunchError(f"mpi4py cannot be imported ({error}); {INSTALL}") from None
+    if not MPI.Is_initialized():
+        if _is_foreign_launcher(family_of(MPI.get_vendor()[0])):
+            # Some MPIs abort here with pages of their own: refuse before they start.
+            raise LaunchError(_foreign(_n_started()))
+        MPI.Init_thread()
+    comm = MPI.COMM_WORLD
+    if comm.size == 1 and _n_started() > 1:
+        raise LaunchError(_foreign(_n_started()))
+    needed = n_ranks if n_ranks is not None else comm.size
+    if comm.size != needed:
+        raise LaunchError(
+            f"the spec needs {needed} ranks, the MPI world has {comm.size}; "
+            f"start it with -n {needed}"
+        )
+    return comm
+
+
+def _n_started() -> int:
+    """Return how many ranks the launcher says it started, 0 where there is none."""
+    for name in (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
+    return 0
+
+
+def _is_foreign_launcher(family: str) -> bool:
+    if _n_started() < 2:
+        return False
+    if family == "openmpi":
+        return "PMIX_RANK" not in os.environ
+    return "OMPI_COMM_WORLD_SIZE" in os.environ
+
+
+def _foreign(started: int) -> str:
+    try:
+        launcher = find_launcher()
+    except LaunchError as error:
+        wanted, way_out = "mpi4py's", str(error)
+    else:
+        wanted, way_out = launcher.library.version, f"use {launcher.mpiexec}"
+    return (
+        f"the MPI world has 1 rank where {started} were started: {_starter()} is not of the MPI "
+        f"that mpi4py loads ({wanted}); {way_out}"
+    )
+
+
+def _starter() -> str:
+    """Name the launcher that started this process: as told, or by what it left behind."""
+    if MPIEXEC in os.environ:
+        return os.environ[MPIEXEC]
+    return "Open MPI's mpiexec" if "OMPI_COMM_WORLD_SIZE" in os.environ else "the mpiexec used"
