@@ -64,6 +64,8 @@ def headline(plan: Plan) -> str:
         spec is ``a plan of 4 ranks``.
     """
     ranks = f"{plan.n_ranks} rank{'s' * (plan.n_ranks != 1)}"
+    if plan.only_rank is not None:
+        ranks += f", rank {plan.only_rank} only"
     if plan.spec is None:
         return f"a plan of {ranks}"
     collective = plan.spec.collective
@@ -94,8 +96,6 @@ def _header(plan: Plan) -> Iterator[str]:
         ranks = " ".join(map(str, np.flatnonzero(plan.rank_node == node)))
         shared = f", shared[{plan.shared_sizes[node]}]" if plan.shared_sizes[node] else ""
         yield f"node {node}: ranks {ranks}{shared}"
-    if plan.only_rank is not None:
-        yield f"program of rank {plan.only_rank} only"
 
 
 def _rank_line(plan: Plan, rank: int) -> str:

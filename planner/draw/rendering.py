@@ -1,0 +1,69 @@
+"""From dot source to a picture: graphviz's `dot`, or the libraries pygraphviz brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import graphviz
+
+from planner.draw.errors import DrawError
+
+_BUNDLED: Final = Path(__file__).with_name("bundled.py")
+
+
+def render(source: str, picture_format: str) -> bytes:
+    """Return the picture of dot source.
+
+    Parameters
+    ----------
+    source : str
+        Dot text whose positions are all given.
+    picture_format : str
+        "svg", "png" or "pdf".
+
+    Raises
+    ------
+    DrawError
+        If there is neither `dot` nor pygraphviz, or if graphviz fails.
+    """
+    if shutil.which("dot") is not None:
+        content = _render_by_dot(source, picture_format)
+    elif importlib.util.find_spec("pygraphviz") is not None:
+        content = _render_bundled(source, picture_format)
+    else:
+        raise DrawError(
+            f"{picture_format}: neither graphviz's dot nor pygraphviz is here; install one "
+            f"('apt install graphviz' or 'pip install pygraphviz'), or draw into a .dot file"
+        )
+    # A PDF says when it was made: the one thing that differs from run to run.
+    return re.sub(rb"/CreationDate \(D:\d{14}", b"/CreationDate (D:19800101000000", content)
+
+
+def _render_by_dot(source: str, picture_format: str) -> bytes:
+    try:
+        return bytes(graphviz.Source(source, engine="dot").pipe(format=picture_format, quiet=True))
+    except (graphviz.ExecutableNotFound, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        raise DrawError(_failure("dot", picture_format, said)) from error
+
+
+def _render_bundled(source: str, picture_format: str) -> bytes:
+    # In a process of its own, as dot would be: its fontconfig talks on
+    # standard error, and a crash in C must not take the caller along.
+    command = [sys.executable, "-P", str(_BUNDLED), picture_format]
+    result = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+    if result.returncode != 0 or not result.stdout:
+        raise DrawError(_failure("pygraphviz", picture_format, result.stderr))
+    return result.stdout
+
+
+def _failure(renderer: str, picture_format: str, said: str | bytes) -> str:
+    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    reason = " ".join((text.strip().splitlines() or ["no output"])[-1].split())
+    return f"{picture_format}: {renderer} failed ({reason}); draw into a .dot file instead"

@@ -1,0 +1,200 @@
+"""A sheet of paper: boxes, frames and curves at places of our own, as dot source.
+
+Ranks are columns and rounds are rows: the picture is a grid that no layout
+engine has to find. Everything gets its coordinates here (points, y downwards),
+and graphviz only renders: the source asks for the engine ``nop2``, which
+keeps positions as they are and takes time linear in the picture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Final
+
+import graphviz
+
+from planner.draw.style import FAINT_INK, FONT, FONT_SIZE, INK, text_width
+
+Point = tuple[float, float]
+
+_POINTS_PER_INCH: Final = 72.0
+_ARROW_POINTS: Final = 10.0
+"""Length of graphviz's arrowhead at arrowsize 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where a box lies: its centre and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def left(self) -> float:
+        return self.x - self.width / 2
+
+    @property
+    def right(self) -> float:
+        return self.x + self.width / 2
+
+    @property
+    def top(self) -> float:
+        return self.y - self.height / 2
+
+    @property
+    def bottom(self) -> float:
+        return self.y + self.height / 2
+
+    def border_towards(self, point: Point) -> Point:
+        """Return where the line from the centre to `point` leaves the box."""
+        dx, dy = point[0] - self.x, point[1] - self.y
+        if dx == dy == 0:
+            return self.x, self.bottom
+        scale = min(
+            self.width / 2 / abs(dx) if dx else math.inf,
+            self.height / 2 / abs(dy) if dy else math.inf,
+        )
+        return self.x + dx * scale, self.y + dy * scale
+
+
+@dataclass(slots=True)
+class _Frame:
+    attributes: dict[str, str]
+    frames: list[str] = field(default_factory=list)
+    boxes: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+
+class Sheet:
+    """Collects what to draw; `source` is the dot text.
+
+    Frames are graphviz clusters, boxes its nodes, arrows its edges, so that
+    the structure of the picture can be read back from the source.
+    """
+
+    def __init__(self) -> None:
+        self._frames: dict[str, _Frame] = {"": _Frame({})}
+        self._arrows: list[tuple[str, str, dict[str, str]]] = []
+
+    def frame(
+        self,
+        name: str,
+        corners: tuple[float, float, float, float],
+        *,
+        inside: str = "",
+        label: str = "",
+        label_at: Point = (0, 0),
+        **attributes: str,
+    ) -> None:
+        """Draw a rectangle (left, top, right, bottom) that holds boxes and frames."""
+        left, top, right, bottom = corners
+        attributes["bb"] = f"{left:.1f},{-bottom:.1f},{right:.1f},{-top:.1f}"
+        if label:
+            attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
+        self._frames[name] = _Frame(attributes)
+        self._frames[inside].frames.append(name)
+
+    def box(
+        self, name: str, box: Box, lines: Sequence[str], *, inside: str = "", **attributes: str
+    ) -> None:
+        """Draw a box; its first line is bold, the others small."""
+        small = f'<FONT POINT-SIZE="{FONT_SIZE - 1:g}" COLOR="{FAINT_INK}">'
+        html = [f"<B>{escape(lines[0])}</B>"]
+        html += [f"{small}{escape(line)}</FONT>" for line in lines[1:]]
+        attributes["label"] = f"<{'<BR/>'.join(html)}>"
+        self._put(name, box, inside, attributes)
+
+    def text(
+        self, name: str, at: Point, text: str, *, size: float = FONT_SIZE, **attributes: str
+    ) -> None:
+        """Write `text` to the right of a point."""
+        width = text_width([text], size)
+        attributes |= {"shape": "plaintext", "style": "", "fontsize": f"{size:g}", "margin": "0"}
+        # \l: to the left of its place, however wide the font turns out.
+        attributes["label"] = graphviz.escape(text) + "\\l"
+        self._put(name, Box(at[0] + width / 2, at[1], width, size * 1.4), "", attributes)
+
+    def _put(self, name: str, box: Box, inside: str, attributes: dict[str, str]) -> None:
+        attributes |= {
+            "pos": _at((box.x, box.y)),
+            "width": f"{box.width / _POINTS_PER_INCH:.4f}",
+            "height": f"{box.height / _POINTS_PER_INCH:.4f}",
+        }
+        self._frames[inside].boxes.append((name, attributes))
+
+    def arrow(
+        self,
+        tail: str,
+        head: str,
+        curve: Sequence[Point],
+        *,
+        label: str = "",
+        label_at: Point = (0, 0),
+        size: float = 0.6,
+        **attributes: str,
+    ) -> None:
+        """Draw an arrow along Bézier control points; the last is its tip."""
+        tip, before = curve[-1], next(point for point in reversed(curve) if point != curve[-1])
+        distance = math.dist(tip, before)
+        back = min(_ARROW_POINTS * size, distance * 0.9) / distance
+        # The line ends where the arrowhead begins; its last control point moves along,
+        # or the curve would have a kink there.
+        dx, dy = (before[0] - tip[0]) * back, (before[1] - tip[1]) * back
+        bent = [(curve[-2][0] + dx, curve[-2][1] + dy), (tip[0] + dx, tip[1] + dy)]
+        points = " ".join(_at(point) for point in (*curve[:-2], *bent))
+        attributes["pos"] = f"e,{_at(tip)} {points}"
+        attributes["arrowsize"] = f"{size:g}"
+        if label:
+            attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
+        self._arrows.append((tail, head, attributes))
+
+    @property
+    def n_elements(self) -> int:
+        """Return the number of frames, boxes and arrows."""
+        boxes = sum(len(frame.boxes) for frame in self._frames.values())
+        return len(self._frames) - 1 + boxes + len(self._arrows)
+
+    def source(self) -> str:
+        """Return the dot text."""
+        font = {"fontname": FONT, "fontsize": f"{FONT_SIZE:g}", "fontcolor": INK}
+        graph = graphviz.Digraph(
+            "plan",
+            graph_attr={
+                **font,
+                "layout": "nop2",
+                "outputorder": "edgesfirst",
+                "pad": "0.2",
+                "style": "rounded,filled",
+                "tooltip": " ",
+            },
+            node_attr={
+                **font,
+                "shape": "box",
+                "style": "rounded,filled",
+                "fixedsize": "shape",
+                "tooltip": " ",
+            },
+            edge_attr={**font, "fontsize": f"{FONT_SIZE - 1:g}", "tooltip": " "},
+        )
+        self._fill(graph, self._frames[""])
+        for tail, head, attributes in self._arrows:
+            graph.edge(tail, head, **attributes)
+        return str(graph.source)
+
+    def _fill(self, graph: graphviz.Digraph, frame: _Frame) -> None:
+        for name in frame.frames:
+            child = self._frames[name]
+            with graph.subgraph(name=f"cluster_{name}") as cluster:
+                cluster.attr(**child.attributes)
+                self._fill(cluster, child)
+        for name, attributes in frame.boxes:
+            graph.node(name, **attributes)
+
+
+def _at(point: Point) -> str:
+    # Adding 0.0 turns -0.0 into 0.0: one picture, one text.
+    return f"{round(point[0], 1) + 0.0:.1f},{round(-point[1], 1) + 0.0:.1f}"

@@ -1,0 +1,113 @@
+"""How pictures look: colours, widths, and the words for sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.plan import Op
+
+FONT: Final = "Helvetica"
+FONT_SIZE: Final = 9.0
+INK: Final = "#1f2933"
+FAINT_INK: Final = "#616e7c"
+
+# Okabe and Ito's colours, told apart with any colour vision: a border, and a
+# tint of it behind dark text.
+OP_COLORS: Final[dict[Op, tuple[str, str]]] = {
+    Op.SEND: ("#0072b2", "#cfe5f3"),
+    Op.RECV: ("#b57a00", "#fbe6bd"),
+    Op.COPY: ("#5f6b7a", "#e6e9ee"),
+    Op.REDUCE: ("#009e73", "#c9ecdf"),
+    Op.COMPUTE: ("#b3578c", "#f3d9e7"),
+}
+"""Border and fill of a task's box."""
+
+LANE_COLORS: Final = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Messages between nodes, by lane; more lanes begin again."""
+LOCAL_COLOR: Final = "#7b8794"
+"""Messages inside a node."""
+DEPENDENCY_COLOR: Final = "#a9b4c0"
+NODE_FILL: Final = "#f1f4f8"
+NODE_LINE: Final = "#c5cfdb"
+RANK_FILL: Final = "#ffffff"
+RANK_LINE: Final = "#e1e7ee"
+
+
+def lane_color(lane: int) -> str:
+    """Return the colour of messages on `lane`; -1 is inside a node."""
+    return LOCAL_COLOR if lane < 0 else LANE_COLORS[lane % len(LANE_COLORS)]
+
+
+def line_width(n_bytes: int) -> float:
+    """Return the width in points of a message of `n_bytes`: logarithmic, 0.8 to 6.
+
+    >>> line_width(0), line_width(4096), line_width(2**40)
+    (0.8, 3.2, 6.0)
+    """
+    return round(min(0.8 + 0.2 * math.log2(1 + n_bytes), 6.0), 1)
+
+
+def format_bytes(n_bytes: int) -> str:
+    """Return a size for people.
+
+    >>> format_bytes(12), format_bytes(65536), format_bytes(1500000)
+    ('12 B', '64 KiB', '1.4 MiB')
+    """
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if size == int(size) or size >= 100 else f"{size:.1f} {unit}"
+
+
+def format_count(n: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> format_count(1, "message"), format_count(5242880, "task")
+    ('1 message', '5,242,880 tasks')
+    """
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+class Times(Protocol):
+    """When tasks run, as a simulation of the plan says."""
+
+    @property
+    def start_ns(self) -> npt.NDArray[np.floating[Any]]:
+        """Start of every task, shape ``(n_tasks,)``, in ns."""
+
+    @property
+    def end_ns(self) -> npt.NDArray[np.floating[Any]]:
+        """End of every task, shape ``(n_tasks,)``, in ns."""
+
+
+def format_time(time_ns: float) -> str:
+    """Return a time for people.
+
+    >>> format_time(0), format_time(950), format_time(12345), format_time(2.5e9)
+    ('0 ns', '950 ns', '12.3 µs', '2.5 s')
+    """
+    for unit, scale in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if time_ns >= scale:
+            return f"{time_ns / scale:.3g} {unit}"
+    return f"{time_ns:.0f} ns"
+
+
+def text_width(lines: Iterable[str], size: float = FONT_SIZE) -> float:
+    """Return the points that the widest line takes, generously: fonts differ."""
+    return max((len(line) for line in lines), default=0) * size * 0.6
+
+
+def shorten(text: str, length: int) -> str:
+    """Return `text`, cut to `length` signs.
+
+    >>> shorten("recv[115200:230400]", 12)
+    'recv[115200…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"
