@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specs import Machine, PlanSpec
 
 N_LANDINGS = 2
-"""Landing slots a rank: one fills while the other is combined."""
+"""Landing slots a rank has at least: one fills while the other is combined."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class Placement:
 class TaskTable:
     """Tasks in any order, one row each, as passes and the builder hold them.
 
-    `order` sorts rows within a round: sends, receives, then local steps.
+    `order` sorts rows within a round: sends, receives and what follows from
+    their arrival, then local steps.
     """
 
     op: IntArray
@@ -94,7 +95,9 @@ def build(
 
     Rows are ordered by round; within a round all sends, then all receives,
     then local steps. A message that would overwrite what its receiver still
-    sends or combines in the same round lands in scratch.
+    sends or combines in the same round lands in scratch. A rank that only
+    receives makes do with a few landing slots: its later receives come after
+    the combinations that empty them.
 
     Parameters
     ----------
@@ -110,18 +113,18 @@ def build(
         Build this rank's rows only.
     """
     tag, stream = number_messages(messages.source, messages.dest, len(placement.node))
-    landed = _must_land(messages)
-    received, buffer_sizes = _land(messages, landed, buffer_sizes)
-    arrivals = _arrivals(messages, received, landed)
+    landing = _plan_landings(messages, buffer_sizes)
+    arrivals = _arrivals(messages, landing)
     sending = _rows_of(messages.source, only_rank)
     receiving = _rows_of(messages.dest, only_rank)
     arriving = _rows_of(arrivals.rank, only_rank)
     tables = [
         _message_tasks(Op.SEND, messages, tag, stream, messages.read, sending),
-        _message_tasks(Op.RECV, messages, tag, stream, received, receiving),
-        _local_tasks(arrivals).take(arriving),
-        _local_tasks(steps),
+        _message_tasks(Op.RECV, messages, tag, stream, landing.received, receiving),
+        _local_tasks(arrivals, landing.arrival_order).take(arriving),
+        _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
     ]
+    tables[1].order = landing.recv_order[receiving]
     tasks = TaskTable.stack(tables)
     by_row = np.lexsort((tasks.order, tasks.round))
     row_of = np.empty_like(by_row)
@@ -129,7 +132,7 @@ def build(
     intents = _ordered_after(
         messages, sending, receiving, row_of[: len(sending)], row_of[len(sending) :]
     )
-    return assemble(tasks.take(by_row), placement, buffer_sizes, spec, only_rank, intents)
+    return assemble(tasks.take(by_row), placement, landing.buffer_sizes, spec, only_rank, intents)
 
 
 def assemble(
@@ -197,7 +200,7 @@ def _message_tasks(
     moved, nothing = extents.take(rows), csr.empty(n)
     return TaskTable(
         op=np.full(n, op, dtype=np.int8),
-        order=np.full(n, op, dtype=np.int8),
+        order=np.zeros(n, dtype=np.int64),
         round=messages.round[rows],
         rank=own,
         peer=other,
@@ -208,11 +211,11 @@ def _message_tasks(
     )
 
 
-def _local_tasks(steps: LocalTable) -> TaskTable:
+def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
     none = np.full(len(steps.rank), NONE)
     return TaskTable(
         op=steps.op,
-        order=np.full(len(steps.rank), Op.COPY, dtype=np.int8),
+        order=order,
         round=steps.round,
         rank=steps.rank,
         peer=none,
@@ -257,7 +260,67 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     return (before >= 0) & (reach[before] > target + writes[3]) if len(reach) else before >= 0
 
 
-def _land(messages: MessageTable, landed: Bools, buffer_sizes: Ints) -> tuple[Pieces, Ints]:
+@dataclass(frozen=True)
+class _Landing:
+    """Where messages are received, and when within their round.
+
+    Parameters
+    ----------
+    landed : ndarray of bool, shape (n_messages,)
+        Which messages land in scratch first.
+    received : Pieces
+        Where every message is received.
+    recv_order, arrival_order : ndarray of int64
+        Place within the round: of every receive, and of every copy or
+        reduction that follows an arrival.
+    last_order : int
+        A place after all of those.
+    buffer_sizes : ndarray of int64, shape (n_ranks, 3)
+        With the landing slots in scratch.
+    """
+
+    landed: Bools
+    received: Pieces
+    recv_order: Ints
+    arrival_order: Ints
+    last_order: int
+    buffer_sizes: Ints
+
+
+def _plan_landings(messages: MessageTable, buffer_sizes: Ints) -> _Landing:
+    landed = _must_land(messages)
+    n_ranks = len(buffer_sizes)
+    n_slots = _count_slots(messages, landed, n_ranks)
+    received, sizes = _land(messages, landed, n_slots, buffer_sizes)
+    arriving = np.flatnonzero(landed | messages.combining)
+    index = occurrence(messages.round[arriving] * n_ranks + messages.dest[arriving])
+    # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
+    # arrival j - n_slots comes right after that, the others come first.
+    recv_order = np.ones(len(landed), dtype=np.int64)
+    reused = 2 * (index - n_slots[messages.dest[arriving]]) + 3
+    recv_order[arriving] = np.where(landed[arriving], np.maximum(1, reused), 1)
+    last_order = 2 * int(index.max(initial=0)) + 3
+    return _Landing(landed, received, recv_order, 2 * index + 2, last_order, sizes)
+
+
+def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
+    """Return the landing slots of every rank.
+
+    A rank that sends in the round, too, has one for every landing of it: if a
+    receive waited for a slot, and so for a combination that waits for a send,
+    two ranks could wait for each other.
+    """
+    n_slots = np.full(n_ranks, N_LANDINGS)
+    key = messages.round[landed] * n_ranks + messages.dest[landed]
+    homes, counts = np.unique(key, return_counts=True)
+    sends_too = np.isin(homes, messages.round * n_ranks + messages.source)
+    np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
+    return n_slots
+
+
+def _land(
+    messages: MessageTable, landed: Bools, n_slots: Ints, buffer_sizes: Ints
+) -> tuple[Pieces, Ints]:
     """Return where every message is received, and the buffer sizes with landing slots."""
     rows = np.flatnonzero(landed)
     sizes = buffer_sizes.copy()
@@ -266,26 +329,25 @@ def _land(messages: MessageTable, landed: Bools, buffer_sizes: Ints) -> tuple[Pi
     rank, elements = messages.dest[rows], messages.write.elements[rows]
     slot_size = np.zeros(len(sizes), dtype=np.int64)
     np.maximum.at(slot_size, rank, elements)
-    turn = occurrence(rank)
-    slot = turn % N_LANDINGS
+    slot = occurrence(rank) % n_slots[rank]
     places = csr.contiguous(
         np.arange(len(rows) + 1),
         np.full(len(rows), Buffer.SCRATCH, dtype=np.int8),
         sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank],
         elements,
     )
-    n_slots = np.minimum(np.bincount(rank, minlength=len(sizes)), N_LANDINGS)
-    sizes[:, Buffer.SCRATCH] += n_slots * slot_size
+    n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
+    sizes[:, Buffer.SCRATCH] += n_used * slot_size
     index = np.arange(len(landed))
     index[rows] = len(landed) + np.arange(len(rows))
     return csr.stack((messages.write, places)).take(index), sizes
 
 
-def _arrivals(messages: MessageTable, received: Pieces, landed: Bools) -> LocalTable:
+def _arrivals(messages: MessageTable, landing: _Landing) -> LocalTable:
     """Return the copies and reductions that follow the receipt of messages."""
-    rows = np.flatnonzero(landed | messages.combining)
+    rows = np.flatnonzero(landing.landed | messages.combining)
     n = len(rows)
-    operands = csr.stack((received.take(rows), messages.combine.take(rows)))
+    operands = csr.stack((landing.received.take(rows), messages.combine.take(rows)))
     left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
     in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
     both = operands.take(in_order)

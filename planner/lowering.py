@@ -291,8 +291,7 @@ class _Allocator:
         self.base = np.stack([space.base for space in spaces])
 
     def locate(self, runs: tuple[Ints, ...], position_of: Ints) -> _Located:
-        owner, space, first, n, stride, repeat = _expand_repeats(runs)
-        owner, space, first, n = self._unwrap(owner, space, first, n)
+        owner, space, first, n = self._unwrap(*_expand_repeats(runs))
         position = position_of[owner]
         offset, count = np.empty_like(first), np.empty_like(first)
         for number in np.unique(space):
@@ -346,8 +345,8 @@ def _expand_repeats(runs: tuple[Ints, ...]) -> tuple[Ints, ...]:
     owner, space, first, n, stride, repeat = runs
     repeat = np.where(n > 0, repeat, 0)
     if (repeat == 1).all():
-        return runs
+        return owner, space, first, n
     index = np.repeat(np.arange(len(owner)), repeat)
     turn = np.arange(len(index)) - running_total(repeat)[:-1][index]
     first = first[index] + turn * stride[index]
-    return owner[index], space[index], first, n[index], stride[index], repeat[index]
+    return owner[index], space[index], first, n[index]

@@ -47,9 +47,10 @@ class Pieces:
 
     def take(self, rows: IntArray) -> Pieces:
         """Return the given rows, in the given order."""
-        lengths = np.diff(self.indptr)[rows]
+        every_length = np.diff(self.indptr)
+        lengths = every_length[rows]
         indptr = running_total(lengths)
-        if len(self.buffer) == len(self) and len(indptr) - 1 == indptr[-1]:
+        if (every_length == 1).all():
             index = np.asarray(rows)  # a piece a row: no gather of ranges is needed
         else:
             index = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)

@@ -38,9 +38,9 @@ def recursive_doubling(group: Group) -> Rounds:
         sends_on = last_exchange(me, size) > level
         yield Round(
             Message(me, partner, vector(value), vector(incoming)),
-            Copy(above[~has_prefix[above]], vector(incoming), vector(out)),
-            Reduce(above[has_prefix[above]], vector(incoming), vector(out), vector(out)),
             Reduce(me[sends_on & (me > partner)], vector(incoming), vector(value), vector(block)),
             Reduce(me[sends_on & (me < partner)], vector(value), vector(incoming), vector(block)),
+            Copy(above[~has_prefix[above]], vector(incoming), vector(out)),
+            Reduce(above[has_prefix[above]], vector(incoming), vector(out), vector(out)),
         )
         has_prefix[above] = True

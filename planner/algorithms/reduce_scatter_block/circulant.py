@@ -41,4 +41,4 @@ def circulant(group: Group) -> Rounds:
         # The last round leaves nothing but the rank's own block.
         write = at(group.output, dest) if skip == 1 else at(partial, 0, n)
         yield Round(Message(me, dest, read, write, combine=value, incoming_left=True))
-        held, combined = skip, n
+        held, combined = skip, max(combined, n)

@@ -34,9 +34,10 @@ def recursive_doubling(group: Group) -> Rounds:
         value = group.input if level == 0 else block
         above = me[me > partner]
         sends_on = last_exchange(me, size) > level
+        # The result comes last: in place, it overwrites the input the block still needs.
         yield Round(
             Message(me, partner, vector(value), vector(incoming)),
-            Reduce(above, vector(incoming), vector(out), vector(out)),
             Reduce(me[sends_on & (me > partner)], vector(incoming), vector(value), vector(block)),
             Reduce(me[sends_on & (me < partner)], vector(value), vector(incoming), vector(block)),
+            Reduce(above, vector(incoming), vector(out), vector(out)),
         )

@@ -1,0 +1,93 @@
+"""The oracle: every collective in a few lines of numpy, and inputs for it."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.operations import get_operation
+from specs import Collective
+
+Array = npt.NDArray[Any]
+
+
+def make_input(collective: Collective, size: int, rank: int, seed: int = 0) -> Array:
+    """Return one rank's contribution: random, the same for the same seed and rank.
+
+    Numbers are small integers, so that sums of floats are exact in any order.
+    """
+    from planner.semantics import contribution_counts
+
+    count = int(contribution_counts(collective, size)[rank])
+    generator = np.random.default_rng((seed, rank))
+    dtype = np.dtype(collective.datatype)
+    if dtype.kind == "b":
+        return generator.integers(0, 2, count).astype(bool)
+    if dtype == np.uint64:
+        # Any pattern of bits: operations may pack several numbers into one.
+        return generator.integers(0, 2**64, count, dtype=np.uint64, endpoint=False)
+    values = generator.integers(1, 5, count).astype(dtype)
+    if dtype.kind == "c":
+        values = values + 1j * generator.integers(1, 5, count)
+    return np.asarray(values, dtype=dtype)
+
+
+def make_inputs(collective: Collective, size: int, seed: int = 0) -> list[Array]:
+    """Return every rank's contribution; see `make_input`."""
+    return [make_input(collective, size, rank, seed) for rank in range(size)]
+
+
+def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
+    """Return what every rank must receive; None where nothing is promised.
+
+    Parameters
+    ----------
+    collective : Collective
+        The spec.
+    inputs : list of ndarray
+        Every rank's contribution; for rooted collectives that send from the
+        root, the others' are empty.
+    """
+    size, c = len(inputs), collective.count
+    root = getattr(collective, "root", 0)
+    nobody: list[Array | None] = [None] * size
+    match collective.kind:
+        case "bcast":
+            return [inputs[root]] * size
+        case "gather":
+            return [*nobody[:root], np.concatenate(inputs), *nobody[root + 1 :]]
+        case "scatter":
+            blocks: list[Array | None] = [inputs[root][i * c : (i + 1) * c] for i in range(size)]
+            if collective.in_place:
+                blocks[root] = None
+            return blocks
+        case "allgather":
+            return [np.concatenate(inputs)] * size
+        case "alltoall":
+            return [np.concatenate([x[r * c : (r + 1) * c] for x in inputs]) for r in range(size)]
+        case "reduce":
+            return [*nobody[:root], _combine(collective, inputs), *nobody[root + 1 :]]
+        case "allreduce":
+            return [_combine(collective, inputs)] * size
+        case "reduce_scatter_block":
+            whole = _combine(collective, inputs)
+            return [whole[r * c : (r + 1) * c] for r in range(size)]
+        case "scan":
+            return [_combine(collective, inputs[: r + 1]) for r in range(size)]
+        case "exscan":
+            return [None, *(_combine(collective, inputs[:r]) for r in range(1, size))]
+    return nobody
+
+
+def _combine(collective: Collective, operands: list[Array]) -> Array:
+    operation = get_operation(collective.op.name)
+
+    def apply(left: Array, right: Array) -> Array:
+        out = np.empty_like(left)
+        operation.apply(left, right, out)
+        return out
+
+    return reduce(apply, operands)

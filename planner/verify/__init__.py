@@ -1,0 +1,53 @@
+"""The proof: a plan computes its collective, or here is the counter-example."""
+
+from __future__ import annotations
+
+from planner.errors import PlanError
+from planner.matching import match_messages
+from planner.plan import Plan
+from planner.verify.barrier import check_barrier
+from planner.verify.contents import check_contents
+from planner.verify.moves import AddressSpace, check_overlaps, element_moves
+from planner.verify.order import completion_order
+from planner.verify.races import check_races
+
+__all__ = ["verify"]
+
+
+def verify(plan: Plan) -> None:
+    """Prove that a plan is legal and computes its collective.
+
+    In turn: columns are well-formed; every send has one receive of its size;
+    nothing deadlocks, eager or rendezvous; conflicting accesses are ordered
+    whenever messages arrive; the postcondition holds, with every
+    contribution exactly once, and in rank order unless the operation
+    commutes. A schedule without a collective (imported) has no postcondition.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+
+    Raises
+    ------
+    PlanError
+        The subclass says what is wrong, the message where: the tasks, a
+        minimal cycle, or the element and what it holds.
+    """
+    if plan.only_rank is not None:
+        raise PlanError(
+            f"this is rank {plan.only_rank}'s program alone; only the plan of all ranks has a proof"
+        )
+    plan.check_format(full=True)
+    sends, recvs = match_messages(plan)
+    start, completion = completion_order(plan, sends, recvs)
+    check_races(plan, sends, recvs, start, completion)
+    space = AddressSpace.of(plan)
+    moves = element_moves(plan, space, sends, recvs, completion)
+    check_overlaps(plan, moves)
+    if plan.spec is None:
+        return
+    if plan.spec.collective.kind == "barrier":
+        check_barrier(plan, sends, recvs, start, completion)
+    else:
+        check_contents(plan, space, moves)

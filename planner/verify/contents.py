@@ -1,0 +1,128 @@
+"""What every element holds in the end: plans executed on symbols instead of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.errors import (
+    DuplicateContributionError,
+    MissingContributionError,
+    OperandOrderError,
+    OverwrittenInputError,
+    PostconditionError,
+    UndefinedReadError,
+)
+from planner.plan import Buffer, Plan
+from planner.semantics import Contents, postcondition, precondition
+from planner.verify.moves import AddressSpace, Moves
+from planner.verify.symbols import DUPLICATE, MIXED, ORDER, UNDEFINED, Symbols, run_symbols
+
+Ints = npt.NDArray[np.int64]
+
+
+def check_contents(plan: Plan, space: AddressSpace, moves: Moves) -> None:
+    """Raise where the plan does not compute its collective.
+
+    Raises
+    ------
+    OverwrittenInputError
+        If a task writes to a send buffer.
+    UndefinedReadError, DuplicateContributionError, MissingContributionError, \
+OperandOrderError, PostconditionError
+        For the first wrong element: what it holds, and what it should.
+    """
+    assert plan.spec is not None
+    in_send = plan.writes.buffer == Buffer.SEND
+    if in_send.any():
+        task = plan.task(int(plan.writes.owner()[np.argmax(in_send)]))
+        raise OverwrittenInputError(f"{task} writes to the send buffer, which is read-only")
+    collective, size = plan.spec.collective, plan.n_ranks
+    before = precondition(collective, size)
+    after = postcondition(collective, size)
+    starts = [space.base[c.rank, c.buffer] + c.offset for c in (before, after)]
+    for contents, start in zip((before, after), starts, strict=True):
+        _check_sizes(plan, contents, start)
+    edges = atom_edges(moves, starts, (before.count, after.count))
+    op = getattr(collective, "op", None)
+    symbols = run_symbols(
+        edges, moves, starts[0], before, size, commutative=op is None or op.commutative
+    )
+    wrong = symbols.first_wrong(starts[1], after)
+    if wrong is not None:
+        _raise_wrong(plan, space, after, symbols, *wrong)
+
+
+def _check_sizes(plan: Plan, contents: Contents, start: Ints) -> None:
+    sizes = plan.buffer_sizes[contents.rank, contents.buffer]
+    short = contents.offset + contents.count > sizes
+    if short.any():
+        i = int(np.argmax(short))
+        name = Buffer(int(contents.buffer[i])).name.lower()
+        raise PostconditionError(
+            f"rank {contents.rank[i]}: the {name} buffer has {sizes[i]} elements, the collective "
+            f"needs {contents.offset[i] + contents.count[i]}"
+        )
+
+
+def atom_edges(moves: Moves, starts: list[Ints], counts: tuple[Ints, ...]) -> Ints:
+    """Return addresses that cut all buffers so that every move moves whole atoms.
+
+    What a move reads must not change symbol within one atom it writes, so
+    cuts travel forward along moves until no new one appears.
+    """
+    sides = [moves.left, moves.dest, moves.right[moves.right >= 0], *starts]
+    lengths = [moves.count, moves.count, moves.count[moves.right >= 0], *counts]
+    ends = [side + length for side, length in zip(sides, lengths, strict=True)]
+    edges = np.unique(np.concatenate(sides + ends))
+    operands = [(moves.left, moves.dest, moves.count)]
+    reduces = moves.right >= 0
+    operands.append((moves.right[reduces], moves.dest[reduces], moves.count[reduces]))
+    source, dest, count = (np.concatenate(column) for column in zip(*operands, strict=True))
+    while True:
+        first = np.searchsorted(edges, source, side="right")
+        n_inside = np.searchsorted(edges, source + count, side="left") - first
+        index = np.repeat(np.arange(len(source)), n_inside)
+        turn = np.arange(len(index)) - (np.cumsum(n_inside) - n_inside)[index]
+        cuts = np.unique(edges[first[index] + turn] - source[index] + dest[index])
+        place = np.searchsorted(edges, cuts)
+        fresh = cuts[edges[np.minimum(place, len(edges) - 1)] != cuts] if len(edges) else cuts
+        if not len(fresh):
+            return edges
+        edges = np.union1d(edges, fresh)
+
+
+def _raise_wrong(
+    plan: Plan, space: AddressSpace, after: Contents, symbols: Symbols, row: int, atom: int
+) -> None:
+    """Raise for the first element of `atom`, which contents row `row` covers."""
+    rank = int(after.rank[row])
+    address = int(symbols.edges[atom])
+    first_address = int(space.base[rank, after.buffer[row]] + after.offset[row])
+    logical = int(after.logical[row]) + address - first_address
+    place = f"rank {rank} recv[{int(after.offset[row]) + address - first_address}]"
+    first, last = int(after.first[row]), int(after.last[row])
+    wanted = f"element {logical} of rank {first}"
+    if last > first + 1:
+        wanted = f"elements {logical} of ranks {first} to {last - 1}, combined"
+    held = symbols.describe(atom)
+    text = f"{place} holds {held}, not {wanted}"
+    failure = symbols.failure(atom)
+    if failure is not None:
+        kind, task = failure
+        text += f"; see {plan.task(task)}" if task >= 0 else ""
+        errors: dict[int, type[PostconditionError]] = {
+            UNDEFINED: UndefinedReadError,
+            DUPLICATE: DuplicateContributionError,
+            ORDER: OperandOrderError,
+            MIXED: PostconditionError,
+        }
+        raise errors[kind](text)
+    held_ranks = symbols.ranks(atom)
+    wanted_ranks = set(range(first, last))
+    if symbols.logical(atom) == logical and held_ranks < wanted_ranks:
+        missing: Any = sorted(wanted_ranks - held_ranks)
+        raise MissingContributionError(f"{text}: rank {missing[0]} is missing")
+    raise PostconditionError(text)

@@ -1,0 +1,177 @@
+"""A plan as moves of elements between addresses, in one legal order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from planner import pieces as csr
+from planner.errors import RaceError
+from planner.matching import Rows
+from planner.pieces import Pieces
+from planner.plan import Buffer, Op, Plan
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class AddressSpace:
+    """All buffers of all ranks one after another, as one line of addresses.
+
+    `base` has shape (n_ranks, 4): where each rank's buffers begin; a node's
+    shared buffer begins at the same address for all its ranks.
+    """
+
+    base: Ints
+    size: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> AddressSpace:
+        """Lay out the buffers of `plan`."""
+        sizes = np.concatenate((plan.buffer_sizes.ravel(), plan.shared_sizes))
+        starts = csr.running_total(sizes)
+        own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
+        shared = starts[plan.n_ranks * 3 + plan.rank_node]
+        return cls(np.column_stack((own, shared)), int(starts[-1]))
+
+    def locate(self, address: int) -> tuple[int, Buffer, int]:
+        """Return rank, buffer and offset of an address."""
+        below = np.where(self.base <= address, self.base, -1)
+        # Empty buffers share their address with the next one: take the last of equals.
+        flat = len(below.ravel()) - 1 - int(np.argmax(below.ravel()[::-1]))
+        rank, buffer = divmod(flat, len(Buffer))
+        return rank, Buffer(buffer), address - int(self.base[rank, buffer])
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Element moves in execution order: ``dest = left`` or ``dest = left op right``.
+
+    `right` is -1 for plain moves; `task` is the row that performs the move, a
+    message's receive.
+    """
+
+    task: Ints
+    left: Ints
+    right: Ints
+    dest: Ints
+    count: Ints
+
+
+def element_moves(
+    plan: Plan, space: AddressSpace, sends: Rows, recvs: Rows, completion: Ints
+) -> Moves:
+    """Return what every task and message moves, in the order of completion."""
+    reads = csr.from_extents(plan.reads, plan.patterns)
+    writes = csr.from_extents(plan.writes, plan.patterns)
+    source = np.arange(plan.n_tasks)
+    source[recvs] = sends
+    acting = np.flatnonzero(np.isin(plan.op, (Op.RECV, Op.COPY, Op.REDUCE)))
+    acting = acting[np.argsort(completion[acting], kind="stable")]
+    task, left, right, dest, count = _pair_blocks(
+        *_addresses(plan, space, reads, source[acting]),
+        *_addresses(plan, space, writes, acting),
+        np.ascontiguousarray(plan.op[acting] == Op.REDUCE),
+    )
+    return Moves(acting[task], left, right, dest, count)
+
+
+def _addresses(
+    plan: Plan, space: AddressSpace, pieces: Pieces, rows: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return the blocks of the given rows as CSR of addresses and counts."""
+    index, buffer, low, high = pieces.take(rows).blocks()
+    address = space.base[plan.rank[rows[index]], buffer] + low
+    return csr.running_total(np.bincount(index, minlength=len(rows))), address, high - low
+
+
+@njit(cache=True)
+def _pair_blocks(
+    read_indptr: Ints,
+    read: Ints,
+    read_count: Ints,
+    write_indptr: Ints,
+    write: Ints,
+    write_count: Ints,
+    reduces: Any,
+) -> Any:
+    """Cut the blocks of both sides at each other's ends; a reduction reads two operands."""
+    n = len(write_indptr) - 1
+    size = 0
+    for fill in range(2):
+        task, left = np.empty(size, np.int64), np.empty(size, np.int64)
+        right, dest = np.full(size, -1, np.int64), np.empty(size, np.int64)
+        count = np.empty(size, np.int64)
+        size = 0
+        for i in range(n):
+            total = 0
+            for w in range(write_indptr[i], write_indptr[i + 1]):
+                total += write_count[w]
+            # The right operand's blocks begin where the left one's elements are used up.
+            r, r_done = read_indptr[i], 0
+            second, second_done, skipped = read_indptr[i], 0, 0
+            if reduces[i]:
+                while second < read_indptr[i + 1] and skipped + read_count[second] <= total:
+                    skipped += read_count[second]
+                    second += 1
+                second_done = total - skipped
+            for w in range(write_indptr[i], write_indptr[i + 1]):
+                w_done = 0
+                while w_done < write_count[w]:
+                    step = min(write_count[w] - w_done, read_count[r] - r_done)
+                    if reduces[i]:
+                        step = min(step, read_count[second] - second_done)
+                    if step > 0:
+                        if fill == 1:
+                            task[size], left[size] = i, read[r] + r_done
+                            dest[size], count[size] = write[w] + w_done, step
+                            if reduces[i]:
+                                right[size] = read[second] + second_done
+                        size += 1
+                    w_done += step
+                    r_done += step
+                    if r_done == read_count[r]:
+                        r, r_done = r + 1, 0
+                    if reduces[i]:
+                        second_done += step
+                        if second_done == read_count[second]:
+                            second, second_done = second + 1, 0
+    return task, left, right, dest, count
+
+
+def check_overlaps(plan: Plan, moves: Moves) -> None:
+    """Raise `RaceError` for a task that overwrites what it has yet to read, or writes twice.
+
+    An operand may lie exactly where the result goes.
+    """
+    bad = _first_overlap(moves.task, moves.left, moves.right, moves.dest, moves.count)
+    if bad >= 0:
+        task = plan.task(int(moves.task[bad]))
+        raise RaceError(f"{task} overlaps itself: it overwrites what it has yet to read or write")
+
+
+@njit(cache=True)
+def _first_overlap(task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints) -> Any:
+    n = len(task)
+    first = 0
+    while first < n:
+        last = first
+        low, high = dest[first], dest[first] + count[first]
+        while last < n and task[last] == task[first]:
+            low, high = min(low, dest[last]), max(high, dest[last] + count[last])
+            last += 1
+        for i in range(first, last):
+            for operand in range(3):
+                place = left[i] if operand == 0 else right[i] if operand == 1 else dest[i]
+                if place < 0 or place >= high or place + count[i] <= low:
+                    continue
+                for j in range(first, last):
+                    touches = place < dest[j] + count[j] and dest[j] < place + count[i]
+                    if touches and not (i == j and place == dest[i]):
+                        return i
+        first = last
+    return -1
