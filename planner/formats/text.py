@@ -72,8 +72,8 @@ def headline(plan: Plan) -> str:
     algorithm = plan.spec.algorithms.name
     words = "" if algorithm == "auto" else f"{algorithm} "
     words += collective.kind
-    if hasattr(collective, "count"):
-        words += f" of {collective.count} {getattr(collective, 'datatype', '')}"
+    if collective.kind != "barrier":
+        words += f" of {collective.count} {collective.datatype}"
     parts = [words]
     if hasattr(collective, "op"):
         parts.append(collective.op.name)
@@ -139,7 +139,7 @@ def _remarks(plan: Plan, task: Task) -> Iterator[str]:
         yield f"core {task.core}"
     if task.stream > 0:
         yield f"stream {task.stream}"
-    if task.stage is not Stage.START:
+    if task.stage is not Stage.BACKGROUND:
         yield f"stage {task.stage.name.lower()}"
     begin = int(plan.deps.indptr[task.row])
     waits = (
