@@ -297,12 +297,14 @@ def _agree(plan: Plan, comm: MPI.Intracomm, error: CollplanError | None) -> None
 
 def _digests(plan: Plan) -> tuple[np.uint64, np.uint64]:
     """Return digests of what any two ranks' programs share, and of the whole plan."""
-    shared = [np.array([plan.itemsize, plan.n_ranks]), plan.buffer_sizes, plan.rank_node]
+    # A rank's own program need not know the scratch of others.
+    callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
+    shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
     text = plan.spec.to_json() if plan.spec is not None else ""
     shape = _digest(shared, text)
     if plan.only_rank is not None:
         return shape, np.uint64(0)
-    columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns]
+    columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns, plan.buffer_sizes]
     for part in (plan.reads, plan.writes, plan.deps):
         columns += [getattr(part, field.name) for field in fields(part)]
     return shape, _digest(columns, text)

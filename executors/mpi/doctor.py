@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from executors.mpi.errors import LaunchError
+from executors.mpi.jobs import INSTALL, capture_job
 from executors.mpi.launch import (
-    INSTALL,
     Launcher,
     Library,
     clean_environment,
@@ -72,14 +72,13 @@ def diagnose() -> list[Finding]:
     list of Finding
         Python and packages, MPI, launchers, graphviz, the machine.
     """
-    findings = [
+    return [
         Finding("python", True, f"{platform.python_version()} at {sys.executable}"),
         *(_package(name) for name in ("numpy", "numba")),
         *_mpi(),
         _graphviz(),
         Finding("cores", True, f"{n_cores()} usable by this process"),
     ]
-    return findings
 
 
 def _package(name: str) -> Finding:
@@ -114,18 +113,9 @@ def _launch(launcher: Launcher) -> list[Finding]:
     environment = clean_environment() | launch_environment(launcher.library.family, 2)
     advice = f"mpiexec must be of {launcher.library.version}; {INSTALL} in a fresh environment"
     try:
-        result = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LAUNCH_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        found = f"2 ranks did not meet within {LAUNCH_TIMEOUT_S} s"
-        return [Finding("launch of 2 ranks", False, found, advice)]
+        result = capture_job(command, environment, LAUNCH_TIMEOUT_S)
+    except LaunchError as error:
+        return [Finding("launch of 2 ranks", False, str(error), advice)]
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
     if result.returncode != 0 or not lines:
         reason = (result.stderr.strip().splitlines() or ["no output"])[0]

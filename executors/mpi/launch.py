@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from executors.mpi.errors import LaunchError
+from executors.mpi.jobs import INSTALL, run_job
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
-INSTALL: Final = "install one: pip install 'collplan[mpich]'"
 
-_PROC: Final = Path("/proc")
 _PROBE: Final = """
 import json, mpi4py
 mpi4py.rc.initialize = False
@@ -254,33 +250,6 @@ def relaunch(program: Sequence[str], n_ranks: int, timeout_s: float | None = Non
     return run_job(launcher.command(n_ranks, program), launcher.environment(n_ranks), timeout_s)
 
 
-def run_job(
-    command: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None
-) -> int:
-    """Run an mpiexec command and return its exit code, leaving none of its processes behind.
-
-    Raises
-    ------
-    LaunchError
-        If it takes longer than `timeout_s`, or cannot be started.
-    """
-    try:
-        job = subprocess.Popen(list(command), env=dict(environment), stdin=subprocess.DEVNULL)
-    except OSError as error:
-        raise LaunchError(f"{command[0]} cannot be started: {error.strerror}; {INSTALL}") from None
-    try:
-        with _terminated_as_interrupt():
-            return job.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        raise LaunchError(
-            f"{' '.join(command)} did not end within {timeout_s:g} s and was stopped; "
-            "allow more time or make it smaller"
-        ) from None
-    finally:
-        if job.returncode is None:
-            _stop(job)
-
-
 def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     """Return the environment variables `n_ranks` of an MPI family need on this machine.
 
@@ -334,64 +303,3 @@ def n_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-@contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the wait like Ctrl-C, so that the ranks are stopped first."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_signal: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _stop(job: subprocess.Popen[bytes]) -> None:
-    """Stop a job and all its ranks: politely, and after a few seconds for good."""
-    ranks = _descendants(job.pid)
-    for polite in (signal.SIGINT, signal.SIGTERM):
-        job.send_signal(polite)
-        try:
-            job.wait(2)
-            break
-        except subprocess.TimeoutExpired:
-            ranks |= _descendants(job.pid)
-    else:
-        job.kill()
-        job.wait()
-    for pid, began in ranks.items():
-        if _stat(pid).get("began") == began:
-            os.kill(pid, signal.SIGKILL)
-
-
-def _descendants(pid: int) -> dict[int, int]:
-    """Return children of children: process id and time of start, so that ids are not mistaken."""
-    processes = {int(entry.name): _stat(int(entry.name)) for entry in _PROC.glob("[0-9]*")}
-    found: dict[int, int] = {}
-    parents = {pid}
-    while parents:
-        children = {
-            child: stat["began"]
-            for child, stat in processes.items()
-            if stat.get("parent") in parents
-        }
-        parents = set(children) - set(found)
-        found |= children
-    return found
-
-
-def _stat(pid: int) -> dict[str, int]:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return {}
-    # The name, in brackets, may hold anything; what follows is fixed.
-    fields = text.rpartition(")")[2].split()
-    return {"parent": int(fields[1]), "began": int(fields[19])}

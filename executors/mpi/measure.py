@@ -141,7 +141,7 @@ def run_plan(
     if plan.spec is None:
         raise BindError("the plan was imported and names no collective; compile it from a spec")
     collective = plan.spec.collective
-    case = _Case(plan, collective, comm, seed)
+    case = Case(plan, collective, comm, seed)
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf) as planned,
         NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
@@ -169,7 +169,7 @@ def choose_oracle(collective: Collective, size: int) -> Oracle:
     return "numpy" if total_bytes * rounds <= ORACLE_BYTES else "native"
 
 
-class _Case:
+class Case:
     """One rank's buffers for one collective: input, two receive buffers, and their padding."""
 
     def __init__(self, plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int) -> None:
@@ -212,7 +212,7 @@ class _Case:
 
     def compare(self, truth: Array | None) -> WrongElement | None:
         """Return the first wrong element of all ranks; the same on all."""
-        wrong = self._own_wrong(truth)
+        wrong = self.own_wrong(truth)
         counts = self.comm.allreduce(len(wrong))
         if counts == 0:
             return None
@@ -225,7 +225,7 @@ class _Case:
         shared: WrongElement | None = self.comm.bcast(found, root=first)
         return shared
 
-    def _own_wrong(self, truth: Array | None) -> npt.NDArray[np.int64]:
+    def own_wrong(self, truth: Array | None) -> npt.NDArray[np.int64]:
         """Return indices of wrong elements of the receive buffer, its padding included."""
         padding = self.recvbuf[self.n_received :].view(np.uint8).reshape(PADDING, -1)
         touched = np.flatnonzero((padding != _SENTINEL).any(axis=1)) + self.n_received
@@ -241,7 +241,7 @@ class _Case:
         return np.concatenate((np.flatnonzero(~equal), touched))
 
 
-def _from_numpy(case: _Case) -> Array | None:
+def _from_numpy(case: Case) -> Array | None:
     """Return this rank's result by numpy: rank 0 computes all, so memory is needed once."""
     comm, truth = case.comm, None
     lengths: list[int] | None = None
@@ -262,7 +262,7 @@ def _from_numpy(case: _Case) -> Array | None:
     return truth
 
 
-def _from_native(case: _Case, native: NativeCollective) -> Array | None:
+def _from_native(case: Case, native: NativeCollective) -> Array | None:
     """Return this rank's result by the MPI library, cut to what is promised."""
     case.fill()
     native()
@@ -284,7 +284,7 @@ def promised_count(collective: Collective, size: int, rank: int) -> int | None:
 
 
 def _time_both(
-    case: _Case, planned: Callable[[], object], native: Callable[[], object], repetitions: int
+    case: Case, planned: Callable[[], object], native: Callable[[], object], repetitions: int
 ) -> Times:
     """Return this rank's times, shape (2, repetitions): the plan's and the native call's."""
     times = np.empty((2, WARM_UPS + repetitions))
@@ -301,7 +301,7 @@ def _time_both(
 
 
 def _report(
-    case: _Case, times: Times, wrong: WrongElement | None, oracle: Oracle | None
+    case: Case, times: Times, wrong: WrongElement | None, oracle: Oracle | None
 ) -> RunReport:
     low, middle, high = np.quantile(times, (0.25, 0.5, 0.75), axis=1)
     ratios = times[0] / times[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,8 +119,7 @@ def _sequence(actions: list[Action]) -> Action:
 
 
 def _overlap(writes: list[View], reads: list[View]) -> bool:
-    pairs = [(w, r) for w in writes for r in reads] + list(combinations(writes, 2))
-    return any(np.may_share_memory(a, b) for a, b in pairs)
+    return any(np.may_share_memory(write, read) for write in writes for read in reads)
 
 
 def _split_operands(reads: list[View], n_elements: int) -> tuple[list[View], list[View]]:

@@ -7,7 +7,8 @@ import warnings
 from typing import TYPE_CHECKING
 
 from executors.mpi.errors import LaunchError
-from executors.mpi.launch import EXPECTED_RANKS, INSTALL, MPIEXEC, family_of, find_launcher
+from executors.mpi.jobs import INSTALL
+from executors.mpi.launch import EXPECTED_RANKS, MPIEXEC, family_of, find_launcher
 
 if TYPE_CHECKING:
     from mpi4py import MPI

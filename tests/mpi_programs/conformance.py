@@ -1,0 +1,113 @@
+"""Every algorithm under MPI against numpy; one process a rank runs all cases of its rank count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.mpi.binding import bind
+from executors.mpi.measure import Case
+from executors.mpi.native import NativeCollective
+from planner import compile_plan
+from planner.algorithms import registry
+from planner.errors import AlgorithmError
+from planner.operations import register_operation
+from planner.reference import expected, make_inputs
+from specs import PlanSpec
+from specs.collective import COLLECTIVES
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+LOW = np.uint64(2**32 - 1)
+HALF = np.uint64(32)
+AFFINE = {"name": "affine", "commutative": False}
+
+
+def compose(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+    """Compose x -> a x + b modulo 2**32, packed as (a, b): first left, then right."""
+    a, b = left >> HALF, left & LOW
+    c, d = right >> HALF, right & LOW
+    out[...] = (((a * c) & LOW) << HALF) | ((b * c + d) & LOW)
+
+
+def flavours(kind: str, turn: int, count: int) -> list[dict[str, object]]:
+    """Return datatypes and operations: all of them for the largest count, else in turn."""
+    if kind == "barrier":
+        return [{}]
+    if not COLLECTIVES[kind].has_op:
+        every: list[dict[str, object]] = [{"datatype": "int32"}, {"datatype": "float64"}]
+    else:
+        every = [
+            {"datatype": "int32", "op": "sum"},
+            {"datatype": "float64", "op": "max"},
+            {"datatype": "uint64", "op": AFFINE},
+            {"datatype": "float64", "op": "sum"},
+            {"datatype": "int32", "op": "max"},
+        ]
+    return every if count == 3 * p + 1 else [every[turn % len(every)]]
+
+
+def collectives() -> Iterator[dict[str, object]]:
+    """Yield every collective to run, as it stands in a spec."""
+    turn = 0
+    for kind, model in COLLECTIVES.items():
+        roots = sorted({0, p // 2, p - 1}) if model.is_rooted else [None]
+        counts = sorted({0, 1, p - 1, p, 3 * p + 1}) if kind != "barrier" else [None]
+        in_places = [False, True] if "in_place" in model.model_fields else [None]
+        for root, count, in_place in product(roots, counts, in_places):
+            given = {"root": root, "count": count, "in_place": in_place}
+            fixed = {name: value for name, value in given.items() if value is not None}
+            turn += 1
+            for flavour in flavours(kind, turn, count or 0):
+                yield {"kind": kind, **fixed, **flavour}
+
+
+def check(case: Case, truth: np.ndarray | None, name: object) -> None:
+    """Stop everything at the first wrong element of this rank."""
+    wrong = case.own_wrong(truth)
+    assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
+
+
+def run(collective: dict[str, object], turn: int) -> int:
+    """Run a collective natively and by every algorithm; return how many plans ran."""
+    machine = {"ranks_per_node": p}
+    spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
+    truth = expected(spec.collective, make_inputs(spec.collective, p, seed=turn))[rank]
+    n_plans = 0
+    commutative = not hasattr(spec.collective, "op") or spec.collective.op.commutative
+    for algorithm in registry.of(str(collective["kind"])):
+        one = {"machine": machine, "collective": collective, "algorithms": algorithm.name}
+        spec = PlanSpec.model_validate(one)
+        if algorithm.refusal(p, commutative) is not None:
+            try:
+                compile_plan(spec)
+            except AlgorithmError:
+                continue
+            raise AssertionError(f"{one} compiled, against its registration")
+        # One rank's program by itself and out of the whole plan must both do.
+        plan = compile_plan(spec, rank=rank if (turn + n_plans) % 2 else None)
+        case = Case(plan, spec.collective, comm, seed=turn)
+        with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
+            sent = case.sendbuf.copy()
+            for _ in range(2):
+                case.fill()
+                bound()
+                check(case, truth, one)
+            if collective["kind"] != "scatter":
+                assert np.array_equal(case.sendbuf, sent), f"{one}: sendbuf was changed"
+        n_plans += 1
+    with NativeCollective(spec.collective, comm, case.sendbuf, case.recvbuf) as native:
+        case.fill()
+        native()
+        check(case, truth, f"native {collective}")
+    return n_plans
+
+
+register_operation("affine", compose, commutative=False)
+begin = MPI.Wtime()
+total = sum(run(collective, turn) for turn, collective in enumerate(collectives()))
+if rank == 0:
+    print(f"passed: {total} plans on {p} ranks in {MPI.Wtime() - begin:.1f} s")
