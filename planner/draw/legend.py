@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 TITLE_HEIGHT: Final = 46.0
 _ROW_HEIGHT: Final = 22.0
-_MIN_WIDTH: Final = 500.0
+_MIN_WIDTH: Final = 560.0
 
 
 def draw_title(sheet: Sheet, title: str, subtitle: str) -> None:

@@ -20,43 +20,43 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Messages:
-    """One entry a message: rows of its ends (empty where they don't pair up), and what it is."""
+    """One entry a message, by ascending row of the task that stands for it."""
 
-    send: Column
-    recv: Column
+    row: Column
     source: Column
     dest: Column
     n_bytes: Column
     lane: Column
-    phase: Column
-    round: Column
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.row)
 
 
 def collect_messages(plan: Plan) -> Messages:
-    """Return the messages of `plan`, by ascending row of their sends.
+    """Return the messages of `plan`: its sends, and of one rank's program its receives too."""
+    last = Op.SEND if plan.only_rank is None else Op.RECV
+    row = np.flatnonzero(plan.op <= last)
+    is_send = plan.op[row] == Op.SEND
+    return Messages(
+        row=row,
+        source=np.where(is_send, plan.rank[row], plan.peer[row]).astype(np.int64),
+        dest=np.where(is_send, plan.peer[row], plan.rank[row]).astype(np.int64),
+        n_bytes=plan.elements[row] * plan.itemsize,
+        lane=plan.lane[row].astype(np.int64),
+    )
+
+
+def pair_ends(plan: Plan) -> list[tuple[int, int]]:
+    """Return the rows of every message's send and receive, by ascending send.
 
     A plan whose sends and receives do not pair up is drawn all the same, so
-    that its mistake can be seen: then no message joins two boxes. A plan of
-    one rank counts its own messages, sent and received.
+    that its mistake can be seen: no message joins two boxes then, nor where
+    the other ends are in other ranks' programs.
     """
-    none = np.zeros(0, dtype=np.int64)
-    try:
-        send, recv = (none, none) if plan.only_rank is not None else match_messages(plan)
-    except MatchError:
-        send, recv = none, none
-    rows = np.flatnonzero(plan.op == Op.SEND)
     if plan.only_rank is not None:
-        rows = np.flatnonzero(plan.op <= Op.RECV)
-    is_send = plan.op[rows] == Op.SEND
-    columns = {
-        "source": np.where(is_send, plan.rank[rows], plan.peer[rows]),
-        "dest": np.where(is_send, plan.peer[rows], plan.rank[rows]),
-        "n_bytes": plan.elements[rows] * plan.itemsize,
-        "lane": plan.lane[rows],
-        "phase": plan.phase[rows],
-        "round": plan.round[rows],
-    }
-    return Messages(send, recv, **{name: c.astype(np.int64) for name, c in columns.items()})
+        return []
+    try:
+        sends, recvs = match_messages(plan)
+    except MatchError:
+        return []
+    return list(zip(sends.tolist(), recvs.tolist(), strict=True))

@@ -6,7 +6,7 @@ size is two boxes; where too many are left, neighbours are put together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,6 +32,8 @@ _WIDTH: Final = 190.0
 _HEIGHT: Final = 44.0
 _GAP: Final = 26.0
 _COLUMN_GAP: Final = 70.0
+_COLUMN: Final = _WIDTH + 24 + _COLUMN_GAP
+_ARC: Final = 16.0
 
 
 @dataclass(slots=True)
@@ -42,11 +44,8 @@ class _Step:
     last: int
     n_tasks: dict[Op, int]
     n_bytes: int
+    n_rounds: int = 1
     is_uniform: bool = True
-
-    @property
-    def n_rounds(self) -> int:
-        return self.last - self.first + 1
 
 
 def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
@@ -54,37 +53,54 @@ def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
     steps = _steps(plan)
     phases = sorted(steps)
     column = {phase: i for i, phase in enumerate(phases)}
+    dependencies = _count_phase_dependencies(plan)
+    furthest = max((abs(column[b] - column[a]) for a, b in dependencies), default=0)
+    frames_top = top + (_ARC * furthest if furthest > 1 else 0)
     bottom = top
+    firsts = {}
     for phase, chain in steps.items():
-        left = column[phase] * (_WIDTH + 24 + _COLUMN_GAP)
-        x, y = left + 12 + _WIDTH / 2, top + 30
-        end = y + len(chain) * (_HEIGHT + _GAP) - _GAP + 12
-        bottom = max(bottom, end)
-        name = plan.phases[phase]
-        sheet.frame(
-            f"phase_{phase}",
-            (left, top, left + _WIDTH + 24, end),
-            label=f"phase {phase}: {name}" if name else f"phase {phase}",
-            label_at=(x, top + 14),
-            fontsize="11",
-            fillcolor=NODE_FILL,
-            color=NODE_LINE,
+        first = Box(column[phase] * _COLUMN + 12 + _WIDTH / 2, frames_top + 52, _WIDTH, _HEIGHT)
+        firsts[phase] = first
+        bottom = max(bottom, _draw_chain(sheet, plan.phases[phase], phase, chain, first))
+    for (before, phase), n in dependencies.items():
+        _draw_phase_dependency(
+            sheet,
+            f"phase_{before}_{len(steps[before]) - 1}",
+            f"phase_{phase}_0",
+            (firsts[before], firsts[phase]),
+            frames_top,
+            f"{n:,} deps",
         )
-        for i, step in enumerate(chain):
-            box = Box(x, y + i * (_HEIGHT + _GAP) + _HEIGHT / 2, _WIDTH, _HEIGHT)
-            sheet.box(
-                f"phase_{phase}_{i}",
-                box,
-                _label(step),
-                inside=f"phase_{phase}",
-                fillcolor=RANK_FILL,
-                color=LOCAL_COLOR,
-            )
-            if i:
-                _draw_step(sheet, phase, i, box, chain[i - 1])
-    _draw_phase_dependencies(sheet, plan, steps, column, top)
-    right = len(phases) * (_WIDTH + 24 + _COLUMN_GAP) - _COLUMN_GAP
+    right = len(phases) * _COLUMN - _COLUMN_GAP
     return Box(right / 2, (top + bottom) / 2, right, bottom - top)
+
+
+def _draw_chain(sheet: Sheet, name: str, phase: int, chain: list[_Step], first: Box) -> float:
+    """Draw a phase's frame and its rounds from `first` down; return where the frame ends."""
+    top = first.top - 30
+    bottom = first.top + len(chain) * (_HEIGHT + _GAP) - _GAP + 12
+    sheet.frame(
+        f"phase_{phase}",
+        (first.left - 12, top, first.right + 12, bottom),
+        label=f"phase {phase}: {name}" if name else f"phase {phase}",
+        label_at=(first.x, top + 14),
+        fontsize="11",
+        fillcolor=NODE_FILL,
+        color=NODE_LINE,
+    )
+    for i, step in enumerate(chain):
+        box = replace(first, y=first.y + i * (_HEIGHT + _GAP))
+        sheet.box(
+            f"phase_{phase}_{i}",
+            box,
+            _label(step),
+            inside=f"phase_{phase}",
+            fillcolor=RANK_FILL,
+            color=LOCAL_COLOR,
+        )
+        if i:
+            _draw_step(sheet, phase, i, box, chain[i - 1])
+    return bottom
 
 
 def _steps(plan: Plan) -> dict[int, list[_Step]]:
@@ -119,6 +135,7 @@ def _same_work(before: _Step, step: _Step) -> bool:
 
 def _append(before: _Step, step: _Step) -> None:
     before.last = step.last
+    before.n_rounds += step.n_rounds
     before.n_bytes += step.n_bytes
     for op, count in step.n_tasks.items():
         before.n_tasks[op] = before.n_tasks.get(op, 0) + count
@@ -163,29 +180,33 @@ def _draw_step(sheet: Sheet, phase: int, i: int, box: Box, before: _Step) -> Non
     )
 
 
-def _draw_phase_dependencies(
-    sheet: Sheet, plan: Plan, steps: dict[int, list[_Step]], column: dict[int, int], top: float
-) -> None:
-    """Draw how many tasks of a phase wait for tasks of another."""
+def _count_phase_dependencies(plan: Plan) -> dict[tuple[int, int], int]:
+    """Return how many tasks of a phase wait for tasks of another, by (before, after)."""
     after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
     pairs = np.stack((plan.phase[plan.deps.task], plan.phase[after]))
     pairs = pairs[:, pairs[0] != pairs[1]]
     if not pairs.size:
-        return
+        return {}
     unique, counts = np.unique(pairs, axis=1, return_counts=True)
-    for (before, phase), n in zip(unique.T.tolist(), counts.tolist(), strict=True):
-        height = top + 30 + _HEIGHT / 2
-        step = _WIDTH + 24 + _COLUMN_GAP
-        start = (column[before] * step + 12 + _WIDTH, height)
-        end = (column[phase] * step + 12, height)
-        lift = 34.0 * (column[phase] - column[before] - 1)
-        curve = [start, (start[0] + 24, height - lift), (end[0] - 24, height - lift), end]
-        sheet.arrow(
-            f"phase_{before}_{len(steps[before]) - 1}",
-            f"phase_{phase}_0",
-            curve,
-            label=f"{n:,} deps",
-            label_at=((start[0] + end[0]) / 2, height - 8 - lift * 0.75),
-            color=DEPENDENCY_COLOR,
-            penwidth="1.4",
-        )
+    keys = (tuple(pair) for pair in unique.T.tolist())
+    return dict(zip(keys, counts.tolist(), strict=True))
+
+
+def _draw_phase_dependency(
+    sheet: Sheet, tail: str, head: str, ends: tuple[Box, Box], top: float, label: str
+) -> None:
+    """Draw an arrow between first boxes of phases, over the phases between them."""
+    start, end = (ends[0].right, ends[0].y), (ends[1].left, ends[1].y)
+    n_between = round(abs(ends[1].x - ends[0].x) / _COLUMN) - 1
+    peak = top + 2 - _ARC * n_between if n_between else start[1]
+    # A cubic rises to three quarters of its control points' height.
+    height = start[1] - (start[1] - peak) / 0.75
+    sheet.arrow(
+        tail,
+        head,
+        [start, (start[0] + 24, height), (end[0] - 24, height), end],
+        label=label,
+        label_at=((start[0] + end[0]) / 2, peak - 7),
+        color=DEPENDENCY_COLOR,
+        penwidth="1.4",
+    )

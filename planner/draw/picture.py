@@ -115,8 +115,8 @@ def _task_sketch(
         return None
     return _Sketch(
         "a box a task",
-        lambda sheet, top: draw_tasks(sheet, plan, messages, top, timeline),
-        lanes=tuple(np.unique(messages.lane[: len(messages.send)]).tolist()),
+        lambda sheet, top: draw_tasks(sheet, plan, top, timeline),
+        lanes=tuple(np.unique(messages.lane).tolist()),
         shows_tasks=True,
     )
 

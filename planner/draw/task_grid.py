@@ -21,9 +21,11 @@ from planner.draw.style import FONT_SIZE, format_time, shorten, text_width
 from planner.plan import Op, Task
 
 if TYPE_CHECKING:
-    from planner.draw.messages import Messages
     from planner.draw.style import Times
     from planner.plan import Plan
+
+Ends = list[tuple[int, int]]
+"""Rows of the send and the receive of messages."""
 
 PADDING: Final = 12.0
 _LINE_HEIGHT: Final = 10.5
@@ -58,14 +60,14 @@ class Grid:
     bottom: float
 
 
-def lay_out(plan: Plan, messages: Messages, top: float, times: Times | None) -> Grid:
-    """Find a place below `top` for every task of `plan`."""
+def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None) -> Grid:
+    """Find a place below `top` for every task of `plan`; `ends` are its messages' rows."""
     tasks = list(plan.tasks())
     ranks = list(range(plan.n_ranks)) if plan.only_rank is None else [plan.only_rank]
     is_wide = len(ranks) <= _MAX_WIDE_RANKS
     labels = [_label(task, is_wide, times) for task in tasks]
     rounds, band = _bands(plan)
-    line, first_lines = _lines(plan, messages, band, len(rounds))
+    line, first_lines = _lines(plan, ends, band, len(rounds))
 
     widest = max((_label_width(lines) for lines in labels), default=0.0)
     width = max(64.0 if is_wide else 44.0, 10 + widest)
@@ -79,7 +81,7 @@ def lay_out(plan: Plan, messages: Messages, top: float, times: Times | None) -> 
             x += _NODE_GAP * (plan.rank_node[rank] != plan.rank_node[before])
         column_x[rank] = x + width / 2
 
-    gaps = _gaps(messages, line, max(line, default=-1) + 1, plan)
+    gaps = _gaps(plan, ends, line)
     line_y, round_y, y = [], [], top + _HEADER
     begins = set(first_lines)
     for i, gap in enumerate(gaps):
@@ -117,17 +119,14 @@ def _bands(plan: Plan) -> tuple[list[str], list[int]]:
     return [f"{names[phase]} {rnd}" for phase, rnd in keys.T.tolist()], band.ravel().tolist()
 
 
-def _lines(
-    plan: Plan, messages: Messages, band: list[int], n_bands: int
-) -> tuple[list[int], list[int]]:
+def _lines(plan: Plan, ends: Ends, band: list[int], n_bands: int) -> tuple[list[int], list[int]]:
     """Schedule each round in unit steps: one task of a rank a line, after what it waits for.
 
     Returns the line of every task and the first line of every band.
     """
     n = plan.n_tasks
     after = np.repeat(np.arange(n), np.diff(plan.deps.indptr)).tolist()
-    edges = list(zip(plan.deps.task.tolist(), after, strict=True))
-    edges += list(zip(messages.send.tolist(), messages.recv.tolist(), strict=True))
+    edges = [*zip(plan.deps.task.tolist(), after, strict=True), *ends]
     successors: list[list[int]] = [[] for _ in range(n)]
     n_waiting = [0] * n
     for before, row in edges:
@@ -138,18 +137,20 @@ def _lines(
     for row, number in enumerate(band):
         members[number].append(row)
 
+    is_recv = (plan.op == Op.RECV).tolist()
     line, first_lines, start = [-1] * n, [], 0
     for rows in members:
         first_lines.append(start)
         earliest = dict.fromkeys(rows, start)
         free: dict[int, int] = {}
-        ready = [row for row in rows if n_waiting[row] == 0]
+        # A receive waits for its message anyway: what else is ready goes before it.
+        ready = [(is_recv[row], row) for row in rows if n_waiting[row] == 0]
         heapq.heapify(ready)
         pending = iter(rows)
         end = start
         for _ in rows:
             # A plan that deadlocks is drawn too: the first row left breaks the cycle.
-            row = heapq.heappop(ready) if ready else next(r for r in pending if line[r] < 0)
+            row = heapq.heappop(ready)[1] if ready else next(r for r in pending if line[r] < 0)
             rank = int(plan.rank[row])
             line[row] = max(earliest[row], free.get(rank, start))
             free[rank] = line[row] + 1
@@ -158,19 +159,20 @@ def _lines(
                 earliest[successor] = max(earliest[successor], line[row] + 1)
                 n_waiting[successor] -= 1
                 if n_waiting[successor] == 0 and line[successor] < 0:
-                    heapq.heappush(ready, successor)
+                    heapq.heappush(ready, (is_recv[successor], successor))
         start = end
     return line, first_lines
 
 
-def _gaps(messages: Messages, line: list[int], n_lines: int, plan: Plan) -> list[float]:
+def _gaps(plan: Plan, ends: Ends, line: list[int]) -> list[float]:
     """Return the space below every line: more where more messages cross each other."""
+    n_lines = max(line, default=-1) + 1
     crossing = np.zeros((n_lines, plan.n_ranks + 1), dtype=np.int64)
-    for send, recv in zip(messages.send.tolist(), messages.recv.tolist(), strict=True):
-        ends = sorted((int(plan.rank[send]), int(plan.rank[recv])))
+    for send, recv in ends:
+        low, high = sorted((int(plan.rank[send]), int(plan.rank[recv])))
         for gutter in {line[send], line[recv] - 1}:
-            crossing[gutter, ends[0]] += 1
-            crossing[gutter, ends[1]] -= 1
+            crossing[gutter, low] += 1
+            crossing[gutter, high] -= 1
     most = np.cumsum(crossing, axis=1).max(axis=1)
     return [12.0 if n == 0 else min(20.0 + 4.0 * n, 64.0) for n in most.tolist()]
 

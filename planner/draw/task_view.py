@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.draw.messages import pair_ends
 from planner.draw.sheet import Box, Point, Sheet
 from planner.draw.style import (
     DEPENDENCY_COLOR,
@@ -18,20 +19,18 @@ from planner.draw.style import (
     line_width,
     text_width,
 )
-from planner.draw.task_grid import PADDING, Grid, lay_out
+from planner.draw.task_grid import PADDING, Ends, Grid, lay_out
 from planner.plan import INTENT, ON_START
 
 if TYPE_CHECKING:
-    from planner.draw.messages import Messages
     from planner.draw.style import Times
     from planner.plan import Plan
 
 
-def draw_tasks(
-    sheet: Sheet, plan: Plan, messages: Messages, top: float, times: Times | None
-) -> Box:
+def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box:
     """Draw every task of `plan` below `top`; return the area all of it takes."""
-    grid = lay_out(plan, messages, top, times)
+    ends = pair_ends(plan)
+    grid = lay_out(plan, ends, top, times)
     _draw_nodes(sheet, plan, grid, top)
     _draw_rounds(sheet, grid)
     for task in grid.tasks:
@@ -46,7 +45,7 @@ def draw_tasks(
             tooltip=str(task),
         )
     _draw_dependencies(sheet, plan, grid)
-    _draw_messages(sheet, messages, grid)
+    _draw_messages(sheet, plan, ends, grid)
     return Box(grid.right / 2, (top + grid.bottom) / 2, grid.right, grid.bottom - top)
 
 
@@ -54,13 +53,13 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float) -> None:
     """Frame every rank, and around them neighbours of one node."""
     half = grid.column_width / 2
     ranks = list(grid.column_x)
-    ends = [
+    last_of_frames = [
         i
         for i, rank in enumerate(ranks)
         if i + 1 == len(ranks) or plan.rank_node[ranks[i + 1]] != plan.rank_node[rank]
     ]
     start = 0
-    for end in ends:
+    for end in last_of_frames:
         node = int(plan.rank_node[ranks[end]])
         left = grid.column_x[ranks[start]] - half - PADDING
         right = grid.column_x[ranks[end]] + half + PADDING
@@ -106,7 +105,7 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
 
 
 def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
-    taken = {(grid.line[task.row], task.rank) for task in grid.tasks}
+    place = _places(grid)
     for task in grid.tasks:
         begin = int(plan.deps.indptr[task.row])
         head = grid.boxes[task.row]
@@ -118,10 +117,8 @@ def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
                     (tail.x - tail.width / 4, tail.bottom), (head.x - head.width / 4, head.top)
                 )
             else:
-                lines = range(grid.line[before] + 1, grid.line[task.row])
-                n_between = sum((line, task.rank) in taken for line in lines)
-                curve = _bow(tail, head, n_between)
-            start = " starts" if kind & ON_START else ""
+                curve = _bow(tail, head, abs(place[task.row] - place[before]) - 1)
+            moment = "starts" if kind & ON_START else "is complete"
             sheet.arrow(
                 f"t{before}",
                 f"t{task.row}",
@@ -130,8 +127,18 @@ def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
                 style="dashed" if kind & INTENT else "solid",
                 color=DEPENDENCY_COLOR,
                 penwidth="0.8",
-                tooltip=f"#{task.row} waits until #{before}{start or ' is complete'}",
+                tooltip=f"#{task.row} waits until #{before} {moment}",
             )
+
+
+def _places(grid: Grid) -> list[int]:
+    """Return how many boxes lie above each task in its column."""
+    n_above = dict.fromkeys(grid.column_x, 0)
+    places = [0] * len(grid.tasks)
+    for task in sorted(grid.tasks, key=lambda task: grid.line[task.row]):
+        places[task.row] = n_above[task.rank]
+        n_above[task.rank] += 1
+    return places
 
 
 def _bow(tail: Box, head: Box, n_between: int) -> list[Point]:
@@ -149,11 +156,9 @@ def _fall(start: Point, end: Point) -> list[Point]:
     return [start, (start[0], middle), (end[0], middle), end]
 
 
-def _draw_messages(sheet: Sheet, messages: Messages, grid: Grid) -> None:
-    for i, (send, recv) in enumerate(
-        zip(messages.send.tolist(), messages.recv.tolist(), strict=True)
-    ):
-        n_bytes, lane = int(messages.n_bytes[i]), int(messages.lane[i])
+def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
+    for i, (send, recv) in enumerate(ends):
+        n_bytes, lane = int(plan.elements[send]) * plan.itemsize, int(plan.lane[send])
         sheet.arrow(
             f"t{send}",
             f"t{recv}",
