@@ -1,0 +1,103 @@
+"""Walk back from the last task: what did each one really wait for?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from planner.plan import ON_START, Op
+
+if TYPE_CHECKING:
+    from executors.cost.timeline import Timeline
+
+WaitedFor = Literal["nothing", "dependency", "message", "resource"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One task of the critical path.
+
+    Parameters
+    ----------
+    row : int
+        The task.
+    waited_for : "nothing", "dependency", "message" or "resource"
+        What ties it to the step before: a dependency of the plan, a message
+        (or, for a rendezvous send, its receive), or a core, lane or port that
+        the step before held.
+    """
+
+    row: int
+    waited_for: WaitedFor
+
+
+class _Event(Enum):
+    """What of a task the path goes through: a receive is posted, then its message arrives."""
+
+    START = 0
+    ARRIVAL = 1
+    MATCH = 2
+
+
+def critical_path(timeline: Timeline) -> tuple[Step, ...]:
+    """Return the chain of tasks that ends last, from one that starts at 0."""
+    if not len(timeline.end_ns):
+        return ()
+    steps: list[Step] = []
+    row = int(np.argmax(timeline.end_ns))
+    event = _completion(timeline, row)
+    while row >= 0:
+        before, event, waited_for = _step_back(timeline, row, event)
+        # A receive's posting may wait for the core that its own message holds: one step.
+        if steps and steps[-1].row == row:
+            steps.pop()
+        steps.append(Step(row, waited_for))
+        row = before
+    return tuple(reversed(steps))
+
+
+def _completion(timeline: Timeline, row: int) -> _Event:
+    """Return the event that completed a task."""
+    if timeline.plan.op[row] == Op.RECV and timeline.end_ns[row] > timeline.start_ns[row]:
+        return _Event.ARRIVAL
+    return _Event.MATCH if timeline.is_rendezvous[row] else _Event.START
+
+
+def _step_back(timeline: Timeline, row: int, event: _Event) -> tuple[int, _Event, WaitedFor]:
+    if event is _Event.START:
+        return _before_start(timeline, row)
+    partner = int(timeline.partner[row])
+    send = partner if event is _Event.ARRIVAL else row
+    if event is _Event.MATCH and timeline.start_ns[partner] == timeline.end_ns[row]:
+        return partner, _Event.START, "message"
+    cause = int(timeline.arrival_cause[send])
+    if cause == send:
+        return send, _Event.START, "message"
+    return _holder(timeline, cause)
+
+
+def _before_start(timeline: Timeline, row: int) -> tuple[int, _Event, WaitedFor]:
+    cause = int(timeline.cause[row])
+    if cause == -1:
+        return -1, _Event.START, "nothing"
+    deps = timeline.plan.deps
+    start = timeline.start_ns[row]
+    for i in range(deps.indptr[row], deps.indptr[row + 1]):
+        if deps.task[i] == cause:
+            if deps.kind[i] & ON_START:
+                if timeline.start_ns[cause] == start:
+                    return cause, _Event.START, "dependency"
+            elif timeline.end_ns[cause] == start:
+                return cause, _completion(timeline, cause), "dependency"
+    return _holder(timeline, cause)
+
+
+def _holder(timeline: Timeline, cause: int) -> tuple[int, _Event, WaitedFor]:
+    """Decode the task that held a core or lane: with its work, or until a rendezvous matched."""
+    if cause <= -2:
+        return -2 - cause, _Event.MATCH, "resource"
+    is_recv = timeline.plan.op[cause] == Op.RECV
+    return cause, _Event.ARRIVAL if is_recv else _Event.START, "resource"

@@ -1,0 +1,178 @@
+"""The simulator's event queue: sorted runs for regular schedules, a heap for the rest.
+
+Events are popped by (time, stamp), stamps breaking ties in the order of
+readiness. A collective's events come in a few streams (sends that end an
+overhead later, messages that arrive a latency later), each already sorted. So
+an event is appended to the first run whose last event it does not precede, in
+O(1), and sifted into a heap only where no run takes it.
+
+The kernels take arrays of records, and few of them: a call that passes a tuple
+of many arrays spends most of its time on their reference counts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Records = npt.NDArray[Any]
+
+N_RUNS: Final = 8
+_LONGEST_RUN: Final = 1 << 16
+_HEAP: Final = N_RUNS  # the heap's record follows those of the runs
+
+ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
+RUN: Final = np.dtype(
+    [
+        ("head_time", "f8"),
+        ("tail_time", "f8"),
+        ("head_stamp", "i4"),
+        ("tail_stamp", "i4"),
+        ("first", "i8"),
+        ("length", "i8"),
+        ("capacity", "i8"),
+    ],
+    align=True,
+)
+
+
+def make_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
+    """Return an empty queue.
+
+    Parameters
+    ----------
+    n_waiting : int
+        Events expected at a time; longer runs overflow into the heap.
+    n_events : int
+        The most events ever in the queue: the heap's capacity, of which the
+        operating system provides only the pages that get used.
+
+    Returns
+    -------
+    runs : ndarray of RUN, shape (N_RUNS + 1,)
+        Ring buffers, then the heap; `head_time` is infinite where one is empty.
+    entries : ndarray of ENTRY
+        The space of all runs, one after the other, then the heap's.
+    """
+    capacity = 1 << max(4, int(min(2 * n_waiting, _LONGEST_RUN) - 1).bit_length())
+    runs = np.zeros(N_RUNS + 1, dtype=RUN)
+    runs["head_time"] = np.inf
+    runs["capacity"] = capacity
+    return runs, np.empty(N_RUNS * capacity + n_events, dtype=ENTRY)
+
+
+@njit(cache=True)
+def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
+    """Insert an event."""
+    for i in range(N_RUNS):
+        run = runs[i]
+        if run.length == 0:
+            run.head_time = time
+            run.head_stamp = stamp
+        elif (
+            run.length == run.capacity
+            or run.tail_time > time
+            or (run.tail_time == time and run.tail_stamp > stamp)
+        ):
+            continue
+        entry = entries[i * run.capacity + ((run.first + run.length) & (run.capacity - 1))]
+        entry.time = time
+        entry.stamp = stamp
+        entry.event = event
+        run.tail_time = time
+        run.tail_stamp = stamp
+        run.length += 1
+        return
+    _sift_up(runs, entries, time, stamp, event)
+
+
+@njit(cache=True)
+def earliest(runs: Records) -> int:
+    """Return the run with the earliest event, or -1 where the queue is empty."""
+    best = -1
+    time, stamp = np.inf, 0
+    for i in range(N_RUNS + 1):
+        run = runs[i]
+        if run.head_time < time or (
+            run.head_time == time and run.head_stamp < stamp and run.length > 0
+        ):
+            best, time, stamp = i, run.head_time, run.head_stamp
+    return best
+
+
+@njit(cache=True)
+def pop(runs: Records, entries: Records, place: int) -> int:
+    """Remove the first event of a run and return its id."""
+    if place == _HEAP:
+        return _sift_down(runs, entries)
+    run = runs[place]
+    begin = place * run.capacity
+    event = entries[begin + run.first].event
+    run.first = (run.first + 1) & (run.capacity - 1)
+    run.length -= 1
+    if run.length == 0:
+        run.head_time = np.inf
+    else:
+        head = entries[begin + run.first]
+        run.head_time = head.time
+        run.head_stamp = head.stamp
+    return event
+
+
+@njit(cache=True)
+def _precedes(time: float, stamp: int, other: Any) -> bool:
+    return time < other.time or (time == other.time and stamp < other.stamp)
+
+
+@njit(cache=True)
+def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
+    entry = entries[i]
+    entry.time = time
+    entry.stamp = stamp
+    entry.event = event
+
+
+@njit(cache=True)
+def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
+    heap = runs[_HEAP]
+    begin = N_RUNS * heap.capacity
+    i = heap.length
+    heap.length += 1
+    while i > 0:
+        parent = entries[begin + ((i - 1) >> 1)]
+        if not _precedes(time, stamp, parent):
+            break
+        _put(entries, begin + i, parent.time, parent.stamp, parent.event)
+        i = (i - 1) >> 1
+    _put(entries, begin + i, time, stamp, event)
+    heap.head_time = entries[begin].time
+    heap.head_stamp = entries[begin].stamp
+
+
+@njit(cache=True)
+def _sift_down(runs: Records, entries: Records) -> int:
+    heap = runs[_HEAP]
+    begin = N_RUNS * heap.capacity
+    first_event = entries[begin].event
+    heap.length -= 1
+    n = heap.length
+    last = entries[begin + n]
+    time, stamp, event = last.time, last.stamp, last.event
+    i = 0
+    while 2 * i + 1 < n:
+        child = 2 * i + 1
+        if child + 1 < n:
+            right = entries[begin + child + 1]
+            child += _precedes(right.time, right.stamp, entries[begin + child])
+        below = entries[begin + child]
+        if _precedes(time, stamp, below):
+            break
+        _put(entries, begin + i, below.time, below.stamp, below.event)
+        i = child
+    _put(entries, begin + i, time, stamp, event)
+    heap.head_time = entries[begin].time if n else np.inf
+    heap.head_stamp = entries[begin].stamp
+    return first_event

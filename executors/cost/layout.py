@@ -1,0 +1,421 @@
+"""From a plan's columns to the flat arrays the simulator's kernel runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from executors.cost.event_queue import Records
+from executors.cost.kernel import CLOCK, HAS_ON_START, QUEUE, RENDEZVOUS, TASK
+from planner.matching import match_messages
+from planner.plan import ON_START, Op
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from specs import Link, Network
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+LINK_CLASSES: Final = ("core", "numa", "node", "network")
+_NETWORK = 3
+_SEND, _RECV, _COPY, _REDUCE = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Where each kind of resource begins in the simulator's table of clocks."""
+
+    n_nodes: int
+    n_cores: int
+    n_lanes: int
+    n_ranks: int
+
+    @property
+    def lane_out(self) -> int:
+        """First clock of the lanes' sending side; cores come before, by node."""
+        return self.n_nodes * self.n_cores
+
+    @property
+    def lane_in(self) -> int:
+        """First clock of the lanes' receiving side."""
+        return self.lane_out + self.n_nodes * self.n_lanes
+
+    @property
+    def port_out(self) -> int:
+        """First clock of the ranks' ports into their node."""
+        return self.lane_in + self.n_nodes * self.n_lanes
+
+    @property
+    def port_in(self) -> int:
+        """First clock of the ranks' ports out of their node."""
+        return self.port_out + self.n_ranks
+
+    def make(self) -> Records:
+        """Return all clocks at 0."""
+        clocks = np.zeros(self.unused + 1, dtype=CLOCK)
+        clocks["holder"] = -1
+        return clocks
+
+    @property
+    def unused(self) -> int:
+        """The clock that never moves, for tasks that need a core only."""
+        return self.port_in + self.n_ranks
+
+
+def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a contiguous read-only array, so that a kernel meets one type and compiles once."""
+    contiguous = np.ascontiguousarray(array, dtype=dtype)
+    if contiguous.flags.writeable:
+        contiguous = contiguous.view()
+        contiguous.flags.writeable = False
+    return contiguous
+
+
+def link_table(network: Network) -> Floats:
+    """Return L, o, g, G and O (columns, ns) of the four link classes (rows)."""
+
+    def row(link: Link) -> tuple[float, ...]:
+        return link.L_ns, link.o_ns, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
+
+    return np.array([row(getattr(network, name)) for name in LINK_CLASSES], dtype=np.float64)
+
+
+def clocks_of(plan: Plan) -> Clocks:
+    """Return how many cores and lanes the plan uses on a node."""
+    return Clocks(
+        n_nodes=plan.n_nodes,
+        n_cores=1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0))),
+        n_lanes=1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0))),
+        n_ranks=plan.n_ranks,
+    )
+
+
+def rank_to_numa(plan: Plan) -> Ints:
+    """Return the NUMA domain of every rank; an imported schedule has one a node."""
+    if plan.spec is None:
+        return np.zeros(plan.n_ranks, dtype=np.int32)
+    return np.array(plan.spec.machine.rank_to_numa, dtype=np.int32)
+
+
+def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Records]:
+    """Decide what every task needs: the clocks, for how long, and its partner.
+
+    Returns
+    -------
+    tasks : ndarray of TASK, shape (n_tasks,)
+        Complete but for the dependencies.
+    queues : ndarray of QUEUE, shape (n_queues,)
+        All that tasks belong to, still empty.
+
+    Raises
+    ------
+    MatchError
+        Where sends and receives do not pair up.
+    """
+    tasks = np.zeros(plan.n_tasks, dtype=TASK)
+    op = read_only(plan.op, np.int8)
+    slots = _place(
+        op,
+        read_only(plan.rank, np.int32),
+        read_only(plan.peer, np.int32),
+        read_only(plan.lane, np.int16),
+        read_only(plan.core, np.int32),
+        read_only(plan.rank_node, np.int32),
+        read_only(plan.rank_lane, np.int16),
+        read_only(plan.rank_core, np.int32),
+        read_only(rank_to_numa(plan), np.int32),
+        read_only(np.bincount(plan.rank_node, minlength=plan.n_nodes), np.int32),
+        clocks.n_cores,
+        clocks.n_lanes,
+        tasks,
+    )
+    _weigh(
+        op,
+        read_only(plan.reads.indptr, np.int32),
+        read_only(plan.reads.count, np.int64),
+        read_only(plan.reads.pattern, np.int32),
+        read_only(plan.writes.indptr, np.int32),
+        read_only(plan.writes.count, np.int64),
+        read_only(plan.writes.pattern, np.int32),
+        read_only(plan.patterns[:, 1] * plan.patterns[:, 3] * plan.itemsize, np.int64),
+        read_only(plan.duration_ns, np.int64),
+        float(network.copy_ns_per_byte),
+        float(network.reduce_ns_per_byte),
+        float(network.eager_limit_bytes),
+        tasks,
+    )
+    paired = _pair_in_row_order(
+        op,
+        read_only(plan.rank, np.int32),
+        read_only(plan.peer, np.int32),
+        read_only(plan.tag, np.int32),
+        plan.n_ranks,
+        tasks,
+    )
+    if not paired:
+        sends, recvs = match_messages(plan)
+        tasks["partner"][sends], tasks["partner"][recvs] = recvs, sends
+    return tasks, _queues(plan, clocks, slots)
+
+
+def _queues(plan: Plan, clocks: Clocks, slots: npt.NDArray[np.int64]) -> Records:
+    """Return the queues of every slot in the order `_place` numbers them."""
+    rank, core = np.divmod(slots, clocks.n_cores)
+    node = plan.rank_node[rank].astype(np.int64)
+    lanes = np.arange(clocks.n_lanes)
+    lane = np.column_stack(
+        (
+            np.full(len(slots), clocks.unused),
+            clocks.lane_out + node[:, None] * clocks.n_lanes + lanes,
+            clocks.port_out + rank,
+            clocks.lane_in + node[:, None] * clocks.n_lanes + lanes,
+            clocks.port_in + rank,
+        )
+    )
+    queues = np.empty(lane.size, dtype=QUEUE)
+    queues["lane"] = lane.ravel()
+    queues["core"] = np.repeat(node * clocks.n_cores + core, lane.shape[1])
+    queues["rank"] = np.repeat(rank, lane.shape[1])
+    queues["first"] = queues["last"] = -1
+    return queues
+
+
+@njit(cache=True)
+def _place(
+    op: npt.NDArray[np.int8],
+    rank: Ints,
+    peer: Ints,
+    lane: npt.NDArray[np.int16],
+    core: Ints,
+    rank_node: Ints,
+    rank_lane: npt.NDArray[np.int16],
+    rank_core: Ints,
+    rank_numa: Ints,
+    ranks_on_node: Ints,
+    n_cores: int,
+    n_lanes: int,
+    tasks: Records,
+) -> npt.NDArray[np.int64]:
+    """Fill in queues and links; return (rank, core) of every slot as one key.
+
+    A slot is a rank on a core; it has a queue without a lane, then one for
+    each lane and the port, out and in.
+    """
+    width = 1 + 2 * (n_lanes + 1)
+    slot_of = np.full(len(rank_node) * n_cores, -1, dtype=np.int32)
+    n_slots = 0
+    for row in range(len(op)):
+        me = rank[row]
+        key = me * n_cores + core[row]
+        if slot_of[key] < 0:
+            slot_of[key] = n_slots
+            n_slots += 1
+        first = slot_of[key] * width
+        task = tasks[row]
+        task.op = op[row]
+        task.queue = first
+        task.link = _NETWORK
+        task.following = task.cause = -1
+        task.end = -1.0
+        if op[row] > _RECV:
+            continue
+        other = peer[row]
+        taken = n_lanes
+        # A rank alone on its node has no port: even to itself it sends over its lane, as in LogGPS.
+        if rank_node[me] != rank_node[other] or ranks_on_node[rank_node[me]] == 1:
+            taken = lane[row]
+            if taken < 0:
+                taken = rank_lane[other if op[row] == _SEND else me]
+            taken = max(taken, 0)
+        if rank_node[me] == rank_node[other]:
+            task.link = 2
+            if me == other or rank_core[me] == rank_core[other]:
+                task.link = 0
+            elif rank_numa[me] == rank_numa[other]:
+                task.link = 1
+        task.queue = first + 1 + taken + (0 if op[row] == _SEND else n_lanes + 1)
+    slots = np.empty(n_slots, dtype=np.int64)
+    for key in range(len(slot_of)):
+        if slot_of[key] >= 0:
+            slots[slot_of[key]] = key
+    return slots
+
+
+@njit(cache=True)
+def _weigh(
+    op: npt.NDArray[np.int8],
+    reads_indptr: Ints,
+    reads_count: npt.NDArray[np.int64],
+    reads_pattern: Ints,
+    writes_indptr: Ints,
+    writes_count: npt.NDArray[np.int64],
+    writes_pattern: Ints,
+    pattern_bytes: npt.NDArray[np.int64],
+    duration_ns: npt.NDArray[np.int64],
+    copy_ns_per_byte: float,
+    reduce_ns_per_byte: float,
+    eager_limit: float,
+    tasks: Records,
+) -> None:
+    """Fill in the work of every task, and which sends wait for their match."""
+    for row in range(len(op)):
+        n_bytes = 0
+        if op[row] == _SEND:
+            for i in range(reads_indptr[row], reads_indptr[row + 1]):
+                n_bytes += reads_count[i] * pattern_bytes[reads_pattern[i]]
+        else:
+            for i in range(writes_indptr[row], writes_indptr[row + 1]):
+                n_bytes += writes_count[i] * pattern_bytes[writes_pattern[i]]
+        if op[row] <= _RECV:
+            tasks[row].work = n_bytes
+            if op[row] == _SEND and n_bytes > eager_limit:
+                tasks[row].state |= RENDEZVOUS
+        elif op[row] == _COPY:
+            tasks[row].work = np.rint(n_bytes * copy_ns_per_byte)
+        elif op[row] == _REDUCE:
+            tasks[row].work = np.rint(n_bytes * reduce_ns_per_byte)
+        else:
+            tasks[row].work = duration_ns[row]
+
+
+@njit(cache=True)
+def _pair_in_row_order(
+    op: npt.NDArray[np.int8],
+    rank: Ints,
+    peer: Ints,
+    tag: Ints,
+    n_ranks: int,
+    tasks: Records,
+) -> bool:
+    """Pair the k-th send with the k-th receive of each pair of ranks, while tags and sizes agree.
+
+    False where they do not: then matching takes sorting by tag.
+    """
+    sends = _by_pair(op, _SEND, rank, peer, n_ranks)
+    recvs = _by_pair(op, _RECV, peer, rank, n_ranks)
+    if len(sends) != len(recvs):
+        return False
+    for i in range(len(sends)):
+        send, recv = sends[i], recvs[i]
+        if (
+            rank[send] != peer[recv]
+            or peer[send] != rank[recv]
+            or tag[send] != tag[recv]
+            or tasks[send].work != tasks[recv].work
+        ):
+            return False
+        tasks[send].partner = recv
+        tasks[recv].partner = send
+    return True
+
+
+@njit(cache=True)
+def _by_pair(op: npt.NDArray[np.int8], kind: int, source: Ints, dest: Ints, n_ranks: int) -> Ints:
+    """Rows of `kind` by source, then destination, then row: two counting sorts."""
+    n = 0
+    by_dest = np.zeros(n_ranks + 1, dtype=np.int64)
+    by_source = np.zeros(n_ranks + 1, dtype=np.int64)
+    for row in range(len(op)):
+        if op[row] == kind:
+            by_dest[dest[row] + 1] += 1
+            by_source[source[row] + 1] += 1
+            n += 1
+    by_dest = np.cumsum(by_dest)
+    by_source = np.cumsum(by_source)
+    half = np.empty(n, dtype=np.int32)
+    for row in range(len(op)):
+        if op[row] == kind:
+            half[by_dest[dest[row]]] = row
+            by_dest[dest[row]] += 1
+    rows = np.empty(n, dtype=np.int32)
+    for row in half:
+        rows[by_source[source[row]]] = row
+        by_source[source[row]] += 1
+    return rows
+
+
+def serving_order(plan: Plan) -> Ints:
+    """Return all rows in the order in which those ready together are served.
+
+    Sends, then receives, then the rest; within those by priority, then row.
+    """
+    kind = np.minimum(plan.op, Op.COPY)
+    constant = plan.n_tasks == 0 or plan.priority.strides == (0,)
+    priority = np.zeros(1, dtype=np.int64) if constant else np.unique(plan.priority)
+    n = len(priority)
+    key = kind.astype(np.int32)
+    if not constant:
+        key = key * n + np.searchsorted(priority, plan.priority).astype(np.int32)
+    return np.asarray(_counting_sort(key, 3 * n))
+
+
+@njit(cache=True)
+def _counting_sort(key: Ints, n_keys: int) -> Ints:
+    first = np.zeros(n_keys + 1, dtype=np.int64)
+    for row in range(len(key)):
+        first[key[row] + 1] += 1
+    first = np.cumsum(first)
+    order = np.empty(len(key), dtype=np.int32)
+    for row in range(len(key)):
+        order[first[key[row]]] = row
+        first[key[row]] += 1
+    return order
+
+
+def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
+    """Turn dependencies around: fill in what each task waits for, and return the successors.
+
+    Those of task i end at ``tasks[i].successors`` and begin where those of the
+    row before end, in serving order. An entry is twice the successor's row,
+    plus one where it waits for the start only.
+    """
+    successors = np.empty(len(plan.deps), dtype=np.int32)
+    _link_dependencies(
+        read_only(plan.deps.indptr, np.int32),
+        read_only(plan.deps.task, np.int32),
+        read_only(plan.deps.kind, np.int8),
+        order,
+        successors,
+        tasks,
+    )
+    return successors
+
+
+@njit(cache=True)
+def _link_dependencies(
+    deps_indptr: Ints,
+    deps_task: Ints,
+    deps_kind: npt.NDArray[np.int8],
+    order: Ints,
+    successors: Ints,
+    tasks: Records,
+) -> None:
+    for before in deps_task:
+        tasks[before].successors += 1
+    begin = 0
+    for row in range(len(tasks)):
+        n = tasks[row].successors
+        tasks[row].successors = begin
+        begin += n
+    # Filling a list moves its begin to its end.
+    for row in order:
+        tasks[row].pending = deps_indptr[row + 1] - deps_indptr[row]
+        for i in range(deps_indptr[row], deps_indptr[row + 1]):
+            before = tasks[deps_task[i]]
+            on_start = deps_kind[i] & ON_START
+            successors[before.successors] = 2 * row + on_start
+            before.successors += 1
+            if on_start:
+                before.state |= HAS_ON_START
+
+
+def initial_tasks(plan: Plan, order: Ints) -> Ints:
+    """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
+    rows = order[np.diff(plan.deps.indptr)[order] == 0]
+    rank = np.ascontiguousarray(plan.rank[rows], dtype=np.int32)
+    return np.asarray(rows[_counting_sort(rank, plan.n_ranks)])

@@ -1,0 +1,122 @@
+"""Price a plan without a machine: simulate it on cores, lanes and links."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import numpy as np
+
+from executors.cost.event_queue import Records, make_queue
+from executors.cost.kernel import RENDEZVOUS, run
+from executors.cost.layout import (
+    Clocks,
+    clocks_of,
+    initial_tasks,
+    link_dependencies,
+    link_table,
+    place,
+    serving_order,
+)
+from executors.cost.timeline import Timeline
+from planner.errors import DeadlockError
+from planner.plan import Op
+from specs import Network
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+_NAMED: Final = 3
+"""How many waiting tasks a deadlock names."""
+
+
+def simulate(plan: Plan, network: Network | None = None) -> Timeline:
+    """Simulate a plan under LogGPS with a clock for each core, lane and direction.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+    network : Network or None
+        What communication costs; None takes the spec's machine, or the
+        defaults of `Network` for a plan without a spec.
+
+    Returns
+    -------
+    Timeline
+
+    Raises
+    ------
+    MatchError
+        Where sends and receives do not pair up.
+    DeadlockError
+        Where tasks are left that can never run.
+
+    Notes
+    -----
+    With one rank a node, one lane and no copies this is LogGPS, with
+    LogGOPSim's [1]_ rules for order: an operation whose resources are busy
+    waits; waiting and same-time operations are served in the order they became
+    ready; those that become ready together are ordered sends, receives, then
+    the rest, then by priority, then by row.
+
+    Beyond that: messages between nodes take the lane of their `lane` column at
+    both ends; messages inside a node take the ports of the two ranks; copies,
+    reductions and computations hold the core (for whole nanoseconds). A task
+    whose predecessor ran on another core becomes ready at its end.
+
+    A task takes at most 64 bytes of memory beyond the plan.
+
+    References
+    ----------
+    .. [1] T. Hoefler, T. Schneider, A. Lumsdaine: LogGOPSim: simulating
+       large-scale applications in the LogGOPS model, LSAP 2010.
+    """
+    begin = time.perf_counter()
+    if network is None:
+        network = Network() if plan.spec is None else plan.spec.machine.network
+    layout = clocks_of(plan)
+    tasks, queues = place(plan, layout, network)
+    order = serving_order(plan)
+    successors = link_dependencies(plan, order, tasks)
+    initial = initial_tasks(plan, order)
+    del order
+    clocks = layout.make()
+    n_messages = int(np.count_nonzero(plan.op == Op.SEND))
+    runs, entries = make_queue(len(queues), len(queues) + plan.n_tasks + n_messages)
+    links = link_table(network)
+    n_done = run(tasks, successors, initial, clocks, queues, runs, entries, links)
+    if n_done < plan.n_tasks:
+        _raise_deadlock(plan, tasks)
+    return _timeline(plan, layout, tasks, clocks, begin)
+
+
+def _timeline(
+    plan: Plan, layout: Clocks, tasks: Records, clocks: Records, begin: float
+) -> Timeline:
+    tasks.flags.writeable = False
+    busy = clocks["busy"].copy()
+    busy.flags.writeable = False
+    lanes = busy[layout.lane_out : layout.port_out].reshape(2, layout.n_nodes, layout.n_lanes)
+    return Timeline(
+        plan=plan,
+        start_ns=tasks["start"],
+        end_ns=tasks["end"],
+        core_busy_ns=busy[: layout.lane_out].reshape(layout.n_nodes, layout.n_cores),
+        lane_busy_ns=np.moveaxis(lanes, 0, 2),
+        cause=tasks["cause"],
+        arrival_cause=tasks["following"],
+        is_rendezvous=(tasks["state"] & RENDEZVOUS).astype(np.bool_),
+        partner=tasks["partner"],
+        simulate_s=time.perf_counter() - begin,
+    )
+
+
+def _raise_deadlock(plan: Plan, tasks: Records) -> NoReturn:
+    waiting = np.flatnonzero((tasks["pending"] > 0) | (tasks["end"] < 0))
+    named = "; ".join(str(plan.task(int(row))) for row in waiting[:_NAMED])
+    more = f"; and {len(waiting) - _NAMED} more" if len(waiting) > _NAMED else ""
+    raise DeadlockError(
+        f"{len(waiting)} of {plan.n_tasks} tasks can never run: {named}{more}; "
+        f"verify the plan for the cycle they wait in"
+    )

@@ -1,0 +1,70 @@
+"""What a simulation returns: when every task runs, and why not earlier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from executors.cost.critical_path import critical_path
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When every task of a plan runs, and what it waited for.
+
+    Parameters
+    ----------
+    start_ns, end_ns : ndarray of float64, shape (n_tasks,)
+        A receive starts when it is posted and ends when the message is in and
+        the core is done with it. A send ends when its core is free again, or,
+        above the eager limit, when its receive has matched.
+    core_busy_ns : ndarray of float64, shape (n_nodes, n_cores)
+        Time each core is held.
+    lane_busy_ns : ndarray of float64, shape (n_nodes, n_lanes, 2)
+        Time each lane sends, and receives.
+    simulate_s : float
+        Seconds the simulation took, preparation included.
+    cause : ndarray of int32, shape (n_tasks,)
+        The task that let each task start at `start_ns`: a predecessor, or the
+        one that held its core or lane before; -1 for those that start at 0,
+        ``-2 - s`` for one whose core or lane send s held until it matched.
+    arrival_cause : ndarray of int32, shape (n_tasks,)
+        For every send, what its message waited for at the receiver: the task
+        that held the core or lane (as in `cause`), or the send itself where
+        nothing did.
+    is_rendezvous : ndarray of bool, shape (n_tasks,)
+        Sends that ended when their receive matched.
+    partner : ndarray of int32, shape (n_tasks,)
+        The other end of every message.
+    """
+
+    start_ns: Floats
+    end_ns: Floats
+    core_busy_ns: Floats
+    lane_busy_ns: Floats
+    simulate_s: float
+    cause: Ints
+    arrival_cause: Ints
+    is_rendezvous: npt.NDArray[np.bool_]
+    partner: Ints
+    plan: Plan
+
+    @cached_property
+    def makespan_s(self) -> float:
+        """Seconds from the start to the end of the last task."""
+        return float(self.end_ns.max(initial=0.0)) * 1e-9
+
+    @cached_property
+    def critical_path(self) -> tuple[int, ...]:
+        """Rows from a task that starts at 0 to the last to end, each waiting for the one before."""
+        return tuple(step.row for step in critical_path(self))
