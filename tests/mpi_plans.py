@@ -1,8 +1,8 @@
-"""Plans written by hand, task by task, for tests of the executor."""
+"""Plans written by hand, task by task, and refusals, for programs that run as ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from planner.plan import (
     Plan,
     Stage,
 )
+from specs.errors import CollplanError
 
 Interval = tuple[int, ...]
 """(buffer, offset, count) or (buffer, offset, count, pattern row)."""
@@ -117,3 +118,15 @@ def ring_allreduce_max(p: int, count: int) -> Plan:
             freed[step % 2] = [last]
             travelling, arrived = slot, [came]
     return writer.plan()
+
+
+def refuses(error: type[CollplanError], words: str, call: Callable[[], object]) -> None:
+    """Fail unless `call` raises `error` with one line that says `words`."""
+    try:
+        call()
+    except error as caught:
+        text = str(caught)
+        assert words in text, text
+        assert "\n" not in text, text
+    else:
+        raise AssertionError(f"no {error.__name__} about {words!r}")

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 from mpi4py import MPI
-from mpi_plans import PlanWriter, ring_allreduce_max
+from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 
 from executors.mpi.binding import bind
 from executors.mpi.errors import BindError, UnsupportedPlanError
@@ -18,17 +18,6 @@ from specs.errors import CollplanError
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
 MAX = get_operation("max")
-
-
-def refuses(error: type[CollplanError], words: str, call: object) -> None:
-    try:
-        call()  # type: ignore[operator]
-    except error as caught:
-        text = str(caught)
-        assert words in text, text
-        assert "\n" not in text, text
-    else:
-        raise AssertionError(f"no {error.__name__} about {words!r}")
 
 
 def exchange_strided() -> None:

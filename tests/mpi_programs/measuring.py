@@ -1,0 +1,96 @@
+"""Runs and their reports: right and wrong results, both oracles, JSON."""
+
+from __future__ import annotations
+
+import json
+
+from mpi4py import MPI
+from mpi_plans import refuses
+
+from executors.mpi import measure
+from executors.mpi.errors import BindError
+from executors.mpi.measure import RunReport, run_plan
+from planner import compile_plan
+from planner.plan import Plan
+from specs import PlanSpec
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+
+
+def plan_of(**collective: object) -> Plan:
+    machine = {"ranks_per_node": p}
+    return compile_plan(PlanSpec.model_validate({"machine": machine, "collective": collective}))
+
+
+def check_shape(report: RunReport, repetitions: int) -> None:
+    assert report.ranks == p
+    assert report.repetitions == repetitions
+    assert 0 < report.min_s <= report.quartiles_s[0] <= report.median_s <= report.quartiles_s[1]
+    assert 0 < report.native_min_s <= report.native_median_s
+    assert report.ratio == report.median_s / report.native_median_s
+    assert json.loads(json.dumps(report.to_json()))["median_s"] == report.median_s
+    everywhere = comm.allgather(report)
+    assert all(other == report for other in everywhere)
+
+
+def right_results() -> None:
+    for in_place in (False, True):
+        report = run_plan(
+            plan_of(kind="allreduce", count=1000, in_place=in_place), comm, repetitions=7
+        )
+        check_shape(report, 7)
+        assert report.correct is True
+        assert (report.checked_against, report.first_wrong) == ("numpy", None)
+        assert report.bytes == 8000
+    report = run_plan(plan_of(kind="barrier"), comm, repetitions=2)
+    assert report.correct is True
+
+
+def unchecked() -> None:
+    report = run_plan(plan_of(kind="alltoall", count=10), comm, repetitions=1, check=False)
+    assert (report.correct, report.checked_against) == (None, None)
+
+
+def native_oracle() -> None:
+    """With too many bytes for numpy on one rank, the native results are compared with."""
+    limit, measure.ORACLE_BYTES = measure.ORACLE_BYTES, 0
+    for kind in ("allgather", "gather", "scatter", "reduce_scatter_block", "exscan", "alltoall"):
+        for in_place in (False, True):
+            plan = plan_of(kind=kind, count=9, datatype="int32", in_place=in_place)
+            report = run_plan(plan, comm, repetitions=1)
+            assert report.correct is True, (kind, in_place, report.first_wrong)
+            assert report.checked_against == "native"
+    measure.ORACLE_BYTES = limit
+
+
+def wrong_result() -> None:
+    """A plan that broadcasts from rank 0 is not a broadcast from the last rank."""
+    asked = plan_of(kind="bcast", count=3, datatype="int32", root=p - 1)
+    broken = plan_of(kind="bcast", count=3, datatype="int32", root=0).replace(spec=asked.spec)
+    for oracle_bytes in (measure.ORACLE_BYTES, 0):
+        limit, measure.ORACLE_BYTES = measure.ORACLE_BYTES, oracle_bytes
+        report = run_plan(broken, comm, repetitions=1)
+        measure.ORACLE_BYTES = limit
+        assert report.correct is False
+        assert report.first_wrong is not None
+        assert (report.first_wrong.rank, report.first_wrong.element) == (0, 0)
+        assert report.first_wrong.n_wrong == 3 * p
+        assert str(report.first_wrong).startswith("rank 0, element 0: got ")
+        assert json.loads(json.dumps(report.to_json()))["first_wrong"]["rank"] == 0
+
+
+def no_collective() -> None:
+    plan = plan_of(kind="barrier").replace(spec=None)
+    refuses(BindError, "names no collective", lambda: run_plan(plan, comm))
+
+
+right_results()
+unchecked()
+native_oracle()
+if p > 1:
+    wrong_result()
+no_collective()
+comm.Barrier()
+if rank == 0:
+    print("passed")

@@ -1,0 +1,200 @@
+"""The right launcher, the right world, and nothing left behind."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from itertools import product
+from pathlib import Path
+
+import pytest
+from mpi_launching import MPIS, PROGRAMS, assert_passes, mpi_environment, mpi_python, mpiexec_of
+from mpi_launching import mpirun as mpirun_program
+from mpi_launching import run as run_command
+
+from executors.mpi import launch
+from executors.mpi.errors import LaunchError
+from executors.mpi.jobs import capture_job, run_job
+from executors.mpi.launch import Library, is_under_mpi, launcher_rank
+
+
+@pytest.mark.parametrize(
+    ("environ", "under", "rank"),
+    [
+        ({}, False, 0),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, True, 2),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3"}, True, 3),
+        ({"PMIX_RANK": "1"}, True, 1),
+        ({"SLURM_PROCID": "0"}, False, 0),
+        ({"SLURM_PROCID": "5", "PMI_FD": "9"}, True, 5),
+        ({"PMI_PORT": "host:1"}, False, 0),
+    ],
+)
+def test_recognises_launchers(environ: dict[str, str], under: bool, rank: int) -> None:
+    assert is_under_mpi(environ) is under
+    assert launcher_rank(environ) == rank
+
+
+def one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_relaunch_uses_the_mpiexec_of_its_environment(mpi: str) -> None:
+    python = mpi_python(mpi)
+    # Foreign launchers come first on PATH and must not matter.
+    others = [mpiexec_of(mpi_python(other)).parent for other in MPIS if other != mpi]
+    path = ":".join([*map(str, others), "/usr/bin", "/bin"])
+    command = [str(python), str(PROGRAMS / "relaunching.py"), "worlds.py", "0", "2"]
+    result = run_command(command, PATH=path)
+    assert_passes(result)
+    assert "a world of 2" in result.stdout
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_exit_code_and_error_of_ranks_pass_through(mpi: str) -> None:
+    command = [str(mpi_python(mpi)), str(PROGRAMS / "relaunching.py"), "worlds.py", "0", "3"]
+    result = run_command(command)
+    assert result.returncode == 2
+    assert "the spec needs 3 ranks, the MPI world has 2; start it with -n 3" in result.stderr
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_foreign_mpiexec_is_named_once(mpi: str) -> None:
+    """Two processes under the other MPI's mpiexec: neither aborts nor runs alone."""
+    python = mpi_python(mpi)
+    (other,) = set(MPIS) - {mpi}
+    foreign = mpiexec_of(mpi_python(other))
+    result = run_command([str(foreign), "-n", "2", str(python), str(PROGRAMS / "worlds.py")])
+    assert result.returncode != 0
+    assert "passed" not in result.stdout
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("the MPI world")]
+    assert "has 1 rank where 2 were started" in line
+    assert line.endswith(f"use {mpiexec_of(python)}")
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_silent_world_of_one_is_detected(mpi: str) -> None:
+    """A launcher that leaves no trace: only what relaunch says tells the ranks."""
+    command = [str(mpi_python(mpi)), str(PROGRAMS / "worlds.py")]
+    result = run_command(command, COLLPLAN_EXPECTED_RANKS="4", COLLPLAN_MPIEXEC="/opt/x/mpiexec")
+    assert result.returncode == 2
+    line = one_line(result.stderr)
+    assert "has 1 rank where 4 were started: /opt/x/mpiexec is not of the MPI" in line
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_one_rank_without_mpiexec_is_a_world(mpi: str) -> None:
+    assert_passes(run_command([str(mpi_python(mpi)), str(PROGRAMS / "worlds.py"), "1"]))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_wrong_number_of_ranks(mpi: str) -> None:
+    result = mpirun_program(2, "worlds.py", "8", mpi=mpi)
+    assert result.returncode == 2
+    assert "the spec needs 8 ranks, the MPI world has 2; start it with -n 8" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("end", "mpi"), [("timeout", "mpich"), *product((signal.SIGINT, signal.SIGTERM), MPIS)]
+)
+def test_no_rank_is_left_behind(end: str | signal.Signals, mpi: str) -> None:
+    """However it ends, the ranks' connections close: the kernel says they are gone."""
+    python = mpi_python(mpi)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        timeout_s = "6" if end == "timeout" else "60"
+        port = str(server.getsockname()[1])
+        command = [str(python), str(PROGRAMS / "relaunching.py"), "waiting.py", timeout_s, port]
+        job = subprocess.Popen(
+            command, env=mpi_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True,
+        )  # fmt: skip
+        ranks = [server.accept()[0] for _ in range(2)]
+        if isinstance(end, signal.Signals):
+            job.send_signal(end)
+        _, errors = job.communicate(timeout=40)
+        for rank in ranks:
+            rank.settimeout(10)
+            assert rank.recv(2) == b"up"
+            with suppress(ConnectionResetError):
+                assert rank.recv(1) == b""
+            rank.close()
+    assert job.returncode == (2 if end == "timeout" else 130)
+    assert ("did not end within 6 s and was stopped" in errors) == (end == "timeout")
+
+
+def test_no_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ModuleNotFoundError(\"No module named 'mpi4py'\")")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(LaunchError, match=r"mpi4py is not installed.*pip install 'collplan\[mpich"):
+        launch.probe_library()
+    result = run_command(
+        [sys.executable, str(PROGRAMS / "worlds.py")],
+        PYTHONPATH=f"{tmp_path}:{mpi_environment()['PYTHONPATH']}",
+    )
+    assert result.returncode == 2
+    assert "pip install 'collplan[mpich]'" in one_line(result.stderr)
+
+
+def test_broken_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('libmpi.so: cannot open')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(LaunchError, match=r"cannot load its MPI library .*libmpi\.so: cannot open"):
+        launch.probe_library()
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_chooses_the_first_launcher_of_the_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library("MPICH 5.0.2", "mpich", "", str(tmp_path / "mpi" / "lib" / "libmpi.so.12"))
+    monkeypatch.setattr(launch, "probe_library", lambda: library)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    find = launch.find_launcher.__wrapped__
+    script(tmp_path / "path" / "mpiexec", "echo 'mpiexec (Open MPI) 5.0.3'")
+    with pytest.raises(LaunchError) as refused:
+        find()
+    assert f"{tmp_path / 'path' / 'mpiexec'} is of openmpi" in one_line(str(refused.value))
+    hydra = script(tmp_path / "path" / "mpiexec.hydra", "echo HYDRA build details:")
+    assert find().mpiexec == hydra
+    beside = script(tmp_path / "mpi" / "bin" / "mpiexec", "echo HYDRA build details:")
+    assert find().mpiexec == beside
+    own = script(tmp_path / "venv" / "bin" / "mpiexec", "echo HYDRA build details:")
+    assert find().mpiexec == own
+
+
+def test_environment_lets_ranks_share_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in launch.launch_environment("openmpi", 10**6) | launch.launch_environment(
+        "mpich", 10**6
+    ):
+        monkeypatch.delenv(name, raising=False)
+    crowded = launch.launch_environment("openmpi", launch.n_cores() + 1)
+    assert crowded["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
+    assert crowded["OMPI_MCA_mpi_yield_when_idle"] == "1"
+    assert launch.launch_environment("mpich", launch.n_cores()) == {}
+    monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "7")
+    added = launch.launch_environment("mpich", launch.n_cores() + 1)
+    assert added == {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+
+
+def test_jobs_that_cannot_start() -> None:
+    with pytest.raises(LaunchError, match="/nowhere/mpiexec cannot be started: No such file"):
+        run_job(["/nowhere/mpiexec"], {})
+
+
+def test_output_of_a_job_is_captured() -> None:
+    result = capture_job(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {})
+    assert (result.returncode, result.stdout, result.stderr) == (3, "out\n", "err\n")
