@@ -16,8 +16,7 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 
 # click's UsageError: its home differs between versions of typer, its child is public.
-UsageError: Final = typer.BadParameter.__base__
-assert UsageError is not None
+UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import CommandLine
+from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 
 from collplan.cli import COMMANDS
 from planner.plan import Op, Plan
@@ -209,3 +212,61 @@ def test_public_names_are_the_layers_own(collplan: CommandLine) -> None:
     assert set(front.__all__) <= set(dir(front))
     with pytest.raises(AttributeError, match="no attribute 'frob'"):
         _ = front.frob
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_run_checks_and_times_under_the_right_mpiexec(collplan: CommandLine, mpi: str) -> None:
+    python = mpi_python(mpi)
+    spec = collplan.write_spec()
+    options = ["-n", "3", "--repetitions", "2", "--timeout", "60", "--json"]
+    done = run([str(python), "-m", "collplan", "run", str(spec), *options], timeout_s=120)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["correct"] is True
+    assert document["ranks"] == 3
+    assert {"median_s", "native_median_s", "ratio"} <= set(document)
+
+
+def test_run_under_mpiexec_just_runs(collplan: CommandLine) -> None:
+    python = mpi_python("mpich")
+    command = [str(mpiexec_of(python)), "-n", "4", str(python), "-m", "collplan", "run"]
+    done = run([*command, str(collplan.compile()), "--repetitions", "1", "--no-check"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("not checked") == 1
+    wrong = run([*command, str(collplan.write_spec(machine={"nodes": 2})), "--json"])
+    assert wrong.returncode == 2
+    assert wrong.stdout == ""
+    assert wrong.stderr.count("collplan: error: ") == 1
+    assert "needs 2 ranks, the MPI world has 4; start it with -n 2" in wrong.stderr
+
+
+def test_run_says_no_where_a_result_is_wrong(collplan: CommandLine) -> None:
+    python = mpi_python("mpich")
+    path = collplan.compile()
+    plan = Plan.load(path)
+    # A reduction that takes its left operand twice: legal to run, wrong to believe.
+    reads = plan.reads
+    row = int(np.flatnonzero(plan.op == Op.REDUCE)[0])
+    left, right = reads.indptr[row], reads.indptr[row] + 1
+    columns = {}
+    for name in ("buffer", "offset"):
+        column = np.array(getattr(reads, name))
+        column[right] = column[left]
+        columns[name] = column
+    plan.replace(reads=replace(reads, **columns)).save(path)
+    options = ["--repetitions", "1", "--json"]
+    done = run([str(python), "-m", "collplan", "run", str(path), *options])
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["correct"] is False
+    plain = run([str(python), "-m", "collplan", "run", str(path), "--repetitions", "1"])
+    assert "WRONG: rank" in plain.stdout
+
+
+def test_doctor_says_what_it_looked_at(collplan: CommandLine) -> None:
+    mpi_python("mpich")
+    outcome = collplan("doctor", "--json")
+    document = outcome.json()
+    assert outcome.status == (0 if document["ok"] else 1)
+    names = {finding["name"] for finding in document["findings"]}
+    assert {"MPI library", "mpiexec", "graphviz"} <= names
+    assert all(finding["ok"] or finding["advice"] for finding in document["findings"])

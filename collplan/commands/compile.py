@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,6 @@ import typer
 from collplan.options import Json, Spec
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
     from specs import PlanSpec
 
 
@@ -25,10 +23,9 @@ def command(
     as_json: Json = False,
 ) -> int:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
-    from planner.metrics import measure
-
     from collplan.output import print_json, show_progress
     from planner import compile_plan
+    from planner.metrics import measure
     from specs import load_spec
 
     spec = load_spec(source)
@@ -36,7 +33,7 @@ def command(
         begin = perf_counter()
         plan = compile_plan(spec)
         compile_s = perf_counter() - begin
-        document = asdict(measure(plan)) | {"compile_s": compile_s}
+        document = measure(plan).to_json() | {"compile_s": compile_s}
         if passes:
             document["passes"] = trace_passes(spec)
     if output is not None:
@@ -45,16 +42,15 @@ def command(
     if as_json:
         print_json(document)
     else:
-        _print_report(plan, document)
+        _print_report(document)
     return 0
 
 
 def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
     """Return what the plan costs before the first pass and after each."""
-    from planner.metrics import measure
-
     from executors.cost import cost_report, simulate
     from planner import compile_plan
+    from planner.metrics import measure
 
     steps = []
     for n_passes in range(len(spec.passes) + 1):
@@ -74,10 +70,10 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
     return steps
 
 
-def _print_report(plan: Plan, document: dict[str, Any]) -> None:
+def _print_report(document: dict[str, Any]) -> None:
     from collplan.output import format_bytes, format_seconds, print_line, print_table
 
-    bounds = document["bounds"]
+    bounds = document["bounds"] or {}
     rows = []
     for name, value in document.items():
         if name in ("bounds", "compile_s", "output", "passes"):
@@ -92,6 +88,8 @@ def _print_report(plan: Plan, document: dict[str, Any]) -> None:
             ]
         )
     print_table(["", "plan", "at least"], rows)
+    if "argument" in bounds:
+        print_line(f"at least: {bounds['argument']}")
     if "passes" in document:
         print_table(
             ["after", "tasks", "messages", "bytes a lane", "rounds", "makespan"],
