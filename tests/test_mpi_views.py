@@ -1,0 +1,124 @@
+"""Local tasks on any extents do what element lists say; no MPI is needed for them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi_plans import Interval, PlanWriter
+
+from executors.mpi.program import rank_program
+from executors.mpi.views import local_action
+from planner.plan import NO_PATTERN, Buffer, Op, Plan
+
+PATTERNS = [NO_PATTERN[0].tolist(), [3, 2, 0, 1], [2, 3, 0, 1], [4, 2, 9, 2], [-3, 2, 0, 1]]
+SIZE = 24
+BUFFERS = (Buffer.SEND, Buffer.RECV, Buffer.SCRATCH)
+
+
+def elements(interval: Interval) -> list[tuple[int, int]]:
+    """Return (buffer, index) of every element of an extent, in order."""
+    buffer, offset, count, pattern = interval
+    stride0, repeat0, stride1, repeat1 = PATTERNS[pattern]
+    return [
+        (buffer, offset + i * stride1 + j * stride0 + k)
+        for i in range(repeat1)
+        for j in range(repeat0)
+        for k in range(count)
+    ]
+
+
+@st.composite
+def sides(draw: st.DrawFn, n_elements: int, buffers: tuple[Buffer, ...]) -> list[Interval]:
+    """Draw extents of exactly so many elements, all inside their buffers and disjoint."""
+    found: list[Interval] = []
+    taken: set[tuple[int, int]] = set()
+    left = n_elements
+    while left:
+        pattern = draw(st.integers(0, len(PATTERNS) - 1))
+        repeats = PATTERNS[pattern][1] * PATTERNS[pattern][3]
+        if repeats > left:
+            pattern, repeats = 0, 1
+        count = draw(st.integers(1, left // repeats))
+        buffer = draw(st.sampled_from(buffers))
+        fits = [
+            (buffer, offset, count, pattern)
+            for offset in range(SIZE)
+            if all(0 <= i < SIZE for _, i in elements((buffer, offset, count, pattern)))
+            and not taken & set(elements((buffer, offset, count, pattern)))
+        ]
+        if not fits:
+            pattern, count = 0, 1
+            free = [i for i in range(SIZE) if (buffer, i) not in taken]
+            if not free:
+                continue
+            fits = [(buffer, free[0], 1, 0)]
+        interval = draw(st.sampled_from(fits))
+        cells = elements(interval)
+        if len(set(cells)) < len(cells):
+            continue
+        taken |= set(cells)
+        found.append(interval)
+        left -= len(cells)
+    return found
+
+
+def run(plan: Plan, buffers: list[np.ndarray]) -> None:
+    program = rank_program(plan, 0)
+    action = local_action(program, 0, buffers, plan.patterns, np.subtract)
+    assert action is not None
+    for _ in range(2):
+        action()
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data(), st.sampled_from([Op.COPY, Op.REDUCE]))
+def test_any_extents(data: st.DataObject, op: Op) -> None:
+    """Twice in a row, with reads and writes in the same buffers or not."""
+    n = data.draw(st.integers(1, 14))
+    writes = data.draw(sides(n, data.draw(st.sampled_from([BUFFERS, (Buffer.RECV,)]))))
+    reads = data.draw(sides(n, BUFFERS))
+    if op is Op.REDUCE:
+        reads += data.draw(sides(n, BUFFERS))
+    writer = PlanWriter([[SIZE] * 3], patterns=PATTERNS[1:])
+    writer.add(op, 0, reads, writes)
+    plan = writer.plan()
+    plan.check_format()
+    buffers = [np.arange(SIZE, dtype=np.int32) * (3 + b) for b in range(3)]
+    wanted = [buffer.copy() for buffer in buffers]
+    for _ in range(2):
+        values = [int(wanted[b][i]) for interval in reads for b, i in elements(interval)]
+        if op is Op.REDUCE:
+            values = [a - b for a, b in zip(values[:n], values[n:], strict=True)]
+        cells = [cell for interval in writes for cell in elements(interval)]
+        for (b, i), value in zip(cells, values, strict=True):
+            wanted[b][i] = value
+    run(plan, buffers)
+    for buffer, want in zip(buffers, wanted, strict=True):
+        assert np.array_equal(buffer, want)
+
+
+def test_nothing_to_do() -> None:
+    writer = PlanWriter([[SIZE] * 3])
+    writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 0)], [(Buffer.RECV, 0, 0)])
+    writer.add(Op.COMPUTE, 0)
+    program = rank_program(writer.plan(), 0)
+    buffers = [np.zeros(SIZE)] * 3
+    for task in range(2):
+        assert local_action(program, task, buffers, NO_PATTERN, None) is None
+
+
+def test_program_is_in_order_of_priority() -> None:
+    """Rows of another rank are left out, and releases follow the new order."""
+    writer = PlanWriter([[1, 1, 0]] * 2)
+    first = writer.add(Op.COMPUTE, 1, priority=5)
+    writer.add(Op.COMPUTE, 0)
+    second = writer.add(Op.COMPUTE, 1, priority=5, after=[first])
+    writer.add(Op.COMPUTE, 1, priority=1, after=[first, (second, 1)])
+    program = rank_program(writer.plan(), 1)
+    assert program.row.tolist() == [3, 0, 2]
+    assert program.n_before.tolist() == [2, 0, 1]
+    assert program.on_completion.indptr.tolist() == [0, 0, 2, 2]
+    assert program.on_completion.task.tolist() == [0, 2]
+    assert program.on_start.indptr.tolist() == [0, 0, 0, 1]
+    assert program.on_start.task.tolist() == [0]
