@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,21 +66,19 @@ class TaskTable:
         """Return the rows of all tables, one table after another."""
         names = list(vars(tables[0]))
         columns = {name: [getattr(table, name) for table in tables] for name in names}
-        return cls(
-            **{
-                name: csr.stack(parts) if isinstance(parts[0], Pieces) else np.concatenate(parts)
-                for name, parts in columns.items()
-            }
-        )
+        stacked: dict[str, Any] = {
+            name: csr.stack(parts) if isinstance(parts[0], Pieces) else np.concatenate(parts)
+            for name, parts in columns.items()
+        }
+        return cls(**stacked)
 
     def take(self, rows: IntArray) -> TaskTable:
         """Return the given rows, in the given order."""
-        return TaskTable(
-            **{
-                name: value.take(rows) if isinstance(value, Pieces) else value[rows]
-                for name, value in vars(self).items()
-            }
-        )
+        taken: dict[str, Any] = {
+            name: column.take(rows) if isinstance(column, Pieces) else column[rows]
+            for name, column in vars(self).items()
+        }
+        return TaskTable(**taken)
 
 
 def build(
@@ -126,7 +124,8 @@ def build(
     ]
     tables[1].order = landing.recv_order[receiving]
     tasks = TaskTable.stack(tables)
-    by_row = np.lexsort((tasks.order, tasks.round))
+    place = tasks.round.astype(np.int64) * (landing.last_order + 1) + tasks.order
+    by_row = np.argsort(place, kind="stable")
     row_of = np.empty_like(by_row)
     row_of[by_row] = np.arange(len(by_row))
     intents = _ordered_after(
@@ -200,7 +199,7 @@ def _message_tasks(
     moved, nothing = extents.take(rows), csr.empty(n)
     return TaskTable(
         op=np.full(n, op, dtype=np.int8),
-        order=np.zeros(n, dtype=np.int64),
+        order=np.zeros(n, dtype=np.int32),
         round=messages.round[rows],
         rank=own,
         peer=other,
@@ -212,7 +211,7 @@ def _message_tasks(
 
 
 def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
-    none = np.full(len(steps.rank), NONE)
+    none = np.full(len(steps.rank), NONE, dtype=np.int32)
     return TaskTable(
         op=steps.op,
         order=order,
@@ -237,7 +236,7 @@ def _must_land(messages: MessageTable) -> Bools:
         parts.append((messages.round[reader], rank[reader], *place))
     reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
     landed = np.zeros(n, dtype=bool)
-    for which in np.unique(buffer):
+    for which in np.flatnonzero(np.bincount(buffer)):
         mine, theirs = writes[2] == which, reads[2] == which
         hit = _overlaps([c[mine] for c in writes], [c[theirs] for c in reads])
         landed[row[mine][hit]] = True
@@ -250,12 +249,12 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
     n_rounds = int(writes[0].max(initial=0)) + 1
     assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
-    home = (reads[0] * n_ranks + reads[1]) * span
+    home = _home(reads[0], reads[1], n_ranks) * span
     low = home + reads[3]
     order = np.argsort(low, kind="stable")
     # No read reaches into the next rank's keys, so the running maximum needs no reset.
     reach = np.maximum.accumulate((home + reads[4])[order])
-    target = (writes[0] * n_ranks + writes[1]) * span
+    target = _home(writes[0], writes[1], n_ranks) * span
     before = np.searchsorted(low[order], target + writes[4]) - 1
     return (before >= 0) & (reach[before] > target + writes[3]) if len(reach) else before >= 0
 
@@ -293,14 +292,19 @@ def _plan_landings(messages: MessageTable, buffer_sizes: Ints) -> _Landing:
     n_slots = _count_slots(messages, landed, n_ranks)
     received, sizes = _land(messages, landed, n_slots, buffer_sizes)
     arriving = np.flatnonzero(landed | messages.combining)
-    index = occurrence(messages.round[arriving] * n_ranks + messages.dest[arriving])
+    index = occurrence(_home(messages.round, messages.dest, n_ranks)[arriving])
     # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
     # arrival j - n_slots comes right after that, the others come first.
-    recv_order = np.ones(len(landed), dtype=np.int64)
+    recv_order = np.ones(len(landed), dtype=np.int32)
     reused = 2 * (index - n_slots[messages.dest[arriving]]) + 3
     recv_order[arriving] = np.where(landed[arriving], np.maximum(1, reused), 1)
     last_order = 2 * int(index.max(initial=0)) + 3
     return _Landing(landed, received, recv_order, 2 * index + 2, last_order, sizes)
+
+
+def _home(number: IntArray, rank: IntArray, n_ranks: int) -> Ints:
+    """Return one key for a round and a rank."""
+    return number.astype(np.int64) * n_ranks + rank
 
 
 def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
@@ -311,9 +315,10 @@ def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
     two ranks could wait for each other.
     """
     n_slots = np.full(n_ranks, N_LANDINGS)
-    key = messages.round[landed] * n_ranks + messages.dest[landed]
-    homes, counts = np.unique(key, return_counts=True)
-    sends_too = np.isin(homes, messages.round * n_ranks + messages.source)
+    homes, counts = np.unique(
+        _home(messages.round, messages.dest, n_ranks)[landed], return_counts=True
+    )
+    sends_too = np.isin(homes, _home(messages.round, messages.source, n_ranks))
     np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
     return n_slots
 
@@ -370,9 +375,9 @@ def _ordered_after(
     recv_row = recv_row[: len(receiving)][is_ordered]
     receiving = receiving[is_ordered]
     n_rounds = int(messages.round.max(initial=0)) + 1
-    arrival = messages.dest[receiving] * n_rounds + messages.round[receiving]
+    arrival = _home(messages.dest[receiving], messages.round[receiving], n_rounds)
     order = np.argsort(arrival, kind="stable")
-    rank = messages.source[sending] * n_rounds
+    rank = _home(messages.source[sending], np.zeros_like(sending), n_rounds)
     first = np.searchsorted(arrival[order], rank)
     n = np.searchsorted(arrival[order], rank + messages.round[sending]) - first
     starts = running_total(n)

@@ -8,11 +8,12 @@ and nowhere else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def split_evenly(count: int, parts: int) -> Ints:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.chunks import Ints
-from planner.kernels import derive_hazards
-from planner.pieces import Pieces, running_total
+from planner.kernels import derive_hazards, number_accesses
+from planner.pieces import Pieces, running_total, sorted_unique
 from planner.plan import INTENT, Buffer, Dependencies
 
 if TYPE_CHECKING:
@@ -46,50 +46,55 @@ def cut_into_atoms(
     rank_node : ndarray, shape (n_ranks,)
         Node of every rank, for shared buffers.
     """
-    sides = []
     written = np.zeros(len(Buffer), dtype=bool)
-    written[np.unique(writes.buffer)] = True
+    written[writes.buffer] = True
+    sides = []
     for pieces in (reads, writes):
         row, buffer, low, high = pieces.blocks()
-        kept = written[buffer] & (high > low)
+        kept = written[buffer]
         if not kept.all():
             row, buffer, low, high = row[kept], buffer[kept], low[kept], high[kept]
-        rank = owner[row].astype(np.int64)
-        home = np.where(buffer == Buffer.SHARED, rank_node[rank], rank)
+        home = owner[row]
+        is_shared = buffer == Buffer.SHARED
+        if is_shared.any():
+            home = np.where(is_shared, rank_node[home], home)
         sides.append((row, buffer, home, low, high))
-    atoms = [(np.zeros_like(side[3]), np.zeros_like(side[4])) for side in sides]
-    base = 0
-    for which in np.flatnonzero(written):
-        masks = [side[1] == which for side in sides]
-        bounds = [edge[mask] for side, mask in zip(sides, masks, strict=True) for edge in side[3:]]
-        homes = [side[2][mask] for side, mask in zip(sides, masks, strict=True) for _ in (0, 1)]
-        indices, n_atoms = _number_atoms(homes, bounds)
-        for i, mask in enumerate(masks):
-            atoms[i][0][mask] = base + indices[2 * i]
-            atoms[i][1][mask] = base + indices[2 * i + 1]
-        base += n_atoms
-    accesses = []
-    for side, (low_atom, high_atom) in zip(sides, atoms, strict=True):
-        indptr = running_total(np.bincount(side[0], minlength=len(owner)))
-        accesses.append(Accesses(indptr, low_atom, high_atom, base))
+    atoms, n_atoms = _number_atoms([side[1:] for side in sides], len(rank_node))
+    accesses = [
+        Accesses(running_total(np.bincount(side[0], minlength=len(owner))), low, high, n_atoms)
+        for side, (low, high) in zip(sides, atoms, strict=True)
+    ]
     return accesses[0], accesses[1]
 
 
-def _number_atoms(homes: list[Ints], bounds: list[Ints]) -> tuple[list[Ints], int]:
-    """Number the boundaries of one kind of buffer; return their numbers and how many."""
-    edges = np.unique(np.concatenate(bounds))
-    n_homes = int(max(home.max(initial=0) for home in homes)) + 1
-    n_accesses = len(homes[0]) + len(homes[2])
-    if n_homes * len(edges) <= 8 * n_accesses + (1 << 16):
-        # Ranks cut their buffers alike: one short table, quick to search, serves all.
-        return [
-            home * len(edges) + np.searchsorted(edges, bound)
-            for home, bound in zip(homes, bounds, strict=True)
-        ], n_homes * len(edges)
-    span = int(edges[-1]) + 1
-    keys = [home * span + bound for home, bound in zip(homes, bounds, strict=True)]
-    edges = np.unique(np.concatenate(keys))
-    return [np.searchsorted(edges, key) for key in keys], len(edges)
+Sides = list[tuple[Any, Any, Any, Any]]
+"""For reads and writes: buffer, home (rank or node), low and high of every access."""
+
+
+def _number_atoms(sides: Sides, n_homes: int) -> tuple[list[tuple[Ints, Ints]], int]:
+    """Return the first atom of every access and the one past its last, and how many there are."""
+    n_accesses = sum(len(side[0]) for side in sides)
+    span = 1 + max(int(side[3].max(initial=0)) for side in sides)
+    if span <= 8 * n_accesses + (1 << 20):
+        marks = np.zeros((len(Buffer), span), dtype=bool)
+        for buffer, _, low, high in sides:
+            marks[buffer, low] = True
+            marks[buffer, high] = True
+        width = marks.sum(axis=1)
+        if n_homes * int(width.sum()) <= 8 * n_accesses + (1 << 16):
+            # Ranks cut their buffers alike: one table, looked up directly, serves all.
+            number = np.cumsum(marks, axis=1, dtype=np.int32) - 1
+            base = running_total(width * n_homes)
+            return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
+    keys = [
+        ((buffer * n_homes + home.astype(np.int64)) * span + low,
+         (buffer * n_homes + home.astype(np.int64)) * span + high)
+        for buffer, home, low, high in sides
+    ]  # fmt: skip
+    edges = sorted_unique(np.concatenate([key for side in keys for key in side]))
+    return [(np.searchsorted(edges, low), np.searchsorted(edges, high)) for low, high in keys], len(
+        edges
+    )
 
 
 def derive_dependencies(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 @njit(cache=True)
@@ -60,6 +60,24 @@ def compress_pieces(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> An
                 k += 1
         out_indptr[row + 1] = k
     return out_indptr, k, out_buffer, out_offset, out_count, stride, repeat
+
+
+@njit(cache=True)
+def number_accesses(
+    buffer: Any, home: Any, low: Ints, high: Ints, number: Any, width: Ints, base: Ints
+) -> Any:
+    """Look up the atoms between which every access lies.
+
+    Atom `number[b, x]` begins at element x of buffer b; every home has
+    ``width[b]`` of them, from ``base[b]`` on.
+    """
+    first, last = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
+    for i in range(len(low)):
+        b = buffer[i]
+        start = base[b] + home[i] * width[b]
+        first[i] = start + number[b, low[i]]
+        last[i] = start + number[b, high[i]]
+    return first, last
 
 
 @njit(cache=True)

@@ -29,12 +29,12 @@ class _Column:
         if np.ndim(values) == 0:
             values = np.full(n, values, dtype=self.dtype)
         assert len(values) == n, f"{len(values)} entries for {n} messages"
-        self.parts.append(values)
+        self.parts.append(np.asarray(values, dtype=self.dtype))
 
     def array(self) -> npt.NDArray[Any]:
         if not self.parts:
             return np.zeros(0, dtype=self.dtype)
-        return np.concatenate(self.parts).astype(self.dtype, copy=False)
+        return np.concatenate(self.parts)
 
 
 class _Runs:
@@ -43,7 +43,7 @@ class _Runs:
     FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
 
     def __init__(self) -> None:
-        self.columns = {name: _Column() for name in self.FIELDS}
+        self.columns = {name: _Column(np.int32) for name in self.FIELDS}
         self.is_sorted = True
 
     def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
@@ -83,13 +83,10 @@ class MessageTable:
 
     def select(self, mask: Bools) -> MessageTable:
         """Return the messages in `mask`."""
+        if mask.all():
+            return self
         rows = np.flatnonzero(mask)
-        return MessageTable(
-            **{
-                name: value.take(rows) if isinstance(value, Pieces) else value[rows]
-                for name, value in vars(self).items()
-            }
-        )
+        return MessageTable(**_take_all(vars(self), rows))
 
 
 @dataclass
@@ -104,13 +101,17 @@ class LocalTable:
 
     def select(self, mask: Bools) -> LocalTable:
         """Return the steps in `mask`."""
+        if mask.all():
+            return self
         rows = np.flatnonzero(mask)
-        return LocalTable(
-            **{
-                name: value.take(rows) if isinstance(value, Pieces) else value[rows]
-                for name, value in vars(self).items()
-            }
-        )
+        return LocalTable(**_take_all(vars(self), rows))
+
+
+def _take_all(columns: dict[str, Any], rows: Ints) -> dict[str, Any]:
+    return {
+        name: column.take(rows) if isinstance(column, Pieces) else column[rows]
+        for name, column in columns.items()
+    }
 
 
 @dataclass
@@ -120,16 +121,20 @@ class Collected:
     only: int | None
     message: dict[str, _Column] = field(
         default_factory=lambda: {
-            "round": _Column(),
-            "source": _Column(),
-            "dest": _Column(),
+            "round": _Column(np.int32),
+            "source": _Column(np.int32),
+            "dest": _Column(np.int32),
             "incoming_left": _Column(bool),
             "combining": _Column(bool),
             "ordered": _Column(bool),
         }
     )
     local: dict[str, _Column] = field(
-        default_factory=lambda: {"round": _Column(), "rank": _Column(), "op": _Column()}
+        default_factory=lambda: {
+            "round": _Column(np.int32),
+            "rank": _Column(np.int32),
+            "op": _Column(np.int8),
+        }
     )
     runs: dict[str, _Runs] = field(
         default_factory=lambda: {
@@ -232,8 +237,8 @@ def lower(collected: Collected, spaces: list[Space]) -> tuple[MessageTable, Loca
     scratch_sizes : ndarray of int64, shape (size,)
         Scratch each position needs so far.
     """
-    message = {name: column.array() for name, column in collected.message.items()}
-    local = {name: column.array() for name, column in collected.local.items()}
+    message: dict[str, Any] = {n: column.array() for n, column in collected.message.items()}
+    local: dict[str, Any] = {n: column.array() for n, column in collected.local.items()}
     allocator = _Allocator(spaces)
     position = {
         "read": message["source"],
@@ -251,7 +256,9 @@ def lower(collected: Collected, spaces: list[Space]) -> tuple[MessageTable, Loca
     pieces = {
         name: allocator.to_pieces(runs, len(position[name])) for name, runs in located.items()
     }
-    messages = MessageTable(**message, **{k: pieces[k] for k in ("read", "write", "combine")})
+    messages = MessageTable(
+        **message, read=pieces["read"], write=pieces["write"], combine=pieces["combine"]
+    )
     steps = LocalTable(**local, read=pieces["local_read"], write=pieces["local_write"])
     messages = messages.select(messages.ordered | (messages.write.elements > 0))
     steps = steps.select((steps.write.elements > 0) & ~_onto_itself(steps))
@@ -267,7 +274,7 @@ def _onto_itself(steps: LocalTable) -> Bools:
     same[rows] = (steps.read.buffer[read] == steps.write.buffer[write]) & (
         steps.read.offset[read] == steps.write.offset[write]
     )
-    return same
+    return np.asarray(same)
 
 
 @dataclass
@@ -294,7 +301,7 @@ class _Allocator:
         owner, space, first, n = self._unwrap(*_expand_repeats(runs))
         position = position_of[owner]
         offset, count = np.empty_like(first), np.empty_like(first)
-        for number in np.unique(space):
+        for number in np.flatnonzero(np.bincount(space)):
             mask = slice(None) if (space == number).all() else space == number
             offset[mask], count[mask] = self.spaces[number].layout.locate(
                 position[mask], first[mask], n[mask]

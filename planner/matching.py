@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from planner.plan import Op
 if TYPE_CHECKING:
     from planner.plan import Plan
 
-Rows = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.integer[Any]]
 
 
 def match_messages(plan: Plan) -> tuple[Rows, Rows]:

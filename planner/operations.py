@@ -44,24 +44,25 @@ class ReductionOperation:
 
 
 def _logical(ufunc: np.ufunc) -> Combine:
-    return lambda left, right, out: np.copyto(out, ufunc(left, right).astype(out.dtype))
+    def combine(left: Array, right: Array, out: Array) -> None:
+        np.copyto(out, ufunc(left, right).astype(out.dtype))
+
+    return combine
 
 
-_OPERATIONS: dict[str, ReductionOperation] = {
-    name: ReductionOperation(name, True, combine)
-    for name, combine in {
-        "sum": np.add,
-        "prod": np.multiply,
-        "max": np.maximum,
-        "min": np.minimum,
-        "land": _logical(np.logical_and),
-        "lor": _logical(np.logical_or),
-        "lxor": _logical(np.logical_xor),
-        "band": np.bitwise_and,
-        "bor": np.bitwise_or,
-        "bxor": np.bitwise_xor,
-    }.items()
+_COMBINE: dict[str, Combine] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "land": _logical(np.logical_and),
+    "lor": _logical(np.logical_or),
+    "lxor": _logical(np.logical_xor),
+    "band": np.bitwise_and,
+    "bor": np.bitwise_or,
+    "bxor": np.bitwise_xor,
 }
+_OPERATIONS = {name: ReductionOperation(name, True, f) for name, f in _COMBINE.items()}
 BUILTIN_OPERATIONS = tuple(_OPERATIONS)
 """Names of MPI's own operations."""
 

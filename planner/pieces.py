@@ -22,6 +22,7 @@ class Pieces:
     """Pieces of buffers in CSR: row i owns ``indptr[i]:indptr[i+1]``, in order.
 
     A piece is `count` elements from `offset`, `repeat` times, `stride` apart.
+    Where no piece repeats, `stride` and `repeat` are one entry broadcast.
     """
 
     indptr: Ints
@@ -42,7 +43,10 @@ class Pieces:
     @property
     def elements(self) -> Ints:
         """Return the elements of every row."""
-        running = running_total(self.count * self.repeat)
+        elements = self.count if is_constant(self.repeat) else self.count * self.repeat
+        if len(elements) == len(self) and (np.diff(self.indptr) == 1).all():
+            return elements
+        running = running_total(elements)
         return running[self.indptr[1:]] - running[self.indptr[:-1]]
 
     def take(self, rows: IntArray) -> Pieces:
@@ -55,17 +59,19 @@ class Pieces:
         else:
             index = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
             index += np.arange(indptr[-1])
-        return Pieces(indptr, *(column[index] for column in self.columns()))
+        return Pieces(indptr, *(_gather(column, index) for column in self.columns()))
 
     def masked(self, kept: npt.NDArray[np.bool_]) -> Pieces:
         """Return the same rows, those outside `kept` without pieces."""
         lengths = np.where(kept, np.diff(self.indptr), 0)
         index = np.flatnonzero(np.repeat(kept, np.diff(self.indptr)))
-        return Pieces(running_total(lengths), *(column[index] for column in self.columns()))
+        return Pieces(
+            running_total(lengths), *(_gather(column, index) for column in self.columns())
+        )
 
     def blocks(self) -> tuple[Ints, IntArray, Ints, Ints]:
         """Return every contiguous block as ``(row, buffer, low, high)``."""
-        if (self.repeat == 1).all():
+        if is_constant(self.repeat) or (self.repeat == 1).all():
             return self.owner, self.buffer, self.offset, self.offset + self.count
         index = np.repeat(np.arange(len(self.buffer)), self.repeat)
         turn = np.arange(len(index)) - np.repeat(running_total(self.repeat)[:-1], self.repeat)
@@ -77,6 +83,23 @@ class Pieces:
         return tuple(getattr(self, field.name) for field in fields(self)[1:])
 
 
+def is_constant(column: IntArray) -> bool:
+    """Return whether a column is one entry, broadcast."""
+    return column.strides == (0,)
+
+
+def _gather(column: IntArray, index: Ints) -> Any:
+    return np.broadcast_to(column[:1], index.shape) if is_constant(column) else column[index]
+
+
+def _concatenate(columns: Sequence[IntArray]) -> Any:
+    if all(is_constant(column) or not len(column) for column in columns):
+        entries = [column[:1] for column in columns if len(column)]
+        if entries and all(entry == entries[0] for entry in entries):
+            return np.broadcast_to(entries[0], (sum(map(len, columns)),))
+    return np.concatenate(columns)
+
+
 def running_total(lengths: npt.ArrayLike) -> Ints:
     """Return cumulative sums that begin with 0: a CSR's indptr."""
     lengths = np.asarray(lengths)
@@ -85,18 +108,30 @@ def running_total(lengths: npt.ArrayLike) -> Ints:
     return total
 
 
+def sorted_unique(values: Ints) -> Ints:
+    """Return the distinct values in order; numpy's own hashes, which is slow on millions."""
+    ordered = np.sort(values)
+    fresh = np.ones(len(ordered), dtype=bool)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    return ordered[fresh]
+
+
 def contiguous(indptr: Ints, buffer: IntArray, offset: Ints, count: Ints) -> Pieces:
     """Return pieces that do not repeat; pieces of a row that form a pattern are joined."""
-    ones = np.ones(len(buffer), dtype=np.int64)
-    pieces = Pieces(indptr, buffer, offset, count, np.zeros_like(ones), ones)
+    pieces = Pieces(indptr, buffer, offset, count, *_once(len(buffer)))
     return compress(pieces) if len(buffer) > len(pieces) else pieces
+
+
+def _once(n: int) -> tuple[Ints, Ints]:
+    """Return the stride and repeat of pieces that do not repeat."""
+    return np.broadcast_to(np.int64(0), (n,)), np.broadcast_to(np.int64(1), (n,))
 
 
 def empty(n_rows: int) -> Pieces:
     """Return `n_rows` rows without pieces."""
     nothing = np.zeros(0, dtype=np.int64)
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
-    return Pieces(indptr, nothing.astype(np.int8), nothing, nothing, nothing, nothing)
+    return Pieces(indptr, nothing.astype(np.int8), nothing, nothing, *_once(0))
 
 
 def stack(parts: Sequence[Pieces]) -> Pieces:
@@ -107,7 +142,7 @@ def stack(parts: Sequence[Pieces]) -> Pieces:
         + [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
     )
     columns = zip(*(part.columns() for part in parts), strict=True)
-    return Pieces(indptr, *(np.concatenate(column) for column in columns))
+    return Pieces(indptr, *map(_concatenate, columns))
 
 
 def join(left: Pieces, right: Pieces) -> Pieces:
@@ -129,12 +164,14 @@ def compress(pieces: Pieces) -> Pieces:
 
 def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, IntArray]:
     """Return both tables as a plan's extents, and the pattern table they share."""
-    stride = np.concatenate((reads.stride, writes.stride))
-    repeat = np.concatenate((reads.repeat, writes.repeat))
-    repeats = repeat > 1
-    pattern = np.zeros(len(stride), dtype=np.int32)
+    stride = _concatenate((reads.stride, writes.stride))
+    repeat = _concatenate((reads.repeat, writes.repeat))
     patterns = NO_PATTERN
-    if repeats.any():
+    if is_constant(repeat):
+        pattern = np.broadcast_to(np.int32(0), repeat.shape)
+    else:
+        repeats = repeat > 1
+        pattern = np.zeros(len(stride), dtype=np.int32)
         pairs = np.column_stack((stride[repeats], repeat[repeats]))
         unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
         once = np.broadcast_to(np.array([0, 1]), unique.shape)
@@ -150,7 +187,10 @@ def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, IntArra
 
 def from_extents(extents: Extents, patterns: IntArray) -> Pieces:
     """Return a plan's extents as pieces; an outer repeat is written out."""
-    indptr = extents.indptr.astype(np.int64)
+    indptr: Ints = extents.indptr.astype(np.int64)
+    if len(patterns) == 1:
+        once = _once(len(extents))
+        return Pieces(indptr, extents.buffer, extents.offset, extents.count, *once)
     stride, repeat, stride2, repeat2 = patterns[extents.pattern].T
     offset, buffer, count = extents.offset, extents.buffer, extents.count
     if (repeat2 > 1).any():

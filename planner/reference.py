@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from planner.operations import get_operation
 from specs import Collective
+from specs.collective import Allgather, Alltoall, Barrier, Bcast, Gather, Scatter
 
 Array = npt.NDArray[Any]
 
@@ -83,6 +84,7 @@ def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
 
 
 def _combine(collective: Collective, operands: list[Array]) -> Array:
+    assert not isinstance(collective, Bcast | Gather | Scatter | Allgather | Alltoall | Barrier)
     operation = get_operation(collective.op.name)
 
     def apply(left: Array, right: Array) -> Array:

@@ -33,7 +33,7 @@ def number_messages(source: IntArray, dest: IntArray, n_ranks: int) -> tuple[Int
     """
     pair = source.astype(np.int64) * n_ranks + dest
     number = occurrence(pair)
-    tag = number % MAX_TAGS
+    tag = (number % MAX_TAGS).astype(np.int32)
     stream = np.full_like(tag, NONE)
     if number.max(initial=0) >= MAX_TAGS:
         crowded = np.isin(pair, pair[number >= MAX_TAGS])
@@ -72,5 +72,8 @@ def chain_streams(op: IntArray, rank: IntArray, peer: IntArray, stream: IntArray
 
 def join_edges(one: Edges, other: Edges) -> Edges:
     """Return the edges of both."""
-    before, after, kind = (np.concatenate(pair) for pair in zip(one, other, strict=True))
-    return before, after, kind
+    return (
+        np.concatenate((one[0], other[0])),
+        np.concatenate((one[1], other[1])),
+        np.concatenate((one[2], other[2])),
+    )

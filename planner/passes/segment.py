@@ -80,8 +80,10 @@ def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
     """Return elements ``low:high`` of the given rows, a row each."""
     owner, buffer, offset, end = pieces.blocks()
     indptr = running_total(np.bincount(owner, minlength=len(pieces)))
-    columns = (np.ascontiguousarray(c, dtype=np.int64) for c in (buffer, offset, end - offset))
-    indptr, buffer, offset, count = slice_blocks(indptr, *columns, row, low, high)
+    buffer, offset, count = (
+        np.ascontiguousarray(column, dtype=np.int64) for column in (buffer, offset, end - offset)
+    )
+    indptr, buffer, offset, count = slice_blocks(indptr, buffer, offset, count, row, low, high)
     return csr.contiguous(indptr, buffer.astype(np.int8), offset, count)
 
 

@@ -11,8 +11,9 @@ from numba import njit
 from planner.errors import MissingContributionError
 from planner.matching import Rows
 from planner.plan import Plan
+from planner.verify.order import event_order
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def check_barrier(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: Ints) -> None:
@@ -20,8 +21,7 @@ def check_barrier(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion:
     sender = np.full(plan.n_tasks, -1, dtype=np.int64)
     sender[recvs] = sends
     # Eager messages: what a receive knows comes from the start of its send.
-    events = np.lexsort((np.arange(plan.n_tasks), start))
-    finishes = np.lexsort((np.arange(plan.n_tasks), completion))
+    events = event_order(start, completion)
     for first in range(0, plan.n_ranks, 64):
         group = np.arange(first, min(first + 64, plan.n_ranks))
         known = _spread_news(
@@ -30,7 +30,7 @@ def check_barrier(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion:
             np.ascontiguousarray(plan.deps.kind),
             np.ascontiguousarray(plan.rank),
             sender,
-            _merge(events, finishes, start, completion),
+            events,
             plan.n_ranks,
             first,
         )
@@ -42,16 +42,6 @@ def check_barrier(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion:
             raise MissingContributionError(
                 f"rank {rank} may leave the barrier before rank {other} has come"
             )
-
-
-def _merge(events: Ints, finishes: Ints, start: Ints, completion: Ints) -> Ints:
-    """Return starts (x) and completions (n + x) in the order in which they happen."""
-    n = len(events)
-    when = np.concatenate((start[events], completion[finishes]))
-    is_finish = np.repeat((0, 1), n)
-    # At one position a start precedes the completion it belongs to.
-    order = np.lexsort((is_finish, when))
-    return np.asarray(np.concatenate((events, n + finishes))[order])
 
 
 @njit(cache=True)

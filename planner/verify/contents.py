@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,13 @@ from planner.errors import (
     PostconditionError,
     UndefinedReadError,
 )
+from planner.pieces import sorted_unique
 from planner.plan import Buffer, Plan
 from planner.semantics import Contents, postcondition, precondition
 from planner.verify.moves import AddressSpace, Moves
 from planner.verify.symbols import DUPLICATE, MIXED, ORDER, UNDEFINED, Symbols, run_symbols
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def check_contents(plan: Plan, space: AddressSpace, moves: Moves) -> None:
@@ -67,7 +69,7 @@ def _check_sizes(plan: Plan, contents: Contents, start: Ints) -> None:
         )
 
 
-def atom_edges(moves: Moves, starts: list[Ints], counts: tuple[Ints, ...]) -> Ints:
+def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...]) -> Ints:
     """Return addresses that cut all buffers so that every move moves whole atoms.
 
     What a move reads must not change symbol within one atom it writes, so
@@ -76,7 +78,7 @@ def atom_edges(moves: Moves, starts: list[Ints], counts: tuple[Ints, ...]) -> In
     sides = [moves.left, moves.dest, moves.right[moves.right >= 0], *starts]
     lengths = [moves.count, moves.count, moves.count[moves.right >= 0], *counts]
     ends = [side + length for side, length in zip(sides, lengths, strict=True)]
-    edges = np.unique(np.concatenate(sides + ends))
+    edges = sorted_unique(np.concatenate(sides + ends))
     operands = [(moves.left, moves.dest, moves.count)]
     reduces = moves.right >= 0
     operands.append((moves.right[reduces], moves.dest[reduces], moves.count[reduces]))
@@ -86,12 +88,12 @@ def atom_edges(moves: Moves, starts: list[Ints], counts: tuple[Ints, ...]) -> In
         n_inside = np.searchsorted(edges, source + count, side="left") - first
         index = np.repeat(np.arange(len(source)), n_inside)
         turn = np.arange(len(index)) - (np.cumsum(n_inside) - n_inside)[index]
-        cuts = np.unique(edges[first[index] + turn] - source[index] + dest[index])
+        cuts = sorted_unique(edges[first[index] + turn] - source[index] + dest[index])
         place = np.searchsorted(edges, cuts)
         fresh = cuts[edges[np.minimum(place, len(edges) - 1)] != cuts] if len(edges) else cuts
         if not len(fresh):
             return edges
-        edges = np.union1d(edges, fresh)
+        edges = sorted_unique(np.concatenate((edges, fresh)))
 
 
 def _raise_wrong(

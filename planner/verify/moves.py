@@ -15,7 +15,7 @@ from planner.matching import Rows
 from planner.pieces import Pieces
 from planner.plan import Buffer, Op, Plan
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)

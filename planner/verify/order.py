@@ -12,7 +12,7 @@ from planner.errors import DeadlockError
 from planner.matching import Rows
 from planner.plan import ON_START, Op, Plan
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
@@ -45,17 +45,31 @@ def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
         np.ascontiguousarray(plan.deps.indptr),
         np.ascontiguousarray(before),
         np.ascontiguousarray(plan.deps.kind),
-        *_partners(plan, sends, recvs),
+        _partners(plan, sends, recvs),
     )
     if done < plan.n_tasks:
         _raise_deadlock(plan, sends, recvs, start, completion)
     return start, completion
 
 
-def _partners(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints]:
+def event_order(start: Ints, completion: Ints) -> Ints:
+    """Return starts (x) and completions (n + x) in the order in which they happen.
+
+    Parameters
+    ----------
+    start, completion : ndarray of int64, shape (n_tasks,)
+        As `completion_order` returns them.
+    """
+    n = len(start)
+    when = np.concatenate((start, completion))
+    # At one position a start precedes the completion it belongs to.
+    return np.lexsort((np.repeat((0, 1), n), when))
+
+
+def _partners(plan: Plan, sends: Rows, recvs: Rows) -> Ints:
     partner = np.full(plan.n_tasks, -1, dtype=np.int64)
     partner[sends], partner[recvs] = recvs, sends
-    return (partner,)
+    return partner
 
 
 @njit(cache=True)

@@ -15,7 +15,7 @@ from planner.kernels import derive_hazards
 from planner.matching import Rows
 from planner.plan import Plan
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 
 def check_races(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: Ints) -> None:
@@ -66,17 +66,6 @@ def check_races(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: I
             raise MatchOrderError(
                 f"nothing orders the starts of {one} and {other}, which share a tag"
             )
-
-
-def _same_tag_pairs(plan: Plan, ends: Rows) -> tuple[Rows, Rows]:
-    """Return neighbours, in row order, among messages of one source, destination and tag."""
-    rows = np.sort(ends)
-    keys = (rows, plan.tag[rows], plan.peer[rows], plan.rank[rows])
-    order = rows[np.lexsort(keys)]
-    same = np.ones(max(0, len(order) - 1), dtype=bool)
-    for column in (plan.tag, plan.peer, plan.rank):
-        same &= column[order[1:]] == column[order[:-1]]
-    return order[:-1][same], order[1:][same]
 
 
 class _Search:

@@ -19,7 +19,7 @@ from numba import njit
 from planner.semantics import Contents
 from planner.verify.moves import Moves
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 UNDEFINED: Final = -1
 """Nobody has written it, or it was computed from such an element."""

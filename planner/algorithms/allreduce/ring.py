@@ -36,5 +36,5 @@ def ring(group: Group) -> Rounds:
             )
         )
     for step in range(size - 1):
-        chunk = at(group.output, (me + 1 - step) % size)
-        yield Round(Message(me, (me + 1) % size, chunk, chunk))
+        result = at(group.output, (me + 1 - step) % size)
+        yield Round(Message(me, (me + 1) % size, result, result))

@@ -28,7 +28,7 @@ def chain(group: Group) -> Rounds:
         yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
         return
     if group.commutative:
-        hops = [(group.from_root(v), group.from_root(v - 1)) for v in range(size - 1, 0, -1)]
+        hops = [((root + v) % size, (root + v - 1) % size) for v in range(size - 1, 0, -1)]
     else:
         down = [(v, v - 1) for v in range(size - 1, root, -1)]
         hops = down + [(v, v + 1) for v in range(root)]
@@ -45,4 +45,4 @@ def chain(group: Group) -> Rounds:
                 incoming_left=source < dest,
             )
         )
-        holds_partial.add(int(dest))
+        holds_partial.add(dest)

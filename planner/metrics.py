@@ -1,0 +1,158 @@
+"""What a plan costs, counted: tasks, rounds, bytes, queue pairs, scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from planner.bounds import Bounds, lower_bounds
+from planner.matching import match_messages
+from planner.plan import Buffer, Op, Plan
+from planner.verify.order import completion_order, event_order
+
+Ints = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Counts of a plan; "per" is the maximum over ranks, nodes or lanes.
+
+    Parameters
+    ----------
+    n_tasks, n_messages : int
+        Tasks, and messages among them.
+    n_rounds : int
+        Makespan where every message takes one unit of time, a rank sends one
+        and receives one at a time, and nothing else takes any.
+    bytes_sent_per_rank, bytes_received_per_rank : int
+        In messages to any rank.
+    bytes_sent_per_node, bytes_received_per_node : int
+        In messages to and from other nodes.
+    bytes_sent_per_lane, bytes_received_per_lane : int
+        The same through one lane of a node.
+    queue_pairs_per_node : int
+        Distinct pairs of ranks that talk across nodes, at the sending node.
+    posted_sends_per_node : int
+        Messages to other nodes.
+    scratch_bytes_per_rank, scratch_bytes_per_node : int
+        Memory the plan needs beside the caller's buffers.
+    bounds : Bounds or None
+        What no plan can beat; None for an imported schedule.
+    """
+
+    n_tasks: int
+    n_messages: int
+    n_rounds: int
+    bytes_sent_per_rank: int
+    bytes_received_per_rank: int
+    bytes_sent_per_node: int
+    bytes_received_per_node: int
+    bytes_sent_per_lane: int
+    bytes_received_per_lane: int
+    queue_pairs_per_node: int
+    posted_sends_per_node: int
+    scratch_bytes_per_rank: int
+    scratch_bytes_per_node: int
+    bounds: Bounds | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the metrics as a mapping, bounds as a mapping inside."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {"bounds": self.bounds.to_json() if self.bounds else None}
+
+
+def measure(plan: Plan) -> Metrics:
+    """Count what a plan moves and needs.
+
+    Raises
+    ------
+    PlanError
+        If messages do not match or the plan deadlocks: it has no rounds then.
+    """
+    sends, recvs = match_messages(plan)
+    source, dest = plan.rank[sends].astype(np.int64), plan.rank[recvs].astype(np.int64)
+    n_bytes = plan.elements[sends] * plan.itemsize
+    crosses = plan.rank_node[source] != plan.rank_node[dest]
+    from_node, to_node = plan.rank_node[source[crosses]], plan.rank_node[dest[crosses]]
+    lanes = int(plan.rank_lane.max(initial=0)) + 1
+    lane = plan.lane[sends[crosses]]
+    across = n_bytes[crosses]
+    pairs = np.unique(source[crosses] * plan.n_ranks + dest[crosses])
+    scratch = plan.buffer_sizes[:, Buffer.SCRATCH] * plan.itemsize
+    node_scratch = np.bincount(plan.rank_node, scratch, plan.n_nodes)
+    node_scratch += plan.shared_sizes * plan.itemsize
+    return Metrics(
+        n_tasks=plan.n_tasks,
+        n_messages=len(sends),
+        n_rounds=unit_makespan(plan, sends, recvs),
+        bytes_sent_per_rank=_most(source, n_bytes),
+        bytes_received_per_rank=_most(dest, n_bytes),
+        bytes_sent_per_node=_most(from_node, across),
+        bytes_received_per_node=_most(to_node, across),
+        bytes_sent_per_lane=_most(from_node * lanes + lane, across),
+        bytes_received_per_lane=_most(to_node * lanes + lane, across),
+        queue_pairs_per_node=_most(plan.rank_node[pairs // plan.n_ranks]),
+        posted_sends_per_node=_most(from_node),
+        scratch_bytes_per_rank=int(scratch.max(initial=0)),
+        scratch_bytes_per_node=int(node_scratch.max(initial=0)),
+        bounds=lower_bounds(plan.spec) if plan.spec else None,
+    )
+
+
+def _most(home: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None) -> int:
+    """Return the greatest total of any home."""
+    return int(np.bincount(home, weights).max(initial=0)) if len(home) else 0
+
+
+def unit_makespan(plan: Plan, sends: Ints, recvs: Ints) -> int:
+    """Return the rounds of a plan: see `Metrics.n_rounds`.
+
+    Messages take their turn at ports in an order in which the plan can run,
+    which is its row order where it was compiled.
+    """
+    start, completion = completion_order(plan, sends, recvs)
+    sender = np.full(plan.n_tasks, -1, dtype=np.int64)
+    sender[recvs] = sends
+    return int(
+        _unit_makespan(
+            np.ascontiguousarray(plan.deps.indptr),
+            np.ascontiguousarray(plan.deps.task),
+            np.ascontiguousarray(plan.deps.kind),
+            np.ascontiguousarray(plan.rank),
+            np.ascontiguousarray(plan.op == Op.SEND),
+            sender,
+            event_order(start, completion),
+            plan.n_ranks,
+        )
+    )
+
+
+@njit(cache=True)
+def _unit_makespan(
+    indptr: Ints, before: Ints, kind: Ints, rank: Ints, is_send: Any, sender: Ints, events: Ints,
+    n_ranks: int,
+) -> Any:  # fmt: skip
+    n = len(rank)
+    ready, end = np.zeros(n, np.int32), np.zeros(n, np.int32)
+    out_free, in_free = np.zeros(n_ranks, np.int32), np.zeros(n_ranks, np.int32)
+    makespan = 0
+    for event in events:
+        task = event % n
+        if event < n:
+            for j in range(indptr[task], indptr[task + 1]):
+                by_start = (kind[j] & 1) != 0
+                ready[task] = max(ready[task], ready[before[j]] if by_start else end[before[j]])
+        elif sender[task] >= 0:
+            send = sender[task]
+            source, dest = rank[send], rank[task]
+            begin = max(ready[send], ready[task], out_free[source], in_free[dest])
+            end[send] = end[task] = begin + 1
+            out_free[source] = in_free[dest] = begin + 1
+            makespan = max(makespan, begin + 1)
+        elif not is_send[task]:
+            end[task] = ready[task]
+    return makespan
