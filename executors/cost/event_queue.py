@@ -6,8 +6,6 @@ overhead later, messages that arrive a latency later), each already sorted. So
 an event is appended to the first run whose last event it does not precede, in
 O(1), and sifted into a heap only where no run takes it.
 
-The kernels take arrays of records, and few of them: a call that passes a tuple
-of many arrays spends most of its time on their reference counts.
 """
 
 from __future__ import annotations
@@ -19,6 +17,12 @@ import numpy.typing as npt
 from numba import njit
 
 Records = npt.NDArray[Any]
+
+compiled = njit(cache=True, _nrt=False)
+"""Compile without reference counts, which would take nine tenths of the simulator's time.
+
+Such a function cannot allocate; its arrays are its caller's.
+"""
 
 N_RUNS: Final = 8
 _LONGEST_RUN: Final = 1 << 16
@@ -64,7 +68,7 @@ def make_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
     return runs, np.empty(N_RUNS * capacity + n_events, dtype=ENTRY)
 
 
-@njit(cache=True)
+@compiled
 def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     """Insert an event."""
     for i in range(N_RUNS):
@@ -89,7 +93,7 @@ def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -
     _sift_up(runs, entries, time, stamp, event)
 
 
-@njit(cache=True)
+@compiled
 def earliest(runs: Records) -> int:
     """Return the run with the earliest event, or -1 where the queue is empty."""
     best = -1
@@ -103,7 +107,7 @@ def earliest(runs: Records) -> int:
     return best
 
 
-@njit(cache=True)
+@compiled
 def pop(runs: Records, entries: Records, place: int) -> int:
     """Remove the first event of a run and return its id."""
     if place == _HEAP:
@@ -122,12 +126,12 @@ def pop(runs: Records, entries: Records, place: int) -> int:
     return event
 
 
-@njit(cache=True)
+@compiled
 def _precedes(time: float, stamp: int, other: Any) -> bool:
     return time < other.time or (time == other.time and stamp < other.stamp)
 
 
-@njit(cache=True)
+@compiled
 def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
     entry = entries[i]
     entry.time = time
@@ -135,7 +139,7 @@ def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
     entry.event = event
 
 
-@njit(cache=True)
+@compiled
 def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     heap = runs[_HEAP]
     begin = N_RUNS * heap.capacity
@@ -152,7 +156,7 @@ def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: in
     heap.head_stamp = entries[begin].stamp
 
 
-@njit(cache=True)
+@compiled
 def _sift_down(runs: Records, entries: Records) -> int:
     heap = runs[_HEAP]
     begin = N_RUNS * heap.capacity

@@ -1,12 +1,14 @@
 """The simulator's engine: LogGPS on many cores and lanes, event by event.
 
-Every task belongs to a *queue*: tasks that need the same core and the same
-lane in the same direction (arrivals of messages included). A queue serves its
-tasks in the order they became ready, so only its first one stands in the event
-queue, under the earliest time both clocks could serve it and its stamp of
-readiness. When the event comes up and a clock has moved on meanwhile, it goes
-back under the new time; so same-time tasks of different queues compete for a
-core or a lane in the order of readiness, exactly.
+Every task belongs to a *queue*: tasks of a rank that need the same core and
+the same direction of a lane, arrivals of messages included. A queue serves its
+tasks in the order they became ready, so only its first one competes, under the
+earliest time both clocks could serve it and its stamp of readiness. Where its
+core is what it waits for, it stands in the event queue; where the lane is, in
+the lane's *line*, of which again only the first queue stands in the event
+queue. When its event comes up and a clock has moved on meanwhile, it competes
+again. So waiting and same-time tasks are served in the order of readiness,
+exactly, however many share a lane.
 
 A receive that is posted before its message arrives needs no event at all: the
 arrival compares itself with the time and stamp of the posting.
@@ -18,9 +20,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from executors.cost.event_queue import Records, earliest, pop, push
+from executors.cost.event_queue import Records, compiled, earliest, pop, push
 
 _SEND, _RECV = 0, 1
 _L, _o, _g, _G, _O = 0, 1, 2, 3, 4
@@ -47,23 +48,42 @@ TASK: Final = np.dtype(
     ],
     align=True,
 )
-CLOCK: Final = np.dtype([("time", "f8"), ("busy", "f8"), ("holder", "i4")], align=True)
+CLOCK: Final = np.dtype(
+    [
+        ("time", "f8"),
+        ("busy", "f8"),
+        ("event_time", "f8"),  # of the event of the line, infinite where it has none
+        ("event_stamp", "i4"),
+        ("first", "i4"),  # the line: queues that wait for this lane, by stamp
+        ("last", "i4"),
+        ("holder", "i4"),
+    ],
+    align=True,
+)
 """A core, or one direction of a lane or port.
 
 `holder` is the row that moved the clock last, or ``-2 - row`` where the match
 of rendezvous send `row` did; -1 before anything did.
 """
 QUEUE: Final = np.dtype(
-    [("core", "i4"), ("lane", "i4"), ("rank", "i4"), ("first", "i4"), ("last", "i4")]
+    [
+        ("core", "i4"),
+        ("lane", "i4"),
+        ("rank", "i4"),
+        ("first", "i4"),  # tasks, linked by `following`
+        ("last", "i4"),
+        ("stamp", "i4"),  # of the first task
+        ("next", "i4"),  # in the line of the lane
+    ]
 )
-"""Tasks of a rank that wait for one pair of clocks, as a list linked by `following`."""
+"""Tasks of a rank that wait for one core and one direction of a lane."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 Counters = npt.NDArray[np.int64]
 
 
-@njit(cache=True)
+@compiled
 def run(
     tasks: Records,
     successors: Ints,
@@ -72,16 +92,17 @@ def run(
     queues: Records,
     runs: Records,
     entries: Records,
+    counters: Counters,
     links: Floats,
 ) -> int:
     """Simulate until no event is left and return how many tasks are done.
 
     Event ids: ``0 <= id < n_queues`` is a queue's first task, ``n_queues +
-    row`` a task that becomes ready (or a receive that is posted) later, and
-    ``-1 - row`` the arrival of the message that send `row` sent.
+    row`` a task that becomes ready (or a receive that is posted) later,
+    ``n_queues + n_tasks + clock`` the line of a lane, and ``-1 - row`` the
+    arrival of the message that send `row` sent.
     """
-    counters = np.zeros(2, dtype=np.int64)
-    n_queues = len(queues)
+    n_queues, n_tasks = len(queues), len(tasks)
     for row in initial:
         _make_ready(tasks, clocks, queues, runs, entries, counters, row)
     while True:
@@ -91,7 +112,12 @@ def run(
         now = runs[place].head_time
         stamp = runs[place].head_stamp
         event = pop(runs, entries, place)
-        if event >= n_queues:
+        if event >= n_queues + n_tasks:
+            lane = event - n_queues - n_tasks
+            event = _call(clocks, queues, runs, entries, n_queues + n_tasks, lane, now, stamp)
+            if event < 0:
+                continue
+        elif event >= n_queues:
             row = event - n_queues
             if tasks[row].op != _RECV:
                 counters[_STAMP] += 1
@@ -106,9 +132,8 @@ def run(
             continue
         row = -1 - event
         if event >= 0:
-            free = _free(clocks, queues, event)
-            if free > now:
-                push(runs, entries, free, stamp, event)
+            if _free(clocks, queues, event) > now:
+                _announce(tasks, clocks, queues, runs, entries, event, now)
                 continue
             row = queues[event].first
             if tasks[row].queue == event:
@@ -136,13 +161,13 @@ def run(
             push(runs, entries, posted, tasks[recv].stamp, n_queues + recv)
 
 
-@njit(cache=True)
+@compiled
 def _free(clocks: Records, queues: Records, queue: int) -> float:
     """Return when both clocks of a queue are free."""
     return max(clocks[queues[queue].core].time, clocks[queues[queue].lane].time)
 
 
-@njit(cache=True)
+@compiled
 def _enqueue(
     tasks: Records,
     clocks: Records,
@@ -158,11 +183,11 @@ def _enqueue(
         tasks[queues[queue].last].following = row
     else:
         queues[queue].first = row
-        push(runs, entries, max(now, _free(clocks, queues, queue)), tasks[row].stamp, queue)
+        _announce(tasks, clocks, queues, runs, entries, queue, now)
     queues[queue].last = row
 
 
-@njit(cache=True)
+@compiled
 def _advance(
     tasks: Records,
     clocks: Records,
@@ -176,10 +201,91 @@ def _advance(
     """Make `row` the first task of its queue, or leave the queue empty where it is -1."""
     queues[queue].first = row
     if row >= 0:
-        push(runs, entries, max(now, _free(clocks, queues, queue)), tasks[row].stamp, queue)
+        _announce(tasks, clocks, queues, runs, entries, queue, now)
+    _arm(clocks, queues, runs, entries, len(queues) + len(tasks), queues[queue].lane)
 
 
-@njit(cache=True)
+@compiled
+def _announce(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    runs: Records,
+    entries: Records,
+    queue: int,
+    now: float,
+) -> None:
+    """Let the first task of a queue compete: as an event, or in the line of a busier lane."""
+    stamp = tasks[queues[queue].first].stamp
+    queues[queue].stamp = stamp
+    free = max(now, clocks[queues[queue].core].time)
+    lane = clocks[queues[queue].lane]
+    if lane.time <= free:
+        push(runs, entries, free, stamp, queue)
+        return
+    before, after = -1, lane.first
+    if after >= 0 and queues[lane.last].stamp < stamp:
+        before, after = lane.last, -1
+    while after >= 0 and queues[after].stamp < stamp:
+        before, after = after, queues[after].next
+    queues[queue].next = after
+    if before >= 0:
+        queues[before].next = queue
+    else:
+        lane.first = queue
+    if after < 0:
+        lane.last = queue
+    _arm(clocks, queues, runs, entries, len(queues) + len(tasks), queues[queue].lane)
+
+
+@compiled
+def _arm(
+    clocks: Records, queues: Records, runs: Records, entries: Records, base: int, lane: int
+) -> None:
+    """Give the line of a lane an event where it has none, or none early enough.
+
+    One that comes too early is harmless, and one that is no longer the line's is stale.
+    """
+    clock = clocks[lane]
+    if clock.first < 0:
+        return
+    stamp = queues[clock.first].stamp
+    if clock.time < clock.event_time or (
+        clock.time == clock.event_time and stamp < clock.event_stamp
+    ):
+        clock.event_time = clock.time
+        clock.event_stamp = stamp
+        push(runs, entries, clock.time, stamp, base + lane)
+
+
+@compiled
+def _call(
+    clocks: Records,
+    queues: Records,
+    runs: Records,
+    entries: Records,
+    base: int,
+    lane: int,
+    now: float,
+    stamp: int,
+) -> int:
+    """Return the first queue in the line of a lane where it can be served now, else -1."""
+    clock = clocks[lane]
+    if clock.event_time != now or clock.event_stamp != stamp:
+        return -1
+    clock.event_time = np.inf
+    queue = clock.first
+    if clock.time <= now:
+        clock.first = queues[queue].next
+        core = clocks[queues[queue].core]
+        if core.time <= now:
+            return queue
+        push(runs, entries, core.time, stamp, queue)
+    _arm(clocks, queues, runs, entries, base, lane)
+    return -1
+
+
+@compiled
 def _hold(clocks: Records, clock: int, row: int, now: float, duration: float) -> float:
     clocks[clock].time = now + duration
     clocks[clock].busy += max(0.0, duration)
@@ -187,14 +293,14 @@ def _hold(clocks: Records, clock: int, row: int, now: float, duration: float) ->
     return now + duration
 
 
-@njit(cache=True)
+@compiled
 def _busier(clocks: Records, queues: Records, queue: int, now: float) -> int:
     """Return who held what a task of `queue` had to wait for until now."""
     core = clocks[queues[queue].core]
     return core.holder if core.time == now else clocks[queues[queue].lane].holder
 
 
-@njit(cache=True)
+@compiled
 def _execute(
     tasks: Records,
     successors: Ints,
@@ -232,7 +338,7 @@ def _execute(
     _release(tasks, successors, clocks, queues, runs, entries, counters, row, True, ends)
 
 
-@njit(cache=True)
+@compiled
 def _receive(
     tasks: Records, clocks: Records, queues: Records, links: Floats, row: int, now: float
 ) -> None:
@@ -248,7 +354,7 @@ def _receive(
     _hold(clocks, queues[recv.queue].lane, send.partner, now, link[_g] + more * link[_G])
 
 
-@njit(cache=True)
+@compiled
 def _match(
     tasks: Records,
     successors: Ints,
@@ -286,7 +392,7 @@ def _match(
         _release(tasks, successors, clocks, queues, runs, entries, counters, last, False, True)
 
 
-@njit(cache=True)
+@compiled
 def _release(
     tasks: Records,
     successors: Ints,
@@ -319,7 +425,7 @@ def _release(
             _make_ready(tasks, clocks, queues, runs, entries, counters, successors[i] >> 1)
 
 
-@njit(cache=True)
+@compiled
 def _make_ready(
     tasks: Records,
     clocks: Records,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from numba import njit
 
 from executors.cost.event_queue import Records
 from executors.cost.kernel import CLOCK, HAS_ON_START, QUEUE, RENDEZVOUS, TASK
+from executors.cost.messages import partners, read_only
 from planner.matching import match_messages
 from planner.plan import ON_START, Op
 
@@ -58,22 +59,14 @@ class Clocks:
     def make(self) -> Records:
         """Return all clocks at 0."""
         clocks = np.zeros(self.unused + 1, dtype=CLOCK)
-        clocks["holder"] = -1
+        clocks["holder"] = clocks["first"] = -1
+        clocks["event_time"] = np.inf
         return clocks
 
     @property
     def unused(self) -> int:
         """The clock that never moves, for tasks that need a core only."""
         return self.port_in + self.n_ranks
-
-
-def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return a contiguous read-only array, so that a kernel meets one type and compiles once."""
-    contiguous = np.ascontiguousarray(array, dtype=dtype)
-    if contiguous.flags.writeable:
-        contiguous = contiguous.view()
-        contiguous.flags.writeable = False
-    return contiguous
 
 
 def link_table(network: Network) -> Floats:
@@ -117,6 +110,7 @@ def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Record
     MatchError
         Where sends and receives do not pair up.
     """
+    partner = partners(plan)
     tasks = np.zeros(plan.n_tasks, dtype=TASK)
     op = read_only(plan.op, np.int8)
     slots = _place(
@@ -134,8 +128,9 @@ def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Record
         clocks.n_lanes,
         tasks,
     )
-    _weigh(
+    same_sizes = _weigh(
         op,
+        partner,
         read_only(plan.reads.indptr, np.int32),
         read_only(plan.reads.count, np.int64),
         read_only(plan.reads.pattern, np.int32),
@@ -149,17 +144,8 @@ def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Record
         float(network.eager_limit_bytes),
         tasks,
     )
-    paired = _pair_in_row_order(
-        op,
-        read_only(plan.rank, np.int32),
-        read_only(plan.peer, np.int32),
-        read_only(plan.tag, np.int32),
-        plan.n_ranks,
-        tasks,
-    )
-    if not paired:
-        sends, recvs = match_messages(plan)
-        tasks["partner"][sends], tasks["partner"][recvs] = recvs, sends
+    if not same_sizes:
+        match_messages(plan)
     return tasks, _queues(plan, clocks, slots)
 
 
@@ -249,6 +235,7 @@ def _place(
 @njit(cache=True)
 def _weigh(
     op: npt.NDArray[np.int8],
+    partner: Ints,
     reads_indptr: Ints,
     reads_count: npt.NDArray[np.int64],
     reads_pattern: Ints,
@@ -261,8 +248,9 @@ def _weigh(
     reduce_ns_per_byte: float,
     eager_limit: float,
     tasks: Records,
-) -> None:
-    """Fill in the work of every task, and which sends wait for their match."""
+) -> bool:
+    """Fill in work and partners; return whether the two ends of all messages have one size."""
+    same_sizes = True
     for row in range(len(op)):
         n_bytes = 0
         if op[row] == _SEND:
@@ -275,68 +263,16 @@ def _weigh(
             tasks[row].work = n_bytes
             if op[row] == _SEND and n_bytes > eager_limit:
                 tasks[row].state |= RENDEZVOUS
+            tasks[row].partner = partner[row]
+            if partner[row] < row:
+                same_sizes &= tasks[partner[row]].work == n_bytes
         elif op[row] == _COPY:
             tasks[row].work = np.rint(n_bytes * copy_ns_per_byte)
         elif op[row] == _REDUCE:
             tasks[row].work = np.rint(n_bytes * reduce_ns_per_byte)
         else:
             tasks[row].work = duration_ns[row]
-
-
-@njit(cache=True)
-def _pair_in_row_order(
-    op: npt.NDArray[np.int8],
-    rank: Ints,
-    peer: Ints,
-    tag: Ints,
-    n_ranks: int,
-    tasks: Records,
-) -> bool:
-    """Pair the k-th send with the k-th receive of each pair of ranks, while tags and sizes agree.
-
-    False where they do not: then matching takes sorting by tag.
-    """
-    sends = _by_pair(op, _SEND, rank, peer, n_ranks)
-    recvs = _by_pair(op, _RECV, peer, rank, n_ranks)
-    if len(sends) != len(recvs):
-        return False
-    for i in range(len(sends)):
-        send, recv = sends[i], recvs[i]
-        if (
-            rank[send] != peer[recv]
-            or peer[send] != rank[recv]
-            or tag[send] != tag[recv]
-            or tasks[send].work != tasks[recv].work
-        ):
-            return False
-        tasks[send].partner = recv
-        tasks[recv].partner = send
-    return True
-
-
-@njit(cache=True)
-def _by_pair(op: npt.NDArray[np.int8], kind: int, source: Ints, dest: Ints, n_ranks: int) -> Ints:
-    """Rows of `kind` by source, then destination, then row: two counting sorts."""
-    n = 0
-    by_dest = np.zeros(n_ranks + 1, dtype=np.int64)
-    by_source = np.zeros(n_ranks + 1, dtype=np.int64)
-    for row in range(len(op)):
-        if op[row] == kind:
-            by_dest[dest[row] + 1] += 1
-            by_source[source[row] + 1] += 1
-            n += 1
-    by_dest = np.cumsum(by_dest)
-    by_source = np.cumsum(by_source)
-    half = np.empty(n, dtype=np.int32)
-    for row in range(len(op)):
-        if op[row] == kind:
-            half[by_dest[dest[row]]] = row
-            by_dest[dest[row]] += 1
-    rows = np.empty(n, dtype=np.int32)
-    for row in half:
-        rows[by_source[source[row]]] = row
-        by_source[source[row]] += 1
-    return rows
+    return same_sizes
 
 
 def serving_order(plan: Plan) -> Ints:

@@ -83,9 +83,10 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     del order
     clocks = layout.make()
     n_messages = int(np.count_nonzero(plan.op == Op.SEND))
-    runs, entries = make_queue(len(queues), len(queues) + plan.n_tasks + n_messages)
+    runs, entries = make_queue(len(queues), 2 * len(queues) + plan.n_tasks + n_messages)
     links = link_table(network)
-    n_done = run(tasks, successors, initial, clocks, queues, runs, entries, links)
+    counters = np.zeros(2, dtype=np.int64)
+    n_done = run(tasks, successors, initial, clocks, queues, runs, entries, counters, links)
     if n_done < plan.n_tasks:
         _raise_deadlock(plan, tasks)
     return _timeline(plan, layout, tasks, clocks, begin)

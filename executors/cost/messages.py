@@ -1,0 +1,122 @@
+"""Which receive gets which send, in one pass over the rows of a plan.
+
+`planner.matching` sorts by tag; here the k-th send of a pair of ranks meets
+its k-th receive, as almost every plan has it, and only where their tags differ
+is sorting left to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from planner.matching import match_messages
+from planner.plan import Op
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+Ints = npt.NDArray[np.int32]
+
+_SEND, _RECV = int(Op.SEND), int(Op.RECV)
+_PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
+"""A slot of the hash table: the pair of ranks plus 1, and its ends that wait for the other end."""
+
+
+def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return a contiguous read-only array, so that a kernel meets one type and compiles once."""
+    contiguous = np.ascontiguousarray(array, dtype=dtype)
+    if contiguous.flags.writeable:
+        contiguous = contiguous.view()
+        contiguous.flags.writeable = False
+    return contiguous
+
+
+def partners(plan: Plan) -> Ints:
+    """Return the row of the other end of every message.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+
+    Returns
+    -------
+    ndarray of int32, shape (n_tasks,)
+        0 for tasks that are no message.
+
+    Raises
+    ------
+    MatchError
+        Where sends and receives do not pair up.
+    """
+    n_ends = int(np.count_nonzero(plan.op <= Op.RECV))
+    n_pairs = min(n_ends // 2, plan.n_ranks**2)
+    partner = np.zeros(plan.n_tasks, dtype=np.int32)
+    n_matched = _pair_up(
+        read_only(plan.op, np.int8),
+        read_only(plan.rank, np.int32),
+        read_only(plan.peer, np.int32),
+        read_only(plan.tag, np.int32),
+        plan.n_ranks,
+        np.zeros(1 << (n_pairs + n_pairs // 3 + 1).bit_length(), dtype=_PAIR),
+        partner,
+    )
+    if n_matched < n_ends:
+        sends, recvs = match_messages(plan)
+        partner[sends], partner[recvs] = recvs, sends
+    return partner
+
+
+@njit(cache=True)
+def _pair_up(
+    op: npt.NDArray[np.int8],
+    rank: Ints,
+    peer: Ints,
+    tag: Ints,
+    n_ranks: int,
+    pairs: npt.NDArray[Any],
+    partner: Ints,
+) -> int:
+    """Fill in partners and return how many ends have one; stop where tags differ.
+
+    Ends that wait are a list linked by `partner`, which they have no other use for yet.
+    """
+    mask = len(pairs) - 1
+    n_slots, n_matched = 0, 0
+    for row in range(len(op)):
+        if op[row] > _RECV:
+            continue
+        source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
+        key = np.int64(source) * n_ranks + dest + 1
+        # Fibonacci hashing: neighbouring pairs of ranks land far apart.
+        slot = (key * 0x9E3779B97F4A7C1 >> 20) & mask
+        while pairs[slot].key != key and pairs[slot].key != 0:
+            slot = (slot + 1) & mask
+        pair = pairs[slot]
+        if pair.key == 0:
+            # More pairs than half the ends: some end has no partner.
+            n_slots += 1
+            if n_slots > mask:
+                return n_matched
+            pair.key = key
+            pair.first = -1
+        first = pair.first
+        if first < 0:
+            pair.first = pair.last = row
+            partner[row] = -1
+        elif op[first] == op[row]:
+            partner[pair.last] = row
+            partner[row] = -1
+            pair.last = row
+        else:
+            if tag[first] != tag[row]:
+                return n_matched
+            pair.first = partner[first]
+            partner[first] = row
+            partner[row] = first
+            n_matched += 2
+    return n_matched
