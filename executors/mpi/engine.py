@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from executors.mpi.program import Program, Successors
     from executors.mpi.views import Action
 
-IDLE_SLEEP_S: Final = 150e-6
+IDLE_SLEEP_S: Final = 100e-6
 """How long an idle rank sleeps between polls where ranks share cores."""
 EAGER_POLLS: Final = 4
 """Polls in a row before an idle rank first gives its core away."""
-PATIENT_POLLS: Final = 12
+PATIENT_POLLS: Final = 8
 """Polls before it starts to sleep: a partner may be about to send."""
 
 

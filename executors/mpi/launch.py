@@ -263,11 +263,10 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     if family == "openmpi":
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        # Its slots are physical cores, so hardware threads would be too many already.
+        added["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         if crowded:
-            added |= {
-                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-                "OMPI_MCA_mpi_yield_when_idle": "1",
-            }
+            added["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif family == "mpich" and crowded:
         added |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
     return {name: value for name, value in added.items() if name not in os.environ}
