@@ -50,19 +50,28 @@ def _logical(ufunc: np.ufunc) -> Combine:
     return combine
 
 
-_COMBINE: dict[str, Combine] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "land": _logical(np.logical_and),
-    "lor": _logical(np.logical_or),
-    "lxor": _logical(np.logical_xor),
-    "band": np.bitwise_and,
-    "bor": np.bitwise_or,
-    "bxor": np.bitwise_xor,
+def _elementwise(ufunc: np.ufunc) -> Combine:
+    def combine(left: Array, right: Array, out: Array) -> None:
+        ufunc(left, right, out=out)
+
+    return combine
+
+
+_OPERATIONS = {
+    name: ReductionOperation(name, True, combine)
+    for name, combine in (
+        ("sum", _elementwise(np.add)),
+        ("prod", _elementwise(np.multiply)),
+        ("max", _elementwise(np.maximum)),
+        ("min", _elementwise(np.minimum)),
+        ("land", _logical(np.logical_and)),
+        ("lor", _logical(np.logical_or)),
+        ("lxor", _logical(np.logical_xor)),
+        ("band", _elementwise(np.bitwise_and)),
+        ("bor", _elementwise(np.bitwise_or)),
+        ("bxor", _elementwise(np.bitwise_xor)),
+    )
 }
-_OPERATIONS = {name: ReductionOperation(name, True, f) for name, f in _COMBINE.items()}
 BUILTIN_OPERATIONS = tuple(_OPERATIONS)
 """Names of MPI's own operations."""
 

@@ -66,16 +66,28 @@ def register_pass(
     return register
 
 
+VERIFY_LIMIT = 100_000
+"""Plans of up to so many tasks are verified after every pass; greater ones on demand."""
+
+
 def run_passes(plan: Plan, choices: Iterable[PassChoice]) -> Plan:
     """Return `plan` rewritten by the chosen passes, in order.
+
+    What a pass changed is verified, up to `VERIFY_LIMIT` tasks; one rank's
+    program has no proof of its own.
 
     Raises
     ------
     AlgorithmError
         If a pass or an option is unknown, or a pass refuses the plan.
+    PlanError
+        If a pass made an illegal plan of a legal one.
     """
     for choice in choices:
-        plan = run_pass(plan, choice)
+        rewritten = run_pass(plan, choice)
+        if rewritten is not plan and plan.only_rank is None and rewritten.n_tasks <= VERIFY_LIMIT:
+            rewritten.verify()
+        plan = rewritten
     return plan
 
 

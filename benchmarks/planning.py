@@ -1,0 +1,72 @@
+"""How fast plans compile, verify and simulate, and how much memory a task takes.
+
+Ring allreduce on 256 and 1,024 ranks, one rank a node, each step timed several
+times in one process. Run: ``python benchmarks/planning.py [--repetitions 5]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from collplan.memory import keep_freed_memory
+from executors.cost import simulate
+from planner import Plan, compile_plan
+from specs import Network, PlanSpec
+
+Result = TypeVar("Result")
+
+
+def ring_allreduce(n_ranks: int) -> PlanSpec:
+    """Return a ring allreduce of 16 elements a chunk."""
+    return PlanSpec.model_validate(
+        {
+            "machine": {"nodes": n_ranks, "ranks_per_node": 1},
+            "collective": {"kind": "allreduce", "count": 16 * n_ranks, "datatype": "int32"},
+            "algorithms": "ring",
+        }
+    )
+
+
+def timed(name: str, n_tasks: int | None, repetitions: int, step: Callable[[], Result]) -> Result:
+    """Run `step` several times, print its times, return its last result."""
+    seconds = []
+    for _ in range(repetitions):
+        result = None  # freed before the next is made
+        begin = time.perf_counter()
+        result = step()
+        seconds.append(time.perf_counter() - begin)
+    n_tasks = n_tasks or (result.n_tasks if isinstance(result, Plan) else 0)
+    median, least, most = statistics.median(seconds), min(seconds), max(seconds)
+    print(
+        f"  {name:10s} median {median:7.3f} s  min {least:7.3f}  max {most:7.3f}"
+        f"   {n_tasks / median / 1e6:6.2f} M tasks/s"
+    )
+    return result
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=5)
+    repetitions = parser.parse_args().repetitions
+    keep_freed_memory()  # as the command line does
+    simulate(compile_plan(ring_allreduce(4)), Network())  # loads compiled code
+    for n_ranks in (256, 1024):
+        spec = ring_allreduce(n_ranks)
+        print(f"ring allreduce, {n_ranks} ranks:")
+        plan = timed("compile", None, repetitions, lambda spec=spec: compile_plan(spec))
+        print(f"  {plan.n_tasks} tasks, {plan.nbytes / plan.n_tasks:.1f} bytes a task")
+        timed("verify", plan.n_tasks, repetitions, plan.verify)
+        timed("simulate", plan.n_tasks, repetitions, lambda p=plan: simulate(p, Network()))
+        timed("one rank", None, repetitions, lambda spec=spec: compile_plan(spec, rank=1))
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"peak memory of the process: {peak_gib:.1f} GiB")
+
+
+if __name__ == "__main__":
+    main()

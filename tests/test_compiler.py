@@ -1,0 +1,180 @@
+"""Compiling: the same bytes always, one rank's program, clear refusals, remaining counts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from oracle import make_spec
+
+from planner import compile_plan
+from planner.algorithms import registry
+from planner.errors import AlgorithmError
+from planner.plan import COLUMNS, Op
+from planner.rounds import ceil_log2
+from planner.streams import MAX_TAGS
+from specs.collective import COLLECTIVES
+
+MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
+
+
+def legal_specs(n_ranks, machine=None, **kwargs):
+    for kind in registry.kinds():
+        for algorithm in registry.legal(kind, n_ranks, commutative=True):
+            yield make_spec(kind, algorithm.name, n_ranks, machine, **kwargs)
+
+
+@pytest.mark.parametrize("passes", [(), ({"name": "segment", "max_bytes": 16},)])
+def test_one_ranks_program_is_the_plans_restriction(passes):
+    for in_place in (False, True):
+        for spec in legal_specs(6, MACHINE, count=5, root=4, in_place=in_place, passes=passes):
+            plan = compile_plan(spec)
+            for rank in range(6):
+                own = compile_plan(spec, rank=rank)
+                rows = np.flatnonzero(plan.rank == rank)
+                assert own.only_rank == rank
+                for name in COLUMNS:
+                    column = getattr(plan, name)[rows]
+                    assert np.array_equal(getattr(own, name), column), (spec, name)
+                assert np.array_equal(own.buffer_sizes[rank], plan.buffer_sizes[rank])
+                for mine, row in zip(own.tasks(), rows, strict=True):
+                    whole = plan.task(int(row))
+                    assert mine.reads == whole.reads
+                    assert mine.writes == whole.writes
+                    assert [int(rows[before]) for before in mine.after] == list(whole.after)
+
+
+def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
+    program = (
+        "import sys; from planner import compile_plan; from specs import PlanSpec\n"
+        "spec = PlanSpec.model_validate_json(sys.argv[1])\n"
+        "compile_plan(spec).save(sys.argv[2])\n"
+    )
+    spec = make_spec(
+        "alltoall", "bruck", 6, MACHINE, count=3, passes=[{"name": "segment", "max_bytes": 16}]
+    )
+    files = []
+    for seed in ("0", "1", "4242"):
+        files.append(tmp_path / f"{seed}.plan")
+        subprocess.run(
+            [sys.executable, "-c", program, spec.to_json(), str(files[-1])],
+            env={"PYTHONHASHSEED": seed}, check=True, timeout=120,
+        )  # fmt: skip
+    assert len({file.read_bytes() for file in files}) == 1
+
+
+def test_plans_stay_within_96_bytes_a_task():
+    plan = compile_plan(make_spec("allreduce", "ring", 64, count=640))
+    assert plan.nbytes <= 96 * plan.n_tasks
+
+
+def test_columns_are_read_only():
+    plan = compile_plan(make_spec("allreduce", "ring", 4, count=8))
+    for array in (plan.op, plan.reads.offset, plan.deps.task, plan.buffer_sizes):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm", "n_ranks", "fields", "message"),
+    [
+        ("allreduce", "rang", 4, {}, "has no 'rang'; use one of .*ring"),
+        ("allgather", "recursive_doubling", 6, {},
+         "6 ranks is not a power of two; use 'bruck' or .*'ring'"),
+        ("allgather", "neighbor_exchange", 5, {}, "5 ranks is odd; use"),
+        ("allreduce", "ring", 4, {"op": {"name": "sum", "commutative": False}},
+         "not commutative; use 'rabenseifner'"),
+        ("bcast", {"name": "knomial", "radix": 1}, 4, {}, "radix: 1 is not an integer of at least"),
+        ("bcast", {"name": "knomial", "width": 3}, 4, {}, "no such option; its options are radix"),
+        ("bcast", {"name": "chain", "radix": 3}, 4, {}, "no such option; it has none"),
+        ("bcast", "chain", 4, {"passes": ["segmant"]}, "no 'segmant'; use one of segment"),
+        ("bcast", "chain", 4, {"passes": [{"name": "segment", "size": 1}]},
+         "segment.size: no such option; use max_bytes"),
+        ("bcast", "chain", 4, {"passes": [{"name": "segment", "max_bytes": 0}]},
+         "max_bytes: 0 is not at least 1 byte"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_field_and_the_way_out(kind, algorithm, n_ranks, fields, message):
+    with pytest.raises(AlgorithmError, match=message) as raised:
+        compile_plan(make_spec(kind, algorithm, n_ranks, count=4, **fields))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_rank_outside_the_machine_is_refused():
+    with pytest.raises(AlgorithmError, match="4 is not one of the machine's 4 ranks"):
+        compile_plan(make_spec("bcast", "chain", 4, count=1), rank=4)
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
+@pytest.mark.parametrize("count", [1, 100_000])
+def test_auto_is_always_legal(kind, count):
+    for n_ranks in (1, 5, 8):
+        ops = ("sum", {"name": "sum", "commutative": False})
+        for op in ops if COLLECTIVES[kind].has_op else (None,):
+            compile_plan(make_spec(kind, "auto", n_ranks, count=count, op=op))
+
+
+def test_messages_between_nodes_take_the_destinations_lane():
+    plan = compile_plan(make_spec("alltoall", "linear", 6, MACHINE, count=2))
+    lane_of = plan.rank_lane
+    for task in plan.tasks():
+        if task.op not in (Op.SEND, Op.RECV):
+            assert task.lane == -1
+            continue
+        source, dest = task.rank, task.peer
+        if task.op is Op.RECV:
+            source, dest = dest, source
+        crosses = plan.rank_node[source] != plan.rank_node[dest]
+        assert task.lane == (lane_of[dest] if crosses else -1)
+        assert task.priority == (0 if crosses else 1)
+
+
+def test_tags_begin_again_where_a_pair_runs_out_and_streams_keep_the_order():
+    n = MAX_TAGS + 5
+    spec = make_spec(
+        "bcast", "linear", 2, count=n, datatype="int8",
+        passes=[{"name": "segment", "max_bytes": 1}],
+    )  # fmt: skip
+    plan = compile_plan(spec)
+    assert plan.tag.max() == MAX_TAGS - 1
+    assert len(plan.deps) == 2 * 5
+    assert plan.stream.max() == MAX_TAGS - 1
+    plan.verify()
+
+
+def test_copies_onto_themselves_and_empty_messages_are_left_out():
+    for spec in legal_specs(4, count=0):
+        if spec.collective.kind != "barrier":
+            assert compile_plan(spec).n_tasks == 0
+    plan = compile_plan(make_spec("allgather", "ring", 4, count=3, in_place=True))
+    assert not (plan.op == Op.COPY).any()
+
+
+def test_bruck_sends_strided_slots_without_packing():
+    plan = compile_plan(make_spec("alltoall", "bruck", 8, count=2, datatype="int32"))
+    sends = [task for task in plan.tasks() if task.op is Op.SEND and task.rank == 0]
+    assert len(sends) == ceil_log2(8)
+    assert [len(task.reads) for task in sends] == [1, 1, 1]
+    assert [task.reads[0].pattern[:2] for task in sends] == [(4, 4), (8, 2), (0, 1)]
+
+
+def test_replace_keeps_the_plan_as_it_was():
+    plan = compile_plan(make_spec("bcast", "chain", 3, count=3))
+    other = plan.replace(priority=np.zeros(plan.n_tasks, dtype=np.int32))
+    assert other.priority.max(initial=0) == 0
+    assert plan.priority.max() == 1
+    assert {field.name for field in fields(other)} == {field.name for field in fields(plan)}
+
+
+def test_segment_leaves_short_plans_alone_and_bounds_every_message():
+    whole = compile_plan(make_spec("bcast", "chain", 4, count=100))
+    spec = make_spec("bcast", "chain", 4, count=100, passes=[{"name": "segment", "max_bytes": 800}])
+    assert compile_plan(spec).n_tasks == whole.n_tasks
+    spec = spec.replace(passes=({"name": "segment", "max_bytes": 240},))
+    plan = compile_plan(spec)
+    assert plan.n_tasks == 4 * whole.n_tasks
+    assert plan.elements.max() == 30
+    assert plan.elements.sum() == whole.elements.sum()

@@ -1,0 +1,114 @@
+"""Every algorithm on every small case: proved once a structure, run for every type."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from oracle import AFFINE, check_result, make_spec
+
+from planner import compile_plan
+from planner.algorithms import registry
+from planner.errors import AlgorithmError
+from specs.collective import COLLECTIVES
+
+RANKS = (*range(1, 10), 16, 17)
+CASES = [
+    pytest.param(kind, algorithm, n_ranks, id=f"{kind}-{algorithm.name}-{n_ranks}")
+    for kind in registry.kinds()
+    for algorithm in registry.of(kind)
+    for n_ranks in RANKS
+]
+
+
+def structures(kind: str, n_ranks: int):
+    """Yield (root, count, in place, commutative): all that shapes a plan."""
+    model = COLLECTIVES[kind]
+    counts = sorted({0, 1, n_ranks - 1, n_ranks, 3 * n_ranks + 1})
+    for root in range(n_ranks) if model.is_rooted else (0,):
+        for count in counts if kind != "barrier" else (0,):
+            for in_place in (False, True) if "in_place" in model.model_fields else (False,):
+                for commutative in (True, False) if model.has_op else (True,):
+                    yield root, count, in_place, commutative
+
+
+def flavours(kind: str, commutative: bool):
+    """Yield the datatypes and operations a structure is run with."""
+    if not commutative:
+        yield {"datatype": "uint64", "op": AFFINE}
+        return
+    for datatype in ("int32", "float64"):
+        for op in ("sum", "max") if COLLECTIVES[kind].has_op else (None,):
+            yield {"datatype": datatype, "op": op}
+
+
+@pytest.mark.parametrize(("kind", "algorithm", "n_ranks"), CASES)
+def test_computes_its_collective_or_refuses(kind, algorithm, n_ranks):
+    n_proved = 0
+    for root, count, in_place, commutative in structures(kind, n_ranks):
+        plan = None
+        for flavour in flavours(kind, commutative):
+            spec = make_spec(
+                kind, algorithm.name, n_ranks, root=root, count=count, in_place=in_place, **flavour
+            )
+            refusal = algorithm.refusal(n_ranks, commutative)
+            if refusal is not None:
+                with pytest.raises(AlgorithmError, match=f"{kind}/{algorithm.name}: .*; use '"):
+                    compile_plan(spec)
+                continue
+            if plan is None:
+                plan = compile_plan(spec)
+                plan.verify()
+                n_proved += 1
+            check_result(plan, spec)
+    is_refused = [algorithm.refusal(n_ranks, c) is not None for c in (True, False)]
+    assert n_proved > 0 or any(is_refused)
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
+def test_any_legal_order_gives_the_result(kind):
+    """Twenty random orders of an 8- and a 6-rank plan of every algorithm."""
+    for algorithm in registry.of(kind):
+        for n_ranks in (6, 8):
+            commutative = not algorithm.commutative_only
+            if algorithm.refusal(n_ranks, commutative) is not None:
+                commutative = True
+            if algorithm.refusal(n_ranks, commutative) is not None:
+                continue
+            flavour = next(iter(flavours(kind, commutative)))
+            spec = make_spec(kind, algorithm.name, n_ranks, root=2, count=7, **flavour)
+            plan = compile_plan(spec)
+            for seed in range(20):
+                check_result(plan, order=random.Random(seed), seed=seed)
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
+@pytest.mark.parametrize("max_bytes", [1, 24, "1KiB"])
+def test_segmented_plans_compute_the_same(kind, max_bytes):
+    for algorithm in registry.of(kind):
+        for n_ranks, root, in_place in ((1, 0, False), (5, 3, True), (8, 1, False)):
+            commutative = not COLLECTIVES[kind].has_op
+            if algorithm.refusal(n_ranks, commutative) is not None:
+                commutative = True
+            if algorithm.refusal(n_ranks, commutative) is not None:
+                continue
+            spec = make_spec(
+                kind, algorithm.name, n_ranks, root=root, count=11, in_place=in_place,
+                passes=[{"name": "segment", "max_bytes": max_bytes}],
+                **next(iter(flavours(kind, commutative))),
+            )  # fmt: skip
+            plan = compile_plan(spec)
+            plan.verify()
+            check_result(plan)
+            check_result(plan, order=random.Random(n_ranks))
+
+
+def test_knomial_takes_every_radix():
+    for radix in range(2, 11):
+        for n_ranks in (1, 2, 9, 10, 27):
+            spec = make_spec(
+                "bcast", {"name": "knomial", "radix": radix}, n_ranks, root=n_ranks // 2, count=5
+            )
+            plan = compile_plan(spec)
+            plan.verify()
+            check_result(plan)

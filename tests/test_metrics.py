@@ -1,0 +1,107 @@
+"""Counts equal documented formulas and never beat a bound."""
+
+from __future__ import annotations
+
+import pytest
+from oracle import make_spec
+
+from planner import compile_plan
+from planner.algorithms import registry
+from planner.metrics import measure
+from planner.rounds import ceil_log2, floor_log2
+
+C = 48 * 5
+"""Elements; 2, 3, 4, 6, 8, 12 and 16 ranks divide it."""
+
+
+def metrics(kind, algorithm, p, count=C, **kwargs):
+    return measure(compile_plan(make_spec(kind, algorithm, p, count=count, datatype="int8",
+                                          **kwargs)))  # fmt: skip
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 6, 8, 12, 16])
+def test_rounds_and_bytes_are_as_documented(p):
+    log, is_power = ceil_log2(p), p & (p - 1) == 0
+    formulas = {
+        # (kind, algorithm): (rounds, bytes sent by the busiest rank)
+        ("bcast", "linear"): (p - 1, (p - 1) * C),
+        ("bcast", "chain"): (p - 1, C),
+        ("bcast", "binomial"): (log, log * C),
+        ("bcast", "scatter_allgather"): (None, None),
+        ("gather", "linear"): (p - 1, C),
+        ("gather", "binomial"): (log, None),
+        ("scatter", "linear"): (p - 1, (p - 1) * C),
+        ("scatter", "binomial"): (log, (p - 1) * C),
+        ("reduce", "binomial"): (log, C),
+        ("reduce", "chain"): (p - 1, C),
+        ("allgather", "ring"): (p - 1, (p - 1) * C),
+        ("allgather", "bruck"): (log, (p - 1) * C),
+        ("allreduce", "ring"): (2 * (p - 1), 2 * (p - 1) * C // p),
+        ("allreduce", "reduce_bcast"): (2 * log, None),
+        ("reduce_scatter_block", "ring"): (p - 1, (p - 1) * C),
+        ("reduce_scatter_block", "pairwise"): (p - 1, (p - 1) * C),
+        ("reduce_scatter_block", "circulant"): (log, (p - 1) * C),
+        ("scan", "chain"): (p - 1, C),
+        ("scan", "recursive_doubling"): (log, None),
+        ("exscan", "recursive_doubling"): (log, None),
+        ("alltoall", "linear"): (p - 1, (p - 1) * C),
+        ("alltoall", "pairwise"): (p - 1, (p - 1) * C),
+        ("alltoall", "bruck"): (log, None),
+        ("barrier", "dissemination"): (log, 0),
+    }
+    if is_power:
+        formulas |= {
+            ("allgather", "recursive_doubling"): (log, (p - 1) * C),
+            ("allreduce", "recursive_doubling"): (log, log * C),
+            ("allreduce", "rabenseifner"): (2 * log, 2 * (p - 1) * C // p),
+            ("reduce_scatter_block", "recursive_halving"): (log, (p - 1) * C),
+        }
+    else:
+        formulas[("allreduce", "recursive_doubling")] = (floor_log2(p) + 2, None)
+    if p % 2 == 0:
+        formulas[("allgather", "neighbor_exchange")] = (p // 2, (p - 1) * C)
+    for (kind, algorithm), (rounds, sent) in formulas.items():
+        counted = metrics(kind, algorithm, p)
+        assert rounds is None or counted.n_rounds == rounds, (kind, algorithm)
+        assert sent is None or counted.bytes_sent_per_rank == sent, (kind, algorithm)
+
+
+@pytest.mark.parametrize("machine", [
+    {"ranks_per_node": 7},
+    {"nodes": 4, "ranks_per_node": 2, "lanes": 2},
+    {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2},
+    {"nodes": 2, "ranks_per_node": 4, "rank_order": "cyclic"},
+])  # fmt: skip
+def test_no_plan_beats_a_bound(machine):
+    for kind in registry.kinds():
+        n_ranks = make_spec(kind, "auto", 0, machine, count=1).machine.n_ranks
+        for algorithm in registry.legal(kind, n_ranks, commutative=True):
+            for root in (0, n_ranks - 1):
+                counted = metrics(kind, algorithm.name, 0, count=24, root=root, machine=machine)
+                bounds = counted.bounds
+                assert bounds.argument
+                for name, bound in bounds.to_json().items():
+                    if name != "argument":
+                        assert getattr(counted, name) >= bound, (kind, algorithm.name, name)
+
+
+def test_nodes_and_lanes_are_counted_apart():
+    machine = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
+    counted = metrics("alltoall", "linear", 8, count=3, machine=machine)
+    assert counted.bytes_sent_per_rank == 7 * 3
+    assert counted.bytes_sent_per_node == counted.bytes_received_per_node == 4 * 4 * 3
+    assert counted.bytes_sent_per_lane == counted.bytes_received_per_lane == 4 * 4 * 3 // 2
+    assert counted.queue_pairs_per_node == counted.posted_sends_per_node == 16
+    assert counted.n_messages == 8 * 7
+
+
+def test_scratch_is_what_the_plan_allocates():
+    counted = metrics("reduce", "linear", 8)
+    assert counted.scratch_bytes_per_rank == 2 * C, "two landing slots, however many ranks"
+    assert metrics("allreduce", "ring", 8).scratch_bytes_per_rank == 0
+
+
+def test_nothing_to_move_has_no_bound():
+    for kind in ("bcast", "allreduce", "alltoall"):
+        counted = metrics(kind, "auto", 5, count=0)
+        assert counted.n_rounds == counted.bounds.n_rounds == 0
