@@ -1,0 +1,1 @@
+"""The price of a plan without a machine: simulation, critical path, report."""

@@ -18,7 +18,8 @@ from numba import njit
 
 Records = npt.NDArray[Any]
 
-compiled = njit(cache=True, _nrt=False)
+_OPTIONS: Final[dict[str, Any]] = {"cache": True, "_nrt": False}
+compiled = njit(**_OPTIONS)
 """Compile without reference counts, which would take nine tenths of the simulator's time.
 
 Such a function cannot allocate; its arrays are its caller's.
@@ -111,7 +112,7 @@ def earliest(runs: Records) -> int:
 def pop(runs: Records, entries: Records, place: int) -> int:
     """Remove the first event of a run and return its id."""
     if place == _HEAP:
-        return _sift_down(runs, entries)
+        return int(_sift_down(runs, entries))
     run = runs[place]
     begin = place * run.capacity
     event = entries[begin + run.first].event
@@ -123,12 +124,12 @@ def pop(runs: Records, entries: Records, place: int) -> int:
         head = entries[begin + run.first]
         run.head_time = head.time
         run.head_stamp = head.stamp
-    return event
+    return int(event)
 
 
 @compiled
 def _precedes(time: float, stamp: int, other: Any) -> bool:
-    return time < other.time or (time == other.time and stamp < other.stamp)
+    return bool(time < other.time or (time == other.time and stamp < other.stamp))
 
 
 @compiled
@@ -179,4 +180,4 @@ def _sift_down(runs: Records, entries: Records) -> int:
     _put(entries, begin + i, time, stamp, event)
     heap.head_time = entries[begin].time if n else np.inf
     heap.head_stamp = entries[begin].stamp
-    return first_event
+    return int(first_event)

@@ -108,7 +108,7 @@ def run(
     while True:
         place = earliest(runs)
         if place < 0:
-            return counters[_DONE]
+            return int(counters[_DONE])
         now = runs[place].head_time
         stamp = runs[place].head_stamp
         event = pop(runs, entries, place)
@@ -164,7 +164,7 @@ def run(
 @compiled
 def _free(clocks: Records, queues: Records, queue: int) -> float:
     """Return when both clocks of a queue are free."""
-    return max(clocks[queues[queue].core].time, clocks[queues[queue].lane].time)
+    return float(max(clocks[queues[queue].core].time, clocks[queues[queue].lane].time))
 
 
 @compiled
@@ -279,7 +279,7 @@ def _call(
         clock.first = queues[queue].next
         core = clocks[queues[queue].core]
         if core.time <= now:
-            return queue
+            return int(queue)
         push(runs, entries, core.time, stamp, queue)
     _arm(clocks, queues, runs, entries, base, lane)
     return -1
@@ -297,7 +297,7 @@ def _hold(clocks: Records, clock: int, row: int, now: float, duration: float) ->
 def _busier(clocks: Records, queues: Records, queue: int, now: float) -> int:
     """Return who held what a task of `queue` had to wait for until now."""
     core = clocks[queues[queue].core]
-    return core.holder if core.time == now else clocks[queues[queue].lane].holder
+    return int(core.holder if core.time == now else clocks[queues[queue].lane].holder)
 
 
 @compiled

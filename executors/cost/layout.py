@@ -24,6 +24,8 @@ Ints = npt.NDArray[np.int32]
 
 LINK_CLASSES: Final = ("core", "numa", "node", "network")
 _NETWORK = 3
+_MOST_PRIORITIES: Final = 1 << 16
+"""Priorities are counted one by one up to this range, above it they are ranked first."""
 _SEND, _RECV, _COPY, _REDUCE = 0, 1, 2, 3
 
 
@@ -280,13 +282,16 @@ def serving_order(plan: Plan) -> Ints:
 
     Sends, then receives, then the rest; within those by priority, then row.
     """
-    kind = np.minimum(plan.op, Op.COPY)
-    constant = plan.n_tasks == 0 or plan.priority.strides == (0,)
-    priority = np.zeros(1, dtype=np.int64) if constant else np.unique(plan.priority)
-    n = len(priority)
-    key = kind.astype(np.int32)
-    if not constant:
-        key = key * n + np.searchsorted(priority, plan.priority).astype(np.int32)
+    key = np.minimum(plan.op, Op.COPY).astype(np.int32)
+    n = 1
+    if plan.n_tasks and plan.priority.strides != (0,):
+        low, n = int(plan.priority.min()), int(plan.priority.max()) - int(plan.priority.min()) + 1
+        priority = plan.priority - np.int32(low)
+        if n > _MOST_PRIORITIES:
+            distinct, priority = np.unique(plan.priority, return_inverse=True)
+            n = len(distinct)
+        key *= n
+        key += priority
     return np.asarray(_counting_sort(key, 3 * n))
 
 

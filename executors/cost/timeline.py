@@ -62,7 +62,12 @@ class Timeline:
     @cached_property
     def makespan_s(self) -> float:
         """Seconds from the start to the end of the last task."""
-        return float(self.end_ns.max(initial=0.0)) * 1e-9
+        return self.makespan_ns / 1e9
+
+    @cached_property
+    def makespan_ns(self) -> float:
+        """The same in ns: whole and exact where the parameters are whole."""
+        return float(self.end_ns.max(initial=0.0))
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
