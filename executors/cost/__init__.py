@@ -1,1 +1,29 @@
 """The price of a plan without a machine: simulation, critical path, report."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from executors.cost.loggps import Loggps
+    from executors.cost.report import cost_report, cost_text
+    from executors.cost.simulator import simulate
+    from executors.cost.timeline import Timeline
+
+__all__ = ["Loggps", "Timeline", "cost_report", "cost_text", "simulate"]
+
+_HOMES = {
+    "Loggps": "loggps",
+    "Timeline": "timeline",
+    "cost_report": "report",
+    "cost_text": "report",
+    "simulate": "simulator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Late, so that reading parameters or a report's keys does not load numba.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"executors.cost.{_HOMES[name]}"), name)
