@@ -10,17 +10,15 @@ import numpy as np
 from planner import pieces as csr
 from planner.chunks import Ints
 from planner.hazards import derive_dependencies
-from planner.lowering import Bools, LocalTable, MessageTable
+from planner.landing import arrivals, plan_landings
+from planner.lowering import LocalTable, MessageTable
 from planner.pieces import Pieces, running_total
-from planner.plan import NONE, Buffer, Op, Plan
-from planner.streams import Edges, chain_streams, join_edges, number_messages, occurrence
+from planner.plan import NONE, Op, Plan
+from planner.streams import Edges, chain_streams, join_edges, joint_key, number_messages
 
 if TYPE_CHECKING:
     from planner.plan import IntArray
     from specs import Machine, PlanSpec
-
-N_LANDINGS = 2
-"""Landing slots a rank has at least: one fills while the other is combined."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Placement:
 
 @dataclass
 class TaskTable:
-    """Tasks in any order, one row each, as passes and the builder hold them.
+    """Tasks in any order, one row each.
 
     `order` sorts rows within a round: sends, receives and what follows from
     their arrival, then local steps.
@@ -87,6 +85,7 @@ def build(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
+    phase: str,
     only_rank: int | None = None,
 ) -> Plan:
     """Build the plan of one component.
@@ -107,19 +106,21 @@ def build(
         Elements of the buffers; scratch grows by the landing slots.
     spec : PlanSpec
         Kept with the plan.
+    phase : str
+        What the component is called in pictures and dumps.
     only_rank : int, optional
         Build this rank's rows only.
     """
     tag, stream = number_messages(messages.source, messages.dest, len(placement.node))
-    landing = _plan_landings(messages, buffer_sizes)
-    arrivals = _arrivals(messages, landing)
+    landing = plan_landings(messages, buffer_sizes)
+    arrived = arrivals(messages, landing)
     sending = _rows_of(messages.source, only_rank)
     receiving = _rows_of(messages.dest, only_rank)
-    arriving = _rows_of(arrivals.rank, only_rank)
+    arriving = _rows_of(arrived.rank, only_rank)
     tables = [
         _message_tasks(Op.SEND, messages, tag, stream, messages.read, sending),
         _message_tasks(Op.RECV, messages, tag, stream, landing.received, receiving),
-        _local_tasks(arrivals, landing.arrival_order).take(arriving),
+        _local_tasks(arrived, landing.arrival_order).take(arriving),
         _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
     ]
     tables[1].order = landing.recv_order[receiving]
@@ -131,16 +132,19 @@ def build(
     intents = _ordered_after(
         messages, sending, receiving, row_of[: len(sending)], row_of[len(sending) :]
     )
-    return assemble(tasks.take(by_row), placement, landing.buffer_sizes, spec, only_rank, intents)
+    return _assemble(
+        tasks.take(by_row), placement, landing.buffer_sizes, spec, phase, only_rank, intents
+    )
 
 
-def assemble(
+def _assemble(
     tasks: TaskTable,
     placement: Placement,
     buffer_sizes: Ints,
-    spec: PlanSpec | None,
-    only_rank: int | None = None,
-    intents: Edges | None = None,
+    spec: PlanSpec,
+    phase: str,
+    only_rank: int | None,
+    intents: Edges,
 ) -> Plan:
     """Give tasks in row order their places, lanes, priorities and dependencies.
 
@@ -152,8 +156,7 @@ def assemble(
     dest = np.where(tasks.op == Op.SEND, peer, tasks.rank)
     crosses = placement.node[tasks.rank] != placement.node[peer]
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
-    if intents is not None:
-        chains = join_edges(chains, intents)
+    edges = join_edges(chains, intents)
     reads, writes, patterns = csr.to_extents(tasks.reads, tasks.writes)
     n = len(tasks.op)
     return Plan(
@@ -172,16 +175,17 @@ def assemble(
         duration_ns=np.zeros(n, dtype=np.int64),
         reads=reads,
         writes=writes,
-        deps=derive_dependencies(tasks.rank, tasks.reads, tasks.writes, placement.node, chains),
+        deps=derive_dependencies(tasks.rank, tasks.reads, tasks.writes, placement.node, edges),
         patterns=patterns,
         buffer_sizes=buffer_sizes,
         shared_sizes=np.zeros(placement.n_nodes, dtype=np.int64),
         rank_node=placement.node,
         rank_lane=placement.lane,
         rank_core=placement.core,
-        itemsize=1 if spec is None else spec.collective.itemsize,
+        itemsize=spec.collective.itemsize,
         spec=spec,
         only_rank=only_rank,
+        phases=(phase,),
     )
 
 
@@ -225,146 +229,6 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
     )
 
 
-def _must_land(messages: MessageTable) -> Bools:
-    """Mark messages that would overwrite what their receiver reads in the same round."""
-    n = len(messages.round)
-    row, buffer, low, high = messages.write.blocks()
-    writes = (messages.round[row], messages.dest[row], buffer, low, high)
-    parts = []
-    for table, rank in ((messages.read, messages.source), (messages.combine, messages.dest)):
-        reader, *place = table.blocks()
-        parts.append((messages.round[reader], rank[reader], *place))
-    reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-    landed = np.zeros(n, dtype=bool)
-    for which in np.flatnonzero(np.bincount(buffer)):
-        mine, theirs = writes[2] == which, reads[2] == which
-        hit = _overlaps([c[mine] for c in writes], [c[theirs] for c in reads])
-        landed[row[mine][hit]] = True
-    return landed
-
-
-def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
-    """Mark writes that overlap a read of the same round and rank."""
-    n_ranks = int(max(writes[1].max(initial=0), reads[1].max(initial=0))) + 1
-    span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
-    n_rounds = int(writes[0].max(initial=0)) + 1
-    assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
-    home = _home(reads[0], reads[1], n_ranks) * span
-    low = home + reads[3]
-    order = np.argsort(low, kind="stable")
-    # No read reaches into the next rank's keys, so the running maximum needs no reset.
-    reach = np.maximum.accumulate((home + reads[4])[order])
-    target = _home(writes[0], writes[1], n_ranks) * span
-    before = np.searchsorted(low[order], target + writes[4]) - 1
-    return (before >= 0) & (reach[before] > target + writes[3]) if len(reach) else before >= 0
-
-
-@dataclass(frozen=True)
-class _Landing:
-    """Where messages are received, and when within their round.
-
-    Parameters
-    ----------
-    landed : ndarray of bool, shape (n_messages,)
-        Which messages land in scratch first.
-    received : Pieces
-        Where every message is received.
-    recv_order, arrival_order : ndarray of int64
-        Place within the round: of every receive, and of every copy or
-        reduction that follows an arrival.
-    last_order : int
-        A place after all of those.
-    buffer_sizes : ndarray of int64, shape (n_ranks, 3)
-        With the landing slots in scratch.
-    """
-
-    landed: Bools
-    received: Pieces
-    recv_order: Ints
-    arrival_order: Ints
-    last_order: int
-    buffer_sizes: Ints
-
-
-def _plan_landings(messages: MessageTable, buffer_sizes: Ints) -> _Landing:
-    landed = _must_land(messages)
-    n_ranks = len(buffer_sizes)
-    n_slots = _count_slots(messages, landed, n_ranks)
-    received, sizes = _land(messages, landed, n_slots, buffer_sizes)
-    arriving = np.flatnonzero(landed | messages.combining)
-    index = occurrence(_home(messages.round, messages.dest, n_ranks)[arriving])
-    # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
-    # arrival j - n_slots comes right after that, the others come first.
-    recv_order = np.ones(len(landed), dtype=np.int32)
-    reused = 2 * (index - n_slots[messages.dest[arriving]]) + 3
-    recv_order[arriving] = np.where(landed[arriving], np.maximum(1, reused), 1)
-    last_order = 2 * int(index.max(initial=0)) + 3
-    return _Landing(landed, received, recv_order, 2 * index + 2, last_order, sizes)
-
-
-def _home(number: IntArray, rank: IntArray, n_ranks: int) -> Ints:
-    """Return one key for a round and a rank."""
-    return number.astype(np.int64) * n_ranks + rank
-
-
-def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
-    """Return the landing slots of every rank.
-
-    A rank that sends in the round, too, has one for every landing of it: if a
-    receive waited for a slot, and so for a combination that waits for a send,
-    two ranks could wait for each other.
-    """
-    n_slots = np.full(n_ranks, N_LANDINGS)
-    homes, counts = np.unique(
-        _home(messages.round, messages.dest, n_ranks)[landed], return_counts=True
-    )
-    sends_too = np.isin(homes, _home(messages.round, messages.source, n_ranks))
-    np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
-    return n_slots
-
-
-def _land(
-    messages: MessageTable, landed: Bools, n_slots: Ints, buffer_sizes: Ints
-) -> tuple[Pieces, Ints]:
-    """Return where every message is received, and the buffer sizes with landing slots."""
-    rows = np.flatnonzero(landed)
-    sizes = buffer_sizes.copy()
-    if not len(rows):
-        return messages.write, sizes
-    rank, elements = messages.dest[rows], messages.write.elements[rows]
-    slot_size = np.zeros(len(sizes), dtype=np.int64)
-    np.maximum.at(slot_size, rank, elements)
-    slot = occurrence(rank) % n_slots[rank]
-    places = csr.contiguous(
-        np.arange(len(rows) + 1),
-        np.full(len(rows), Buffer.SCRATCH, dtype=np.int8),
-        sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank],
-        elements,
-    )
-    n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
-    sizes[:, Buffer.SCRATCH] += n_used * slot_size
-    index = np.arange(len(landed))
-    index[rows] = len(landed) + np.arange(len(rows))
-    return csr.stack((messages.write, places)).take(index), sizes
-
-
-def _arrivals(messages: MessageTable, landing: _Landing) -> LocalTable:
-    """Return the copies and reductions that follow the receipt of messages."""
-    rows = np.flatnonzero(landing.landed | messages.combining)
-    n = len(rows)
-    operands = csr.stack((landing.received.take(rows), messages.combine.take(rows)))
-    left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
-    in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
-    both = operands.take(in_order)
-    return LocalTable(
-        round=messages.round[rows],
-        rank=messages.dest[rows],
-        op=np.where(messages.combining[rows], Op.REDUCE, Op.COPY).astype(np.int8),
-        read=Pieces(both.indptr[::2], *both.columns()),
-        write=messages.write.take(rows),
-    )
-
-
 def _ordered_after(
     messages: MessageTable, sending: Ints, receiving: Ints, send_row: Ints, recv_row: Ints
 ) -> Edges:
@@ -375,9 +239,9 @@ def _ordered_after(
     recv_row = recv_row[: len(receiving)][is_ordered]
     receiving = receiving[is_ordered]
     n_rounds = int(messages.round.max(initial=0)) + 1
-    arrival = _home(messages.dest[receiving], messages.round[receiving], n_rounds)
+    arrival = joint_key(messages.dest[receiving], messages.round[receiving], n_rounds)
     order = np.argsort(arrival, kind="stable")
-    rank = _home(messages.source[sending], np.zeros_like(sending), n_rounds)
+    rank = joint_key(messages.source[sending], np.zeros_like(sending), n_rounds)
     first = np.searchsorted(arrival[order], rank)
     n = np.searchsorted(arrival[order], rank + messages.round[sending]) - first
     starts = running_total(n)

@@ -99,6 +99,7 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
         Placement.of(spec.machine),
         np.column_stack((binding.send_sizes, binding.recv_sizes, scratch_sizes)),
         spec,
+        phase=f"{algorithm.kind}/{algorithm.name}",
         only_rank=rank,
     )
     return run_passes(plan, spec.passes)

@@ -11,10 +11,10 @@ from planner.chunks import Ints
 from planner.kernels import derive_hazards, number_accesses
 from planner.pieces import Pieces, running_total, sorted_unique
 from planner.plan import INTENT, Buffer, Dependencies
+from planner.streams import Edges, joint_key
 
 if TYPE_CHECKING:
     from planner.plan import IntArray
-    from planner.streams import Edges
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -87,8 +87,8 @@ def _number_atoms(sides: Sides, n_homes: int) -> tuple[list[tuple[Ints, Ints]], 
             base = running_total(width * n_homes)
             return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
     keys = [
-        ((buffer * n_homes + home.astype(np.int64)) * span + low,
-         (buffer * n_homes + home.astype(np.int64)) * span + high)
+        (joint_key(buffer, home, n_homes) * span + low,
+         joint_key(buffer, home, n_homes) * span + high)
         for buffer, home, low, high in sides
     ]  # fmt: skip
     edges = sorted_unique(np.concatenate([key for side in keys for key in side]))

@@ -31,7 +31,7 @@ def number_messages(source: IntArray, dest: IntArray, n_ranks: int) -> tuple[Int
     tag, stream : ndarray of int64, shape (n_messages,)
         `stream` is -1 where the tag is a message's own.
     """
-    pair = source.astype(np.int64) * n_ranks + dest
+    pair = joint_key(source, dest, n_ranks)
     number = occurrence(pair)
     tag = (number % MAX_TAGS).astype(np.int32)
     stream = np.full_like(tag, NONE)
@@ -39,6 +39,11 @@ def number_messages(source: IntArray, dest: IntArray, n_ranks: int) -> tuple[Int
         crowded = np.isin(pair, pair[number >= MAX_TAGS])
         stream[crowded] = tag[crowded]
     return tag, stream
+
+
+def joint_key(major: IntArray, minor: IntArray, n_minor: int) -> Ints:
+    """Return one key for two numbers, sorted by `major`, then `minor` (below `n_minor`)."""
+    return major.astype(np.int64) * n_minor + minor
 
 
 def occurrence(keys: Ints) -> Ints:

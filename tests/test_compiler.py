@@ -178,3 +178,12 @@ def test_segment_leaves_short_plans_alone_and_bounds_every_message():
     assert plan.n_tasks == 4 * whole.n_tasks
     assert plan.elements.max() == 30
     assert plan.elements.sum() == whole.elements.sum()
+
+
+def test_one_rank_of_many_is_cut_into_atoms_of_its_own():
+    """With many ranks and few rows the dense table of atoms gives way to sorted keys."""
+    spec = make_spec("allreduce", "ring", 600, count=6000)
+    own = compile_plan(spec, rank=599)
+    assert own.n_tasks == 5 * 599
+    ring = compile_plan(make_spec("allreduce", "ring", 6, count=60))
+    assert len(own.deps) / own.n_tasks == pytest.approx(len(ring.deps) / ring.n_tasks, rel=0.1)
