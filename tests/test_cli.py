@@ -131,7 +131,7 @@ def test_exported_goal_costs_what_the_plan_costs(collplan: CommandLine) -> None:
     )
     goal = collplan.folder / "bcast.goal"
     assert collplan("export", spec, "--to", "goal", "-o", goal, "--json").json()["to"] == "goal"
-    loggps = ("--loggps", "L=1000,o=300,g=100,G=1,S=16", "--json")
+    loggps = ("--loggps", "L=1000,o=300,g=100,G=1,O=0,S=16", "--json")
     of_plan, of_goal = (collplan("cost", source, *loggps).json() for source in (spec, goal))
     assert of_goal["makespan_s"] == of_plan["makespan_s"]
 
@@ -254,12 +254,9 @@ def test_run_says_no_where_a_result_is_wrong(collplan: CommandLine) -> None:
         column[right] = column[left]
         columns[name] = column
     plan.replace(reads=replace(reads, **columns)).save(path)
-    options = ["--repetitions", "1", "--json"]
-    done = run([str(python), "-m", "collplan", "run", str(path), *options])
+    done = run([str(python), "-m", "collplan", "run", str(path), "--repetitions", "1"])
     assert done.returncode == 1, done.stderr
-    assert json.loads(done.stdout)["correct"] is False
-    plain = run([str(python), "-m", "collplan", "run", str(path), "--repetitions", "1"])
-    assert "WRONG: rank" in plain.stdout
+    assert "WRONG: rank" in done.stdout
 
 
 def test_doctor_says_what_it_looked_at(collplan: CommandLine) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,6 +11,9 @@ from collplan.options import Json, Schedule
 if TYPE_CHECKING:
     from planner.plan import Plan
     from specs import Network
+
+LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
+"""LogGOPSim's own parameters, for schedules that come without a machine."""
 
 
 def command(
@@ -32,35 +34,33 @@ def command(
     each distance between ranks.
     """
     from collplan.inputs import open_plan
-    from collplan.output import print_json, show_progress
-    from executors.cost import cost_report, simulate
+    from collplan.output import print_json, print_line, show_progress
+    from executors.cost import cost_report, cost_text, simulate
 
     plan = open_plan(source)
     network = choose_network(plan, loggps)
     with show_progress(f"simulating {plan.n_tasks} tasks"):
-        begin = perf_counter()
-        timeline = simulate(plan, network)
-        simulate_s = perf_counter() - begin
-    report = cost_report(plan, timeline)
+        report = cost_report(plan, simulate(plan, network))
     if as_json:
-        print_json(report | {"simulate_s": simulate_s})
+        print_json(report)
     else:
-        _print_report(plan, report)
+        print_line(cost_text(report))
     return 0
 
 
 def choose_network(plan: Plan, loggps: str | None) -> Network:
-    """Return the network to price `plan` on."""
-    from collplan.loggps import loggps_network, parse_loggps
-    from specs import Network
+    """Return the network to price `plan` on.
 
-    base = plan.spec.machine.network if plan.spec is not None else Network()
-    if loggps is None and plan.spec is not None:
-        return base
-    return loggps_network(parse_loggps(loggps or ""), base)
+    Parameters given as `loggps` hold for links; what copies and reductions
+    cost stays the machine's.
+    """
+    from executors.cost import Loggps
 
-
-def _print_report(plan: Plan, report: dict[str, Any]) -> None:
-    from collplan.output import format_seconds, print_line
-
-    print_line(f"makespan {format_seconds(report['makespan_s'])}")
+    if plan.spec is None:
+        return Loggps.parse(loggps or LOGGOPSIM)
+    own = plan.spec.machine.network
+    if loggps is None:
+        return own
+    return Loggps.parse(loggps).replace(
+        copy_ns_per_byte=own.copy_ns_per_byte, reduce_ns_per_byte=own.reduce_ns_per_byte
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,17 +69,11 @@ def _run_as_rank(
 
     try:
         comm = world()
-        # Only now: without mpi4py this is no module that can be imported.
-        from executors.mpi.measure import run_plan
-
-        plan = _agree_on_plan(comm, source, ranks)
-        world(plan.n_ranks)
-        report = run_plan(plan, comm, repetitions=repetitions, check=check)
+        document = _measure(comm, source, ranks, repetitions, check)
     except CollplanError:
         if launcher_rank() > 0:
             return 2
         raise
-    document = report.to_json()
     if comm.rank == 0:
         if as_json:
             print_json(document)
@@ -87,13 +82,35 @@ def _run_as_rank(
     return 1 if document["correct"] is False else 0
 
 
+def _measure(
+    comm: Any, source: Path, ranks: int | None, repetitions: int, check: bool
+) -> dict[str, Any]:
+    """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
+    # Only here: without mpi4py these are no modules that can be imported.
+    from executors.mpi.measure import run_plan
+    from executors.mpi.world import world
+    from specs.errors import CollplanError
+
+    try:
+        plan = _agree_on_plan(comm, source, ranks)
+        world(plan.n_ranks)
+        return run_plan(plan, comm, repetitions=repetitions, check=check).to_json()
+    except CollplanError:
+        raise
+    except Exception:
+        sys.stderr.write(traceback.format_exc())
+        sys.stderr.flush()
+        comm.Abort(1)
+        raise
+
+
 def _agree_on_plan(comm: Any, source: Path, ranks: int | None) -> Plan:
     """Return this rank's plan; where one rank has none, all raise instead of waiting for it."""
     from specs.errors import CollplanError
 
     plan, error = None, None
     try:
-        plan = plan_for(source, ranks)
+        plan = plan_for(source, ranks, comm.rank)
     except CollplanError as failure:
         error = str(failure)
     errors = [text for text in comm.allgather(error) if text is not None]
@@ -102,8 +119,10 @@ def _agree_on_plan(comm: Any, source: Path, ranks: int | None) -> Plan:
     return plan
 
 
-def plan_for(source: Path, ranks: int | None) -> Plan:
+def plan_for(source: Path, ranks: int | None, rank: int | None = None) -> Plan:
     """Return the plan to run, for `ranks` ranks where that is asked for.
+
+    A spec is compiled for `rank` only where one is given; a plan file is whole.
 
     Raises
     ------
@@ -117,7 +136,9 @@ def plan_for(source: Path, ranks: int | None) -> Plan:
     from specs.errors import CollplanError
 
     if not is_plan_file(source):
-        return compile_plan(resize(load_spec(source), ranks))
+        spec = resize(load_spec(source), ranks)
+        # Where there are too many ranks, that is said later; until then any program will do.
+        return compile_plan(spec, rank=None if rank is None else rank % spec.machine.n_ranks)
     plan = Plan.load(source)
     if ranks not in (None, plan.n_ranks):
         raise CollplanError(
@@ -149,8 +170,10 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
             f"-n: {ranks} ranks, but machine has {machine.n_ranks} on {machine.nodes} nodes; "
             f"leave -n out, or change machine"
         )
+    # A node keeps the cores it has, so that its NUMA domains still fit.
+    cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
     try:
-        return spec.replace(machine=machine.replace(ranks_per_node=ranks))
+        return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
     except ValidationError as error:
         raise SpecError(f"-n {ranks}: {explain(error)}") from None
 
