@@ -48,7 +48,7 @@ def print_table(
     table = Table(box=box.SIMPLE_HEAD)
     for i, name in enumerate(columns):
         filled = [row[i] for row in cells if row[i]]
-        is_number = bool(filled) and all(cell[0].isdigit() for cell in filled)
+        is_number = bool(filled) and all(cell.lstrip("*")[0].isdigit() for cell in filled)
         table.add_column(
             name, justify="right" if is_number else "left", no_wrap=i < len(columns) - 1
         )

@@ -117,7 +117,7 @@ def _print_rows(rows: list[dict[str, Any]], best: dict[str, str], refused: dict[
             [
                 name,
                 *(
-                    format_seconds(times[name, size]) + (" *" if best[str(size)] == name else "  ")
+                    ("*" if best[str(size)] == name else "") + format_seconds(times[name, size])
                     for size in sizes
                 ),
             ]
