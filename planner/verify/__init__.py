@@ -6,7 +6,7 @@ from planner.errors import PlanError
 from planner.matching import match_messages
 from planner.plan import Plan
 from planner.verify.barrier import check_barrier
-from planner.verify.contents import check_contents
+from planner.verify.contents import check_contents, check_operations
 from planner.verify.moves import AddressSpace, check_overlaps, element_moves
 from planner.verify.order import completion_order
 from planner.verify.races import check_races
@@ -47,6 +47,7 @@ def verify(plan: Plan) -> None:
     check_overlaps(plan, moves)
     if plan.spec is None:
         return
+    check_operations(plan)
     if plan.spec.collective.kind == "barrier":
         check_barrier(plan, sends, recvs, start, completion)
     else:

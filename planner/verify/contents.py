@@ -17,7 +17,7 @@ from planner.errors import (
     UndefinedReadError,
 )
 from planner.pieces import sorted_unique
-from planner.plan import Buffer, Plan
+from planner.plan import Buffer, Op, Plan
 from planner.semantics import Contents, postcondition, precondition
 from planner.verify.moves import AddressSpace, Moves
 from planner.verify.symbols import DUPLICATE, MIXED, ORDER, UNDEFINED, Symbols, run_symbols
@@ -55,6 +55,23 @@ OperandOrderError, PostconditionError
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:
         _raise_wrong(plan, space, after, symbols, *wrong)
+
+
+def check_operations(plan: Plan) -> None:
+    """Raise `PostconditionError` for a task whose result the collective leaves open.
+
+    That is a reduction where there is no operation, or a computation that
+    writes: executors could not perform the one, and ignore what the other writes.
+    """
+    assert plan.spec is not None
+    collective = plan.spec.collective
+    if not collective.has_op and (plan.op == Op.REDUCE).any():
+        task = plan.task(int(np.argmax(plan.op == Op.REDUCE)))
+        raise PostconditionError(f"{task} reduces, but {collective.kind} has no operation")
+    writes = (plan.op == Op.COMPUTE) & (np.diff(plan.writes.indptr) > 0)
+    if writes.any():
+        task = plan.task(int(np.argmax(writes)))
+        raise PostconditionError(f"{task} writes what nothing defines; use copy or reduce")
 
 
 def _check_sizes(plan: Plan, contents: Contents, start: Ints) -> None:
