@@ -17,7 +17,7 @@ demo: $(MPICH)
 	@mkdir -p $(DEMO)
 	$(COLLPLAN) compile $(EXAMPLE) -o $(DEMO)/allreduce.plan --passes
 	$(COLLPLAN) verify $(DEMO)/allreduce.plan
-	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.svg
+	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.svg --by task
 	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.png
 	$(COLLPLAN) cost $(DEMO)/allreduce.plan
 	$(COLLPLAN) compare $(EXAMPLE) --sizes 1KiB,64KiB,1MiB
