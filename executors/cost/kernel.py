@@ -324,13 +324,15 @@ def _execute(
     if task.op == _SEND:
         link = links[task.link]
         more = task.work - 1
-        task.end = _hold(clocks, core, row, now, link[_o] + more * link[_O])
+        end = _hold(clocks, core, row, now, link[_o] + more * link[_O])
         _hold(clocks, lane, row, now, link[_g] + more * link[_G])
         _advance(tasks, clocks, queues, runs, entries, queue, task.following, now)
         counters[_STAMP] += 1
         task.stamp = counters[_STAMP]
         push(runs, entries, now + link[_o] + link[_L], task.stamp, -1 - row)
         ends = not task.state & RENDEZVOUS
+        if ends:
+            task.end = end
     else:
         task.end = _hold(clocks, core, row, now, task.work)
         _advance(tasks, clocks, queues, runs, entries, queue, task.following, now)
