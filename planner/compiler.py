@@ -27,7 +27,7 @@ PREFERRED = {
     "reduce_scatter_block": ("circulant", "pairwise"),
     "scan": ("recursive_doubling",),
     "exscan": ("recursive_doubling",),
-    "alltoall": ("bruck",),
+    "alltoall": ("bruck", "pairwise"),
     "barrier": ("dissemination",),
 }
 """What `auto` takes for short vectors: the fewest rounds."""
@@ -123,14 +123,15 @@ def choose_algorithm(spec: PlanSpec) -> Algorithm:
     """
     kind, size = spec.collective.kind, spec.machine.n_ranks
     commutative = is_commutative(spec)
+    is_regular = spec.collective.pair_counts(size) is None
     name = spec.algorithms.name
     if name != "auto":
         algorithm = registry.find(kind, name)
-        registry.require(algorithm, size, commutative)
+        registry.require(algorithm, size, commutative, is_regular)
         return algorithm
     is_long = spec.collective.count * spec.collective.itemsize >= LONG_BYTES
     names = PREFERRED_LONG.get(kind, ()) if is_long else ()
-    legal = {a.name: a for a in registry.legal(kind, size, commutative)}
+    legal = {a.name: a for a in registry.legal(kind, size, commutative, is_regular)}
     return next(legal[n] for n in names + PREFERRED[kind] if n in legal)
 
 

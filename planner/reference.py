@@ -52,7 +52,8 @@ def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
         Every rank's contribution; for rooted collectives that send from the
         root, the others' are empty.
     """
-    size, c = len(inputs), collective.count
+    size = len(inputs)
+    blocks = list(np.cumsum(collective.block_counts(size)))
     root = getattr(collective, "root", 0)
     nobody: list[Array | None] = [None] * size
     match collective.kind:
@@ -61,21 +62,22 @@ def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
         case "gather":
             return [*nobody[:root], np.concatenate(inputs), *nobody[root + 1 :]]
         case "scatter":
-            blocks: list[Array | None] = [inputs[root][i * c : (i + 1) * c] for i in range(size)]
+            dealt: list[Array | None] = [*np.split(inputs[root], blocks[:-1])]
             if collective.in_place:
-                blocks[root] = None
-            return blocks
+                dealt[root] = None
+            return dealt
         case "allgather":
             return [np.concatenate(inputs)] * size
         case "alltoall":
-            return [np.concatenate([x[r * c : (r + 1) * c] for x in inputs]) for r in range(size)]
+            pairs = collective.pair_counts(size) or [[collective.count] * size] * size
+            cut = [np.split(x, np.cumsum(row)[:-1]) for x, row in zip(inputs, pairs, strict=True)]
+            return [np.concatenate([row[r] for row in cut]) for r in range(size)]
         case "reduce":
             return [*nobody[:root], _combine(collective, inputs), *nobody[root + 1 :]]
         case "allreduce":
             return [_combine(collective, inputs)] * size
         case "reduce_scatter_block":
-            whole = _combine(collective, inputs)
-            return [whole[r * c : (r + 1) * c] for r in range(size)]
+            return [*np.split(_combine(collective, inputs), blocks[:-1])]
         case "scan":
             return [_combine(collective, inputs[: r + 1]) for r in range(size)]
         case "exscan":

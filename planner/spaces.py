@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.chunks import Ints, Layout, Own, Packed, split_evenly
+from planner.chunks import Ints, Layout, Own, Packed, PackedByRank, split_evenly
 from planner.plan import Buffer
 from specs import Collective
 
@@ -76,6 +76,8 @@ def bind_collective(collective: Collective, size: int, n_parts: int) -> Binding:
     n_parts : int
         Chunks a vector is cut into; collectives on blocks ignore it.
     """
+    if collective.kind == "alltoall":
+        return _bind_alltoall(collective, size)
     kind, in_place = collective.kind, collective.is_in_place
     counts = chunk_counts(collective, size, n_parts)
     displs = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
@@ -126,14 +128,42 @@ def bind_collective(collective: Collective, size: int, n_parts: int) -> Binding:
         result = Space(own, scratch if in_place else recv, none)
         recv_sizes = total if in_place else counts
         return Binding(counts, source, result, sizes, recv_sizes, staged_output=in_place)
-    assert kind in ("allreduce", "scan", "exscan", "alltoall"), kind
-    staged = in_place and kind in ("exscan", "alltoall")
+    assert kind in ("allreduce", "scan", "exscan"), kind
+    staged = in_place and kind == "exscan"
     source = Space(packed, scratch if staged else recv if in_place else send, none)
     return Binding(counts, source, Space(packed, recv, none), sizes, total, staged_input=staged)
+
+
+def _bind_alltoall(collective: Collective, size: int) -> Binding:
+    """Bind a collective whose blocks belong to pairs of ranks."""
+    none = np.zeros(size, dtype=np.int64)
+    send, recv, scratch = (
+        np.full(size, buffer, dtype=np.int8)
+        for buffer in (Buffer.SEND, Buffer.RECV, Buffer.SCRATCH)
+    )
+    pairs = collective.pair_counts(size)
+    counts = chunk_counts(collective, size, size)
+    if pairs is None:
+        given: Layout = Packed(counts)
+        received = given
+        n_given = n_received = np.full(size, counts.sum())
+    else:
+        table = np.array(pairs, dtype=np.int64).reshape(size, size)
+        given, received = PackedByRank(table), PackedByRank(table.T)
+        n_given, n_received = table.sum(axis=1), table.sum(axis=0)
+    staged = collective.is_in_place
+    return Binding(
+        counts,
+        Space(given, scratch if staged else send, none),
+        Space(received, recv, none),
+        none if staged else n_given,
+        n_received,
+        staged_input=staged,
+    )
 
 
 def chunk_counts(collective: Collective, size: int, n_parts: int) -> Ints:
     """Return the elements of every chunk of the collective's layout."""
     if collective.kind in BLOCK_KINDS:
-        return np.full(size, collective.count, dtype=np.int64)
+        return np.array(collective.block_counts(size), dtype=np.int64)
     return split_evenly(collective.count, n_parts)

@@ -67,6 +67,18 @@ class CollectiveModel(SpecModel):
         """Return the bytes of an element."""
         return ITEMSIZES[str(getattr(self, "datatype", "uint8"))]
 
+    def block_counts(self, n_ranks: int) -> tuple[int, ...]:
+        """Return the elements of every rank's block; MPI's recvcounts.
+
+        All planning goes by these. The regular collectives' blocks all have
+        `count` elements.
+        """
+        return (int(getattr(self, "count", 0)),) * n_ranks
+
+    def pair_counts(self, n_ranks: int) -> tuple[tuple[int, ...], ...] | None:
+        """Return the elements every rank (row) has for every rank; None where all are `count`."""
+        return None
+
     @property
     def is_in_place(self) -> bool:
         """Return whether the input lies in the receive buffer, as MPI_IN_PLACE says."""

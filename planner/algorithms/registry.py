@@ -55,14 +55,16 @@ class Algorithm:
             return 1
         return size if self.parts == "size" else 1 << (size.bit_length() - 1)
 
-    def refusal(self, size: int, commutative: bool) -> str | None:
-        """Say why it cannot serve `size` ranks or such an operation; None where it can."""
+    def refusal(self, size: int, commutative: bool, is_regular: bool = True) -> str | None:
+        """Say why it cannot serve `size` ranks, such an operation or blocks; None where it can."""
         if self.power_of_two_only and size & (size - 1):
             return f"{size} ranks is not a power of two"
         if self.even_only and size % 2 and size > 1:
             return f"{size} ranks is odd"
         if self.commutative_only and not commutative:
             return "it exchanges operands, and the operation is not commutative"
+        if self.regular_only and not is_regular:
+            return "the blocks differ in size"
         return None
 
 
@@ -101,17 +103,20 @@ class Registry:
             )
         return names[name]
 
-    def legal(self, kind: str, size: int, commutative: bool) -> tuple[Algorithm, ...]:
-        """Return the algorithms of `kind` that can serve `size` ranks and such an operation."""
-        return tuple(a for a in self.of(kind) if a.refusal(size, commutative) is None)
+    def legal(
+        self, kind: str, size: int, commutative: bool, is_regular: bool = True
+    ) -> tuple[Algorithm, ...]:
+        """Return the algorithms of `kind` that can serve such ranks, operations and blocks."""
+        return tuple(a for a in self.of(kind) if a.refusal(size, commutative, is_regular) is None)
 
-    def require(self, algorithm: Algorithm, size: int, commutative: bool) -> None:
+    def require(
+        self, algorithm: Algorithm, size: int, commutative: bool, is_regular: bool = True
+    ) -> None:
         """Raise `AlgorithmError`, with alternatives, where `algorithm` cannot serve."""
-        refusal = algorithm.refusal(size, commutative)
+        refusal = algorithm.refusal(size, commutative, is_regular)
         if refusal is not None:
-            others = " or ".join(
-                repr(a.name) for a in self.legal(algorithm.kind, size, commutative)
-            )
+            legal = self.legal(algorithm.kind, size, commutative, is_regular)
+            others = " or ".join(repr(other.name) for other in legal)
             raise AlgorithmError(f"{algorithm.kind}/{algorithm.name}: {refusal}; use {others}")
 
 
