@@ -77,8 +77,10 @@ def test_tasks_lie_in_the_frame_of_their_rank():
     for rank in range(4):
         members = {f"t{row}" for row in np.flatnonzero(plan.rank == rank)}
         assert set(ranks[f"cluster_rank_{rank}"]) == members
-    # Cyclic placement: every node has two frames.
-    assert len(clusters(graph, "node_")) == 4
+    # Cyclic placement, too: a node's ranks stand together in one frame.
+    assert len(clusters(graph, "node_")) == 2
+    columns = [position(graph.get_node(f"t{np.argmax(plan.rank == r)}"))[0] for r in (0, 2, 1, 3)]
+    assert columns == sorted(columns)
 
 
 def test_ranks_are_columns_and_rounds_follow_each_other_downwards():

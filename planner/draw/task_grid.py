@@ -63,7 +63,9 @@ class Grid:
 def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None) -> Grid:
     """Find a place below `top` for every task of `plan`; `ends` are its messages' rows."""
     tasks = list(plan.tasks())
-    ranks = list(range(plan.n_ranks)) if plan.only_rank is None else [plan.only_rank]
+    # However ranks are dealt to nodes, a node's columns stand together.
+    by_node = np.argsort(plan.rank_node, kind="stable").tolist()
+    ranks = by_node if plan.only_rank is None else [plan.only_rank]
     is_wide = len(ranks) <= _MAX_WIDE_RANKS
     labels = [_label(task, is_wide, times) for task in tasks]
     rounds, band = _bands(plan)

@@ -50,23 +50,20 @@ def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box
 
 
 def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float) -> None:
-    """Frame every rank, and around them neighbours of one node."""
+    """Frame every rank, and around them the ranks of a node."""
     half = grid.column_width / 2
     ranks = list(grid.column_x)
-    last_of_frames = [
+    last_of_nodes = [
         i
         for i, rank in enumerate(ranks)
         if i + 1 == len(ranks) or plan.rank_node[ranks[i + 1]] != plan.rank_node[rank]
     ]
     start = 0
-    for end in last_of_frames:
+    for end in last_of_nodes:
         node = int(plan.rank_node[ranks[end]])
         left = grid.column_x[ranks[start]] - half - PADDING
         right = grid.column_x[ranks[end]] + half + PADDING
-        # With cyclic placement a node has several frames.
         frame = f"node_{node}"
-        if (plan.rank_node[ranks[:start]] == node).any():
-            frame += f"_{ranks[start]}"
         sheet.frame(
             frame,
             (left, top, right, grid.bottom),
