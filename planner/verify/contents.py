@@ -90,27 +90,42 @@ def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...]) -
     """Return addresses that cut all buffers so that every move moves whole atoms.
 
     What a move reads must not change symbol within one atom it writes, so
-    cuts travel forward along moves until no new one appears.
+    cuts travel forward along moves until no new one appears. A cut is born
+    where something is written and travels with later moves only; with any
+    move, a plan that shifts elements in a circle would have no end of cuts.
     """
-    sides = [moves.left, moves.dest, moves.right[moves.right >= 0], *starts]
-    lengths = [moves.count, moves.count, moves.count[moves.right >= 0], *counts]
-    ends = [side + length for side, length in zip(sides, lengths, strict=True)]
-    edges = sorted_unique(np.concatenate(sides + ends))
-    operands = [(moves.left, moves.dest, moves.count)]
+    n = len(moves.dest)
     reduces = moves.right >= 0
-    operands.append((moves.right[reduces], moves.dest[reduces], moves.count[reduces]))
-    source, dest, count = (np.concatenate(column) for column in zip(*operands, strict=True))
+    source = np.concatenate((moves.left, moves.right[reduces]))
+    dest = np.concatenate((moves.dest, moves.dest[reduces]))
+    count = np.concatenate((moves.count, moves.count[reduces]))
+    time = np.concatenate((np.arange(n), np.flatnonzero(reduces)))
+    written = (moves.dest, moves.dest + moves.count)
+    held = (starts[0], starts[0] + counts[0])
+    others = (source, source + count, starts[1], starts[1] + counts[1])
+    edges = sorted_unique(np.concatenate(written + held + others))
+    born = np.full(len(edges), n)
+    for cuts in written:
+        np.minimum.at(born, np.searchsorted(edges, cuts), time[:n])
+    born[np.searchsorted(edges, np.concatenate(held))] = -1
     while True:
         first = np.searchsorted(edges, source, side="right")
         n_inside = np.searchsorted(edges, source + count, side="left") - first
         index = np.repeat(np.arange(len(source)), n_inside)
         turn = np.arange(len(index)) - (np.cumsum(n_inside) - n_inside)[index]
-        cuts = sorted_unique(edges[first[index] + turn] - source[index] + dest[index])
+        place = first[index] + turn
+        travels = born[place] < time[index]
+        index, place = index[travels], place[travels]
+        cuts, when = edges[place] - source[index] + dest[index], time[index]
         place = np.searchsorted(edges, cuts)
-        fresh = cuts[edges[np.minimum(place, len(edges) - 1)] != cuts] if len(edges) else cuts
-        if not len(fresh):
+        fresh = (edges[place] != cuts) | (born[place] > when)
+        if not fresh.any():
             return edges
-        edges = sorted_unique(np.concatenate((edges, fresh)))
+        edges, born = np.concatenate((edges, cuts[fresh])), np.concatenate((born, when[fresh]))
+        order = np.lexsort((born, edges))
+        edges, born = edges[order], born[order]
+        kept = np.append(True, edges[1:] != edges[:-1])
+        edges, born = edges[kept], born[kept]
 
 
 def _raise_wrong(
