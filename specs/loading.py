@@ -25,7 +25,8 @@ def load_spec(path: str | Path) -> PlanSpec:
     Parameters
     ----------
     path : str or Path
-        A ``.json`` file is read as JSON, any other as YAML.
+        A ``.json`` file is read as JSON, any other as YAML. Its ``machine``
+        may name a file in turn, relative to the spec.
 
     Returns
     -------
@@ -39,15 +40,10 @@ def load_spec(path: str | Path) -> PlanSpec:
         names the file, the field and the way out.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SpecError(f"{path}: no such file; give the path of a spec") from None
-    except OSError as error:
-        raise SpecError(f"{path}: cannot be read: {error.strerror}; give a spec file") from None
-    except UnicodeDecodeError:
-        raise SpecError(f"{path}: is not text; give a spec in YAML or JSON") from None
-    return parse_spec(_parse_text(path, text), source=str(path))
+    document = _read_document(path, "spec")
+    if isinstance(document, Mapping) and "machine" in document:
+        document = {**document, "machine": _open_machine(path, document["machine"])}
+    return parse_spec(document, source=str(path))
 
 
 def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
@@ -97,6 +93,29 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a spec file, for editors."""
     schema = PlanSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _read_document(path: Path, what: str) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError(f"{path}: no such file; give the path of a {what}") from None
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}; give a {what} file") from None
+    except UnicodeDecodeError:
+        raise SpecError(f"{path}: is not text; give a {what} in YAML or JSON") from None
+    return _parse_text(path, text)
+
+
+def _open_machine(spec: Path, machine: Any) -> Any:
+    """Return the machine of a spec, read from its file where it names one."""
+    if not isinstance(machine, str) or Path(machine).suffix not in (".yaml", ".yml", ".json"):
+        return machine
+    path = spec.parent / machine
+    document = _read_document(path, "machine")
+    if not isinstance(document, Mapping):
+        raise SpecError(f"{path}: is not a mapping; give a machine's fields, as nodes: 4")
+    return document
 
 
 def _parse_text(path: Path, text: str) -> Any:

@@ -167,3 +167,29 @@ def test_schema_offers_what_the_models_accept() -> None:
         entry["type"]
         for entry in schema["$defs"]["Network"]["properties"]["eager_limit_bytes"]["anyOf"]
     }
+
+
+def test_a_machine_may_stand_in_a_file_of_its_own(tmp_path):
+    (tmp_path / "cluster.yaml").write_text("{nodes: 3, ranks_per_node: 2, lanes: 2}")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("machine: cluster.yaml\ncollective: {kind: barrier}")
+    assert load_spec(spec).machine.n_ranks == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cluster.yaml: no such file; give the path of a machine"),
+        ("- 1", "cluster.yaml: is not a mapping; give a machine's fields"),
+        ("nodes: 0", "spec.yaml: machine.nodes: "),
+    ],
+)
+def test_a_bad_machine_file_is_one_line(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "cluster.yaml").write_text(text)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("machine: cluster.yaml\ncollective: {kind: barrier}")
+    with pytest.raises(SpecError) as raised:
+        load_spec(spec)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
