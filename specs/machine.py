@@ -210,7 +210,13 @@ class Machine(SpecModel):
         schema = handler.resolve_ref_schema(handler(core_schema))
         names = {"enum": list(preset_names()), "description": "A machine known by name."}
         schema["properties"] = {"preset": names, **schema["properties"]}
-        return {"anyOf": [names, schema], "description": "A preset's name, or a machine."}
+        file = {
+            "type": "string",
+            "pattern": r"\.(ya?ml|json)$",
+            "description": "A file with a machine, beside the spec.",
+        }
+        about = "A preset's name, a machine, or a file with one."
+        return {"anyOf": [names, schema, file], "description": about}
 
 
 def _fullest(ranks_per_node: int | Ints) -> int:
