@@ -22,12 +22,12 @@ _OPTIONS: Final[dict[str, Any]] = {"cache": True, "_nrt": False}
 compiled = njit(**_OPTIONS)
 """Compile without reference counts, which would take nine tenths of the simulator's time.
 
-Such a function cannot allocate; its arrays are its caller's.
+Such a function cannot allocate; its arrays are its caller's. Numba's cache knows
+nothing of imports: after a change here, delete the cached kernels beside it.
 """
 
-N_RUNS: Final = 8
+N_RUNS: Final = 4
 _LONGEST_RUN: Final = 1 << 16
-_HEAP: Final = N_RUNS  # the heap's record follows those of the runs
 
 ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
 RUN: Final = np.dtype(
@@ -72,7 +72,7 @@ def make_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
 @compiled
 def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     """Insert an event."""
-    for i in range(N_RUNS):
+    for i in range(len(runs) - 1):
         run = runs[i]
         if run.length == 0:
             run.head_time = time
@@ -99,7 +99,7 @@ def earliest(runs: Records) -> int:
     """Return the run with the earliest event, or -1 where the queue is empty."""
     best = -1
     time, stamp = np.inf, 0
-    for i in range(N_RUNS + 1):
+    for i in range(len(runs)):
         run = runs[i]
         if run.head_time < time or (
             run.head_time == time and run.head_stamp < stamp and run.length > 0
@@ -111,7 +111,7 @@ def earliest(runs: Records) -> int:
 @compiled
 def pop(runs: Records, entries: Records, place: int) -> int:
     """Remove the first event of a run and return its id."""
-    if place == _HEAP:
+    if place == len(runs) - 1:
         return int(_sift_down(runs, entries))
     run = runs[place]
     begin = place * run.capacity
@@ -142,8 +142,8 @@ def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
 
 @compiled
 def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
-    heap = runs[_HEAP]
-    begin = N_RUNS * heap.capacity
+    heap = runs[-1]
+    begin = (len(runs) - 1) * heap.capacity
     i = heap.length
     heap.length += 1
     while i > 0:
@@ -159,8 +159,8 @@ def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: in
 
 @compiled
 def _sift_down(runs: Records, entries: Records) -> int:
-    heap = runs[_HEAP]
-    begin = N_RUNS * heap.capacity
+    heap = runs[-1]
+    begin = (len(runs) - 1) * heap.capacity
     first_event = entries[begin].event
     heap.length -= 1
     n = heap.length

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from numba import njit
 
 from executors.cost.event_queue import Records
-from executors.cost.kernel import CLOCK, HAS_ON_START, QUEUE, RENDEZVOUS, TASK
+from executors.cost.kernel import HAS_ON_START, RENDEZVOUS
 from executors.cost.messages import partners, read_only
+from executors.cost.waiting import CLOCK, QUEUE, TASK
 from planner.matching import match_messages
 from planner.plan import ON_START, Op
 

@@ -240,7 +240,9 @@ class _Reader:
             self._fail_unknown(place)
         rank = len(self.rank_end)
         if inside:
-            self._fail(len(self.text), f"ends inside rank {rank}, as if cut short", "end it with '}'")
+            self._fail(
+                len(self.text), f"ends inside rank {rank}, as if cut short", "end it with '}'"
+            )
         if rank < self.n_ranks:
             self._fail(
                 len(self.text),
