@@ -59,7 +59,9 @@ def cut_into_atoms(
         if is_shared.any():
             home = np.where(is_shared, rank_node[home], home)
         sides.append((row, buffer, home, low, high))
-    atoms, n_atoms = _number_atoms([side[1:] for side in sides], len(rank_node))
+    # A home is a rank's number or, for shared buffers, a node's; nodes may be empty.
+    n_homes = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
+    atoms, n_atoms = _number_atoms([side[1:] for side in sides], n_homes)
     accesses = [
         Accesses(running_total(np.bincount(side[0], minlength=len(owner))), low, high, n_atoms)
         for side, (low, high) in zip(sides, atoms, strict=True)
