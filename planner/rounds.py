@@ -17,7 +17,7 @@ send, the builder lands the message in scratch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,10 +105,20 @@ Step = Message | Copy | Reduce
 class Round:
     """One program-order step: messages together, then local steps in order."""
 
-    steps: tuple[Step, ...]
+    steps: Iterable[Step]
 
     def __init__(self, *steps: Step) -> None:
         object.__setattr__(self, "steps", steps)
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Round:
+        """Return a round whose steps are made one by one as they are lowered.
+
+        So p² messages may be one round without ever being held at once.
+        """
+        lazy = cls()
+        object.__setattr__(lazy, "steps", steps)
+        return lazy
 
 
 @dataclass

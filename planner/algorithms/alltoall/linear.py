@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, at
 
@@ -21,11 +19,9 @@ def linear(group: Group) -> Rounds:
     ----------
     Tran et al., "OHIO", 2021: scatter-destination.
     """
-    me = group.positions
-    distance = np.arange(1, group.size)
-    source = np.repeat(me[None, :], group.size - 1, axis=0).ravel()
-    dest = ((me[None, :] + distance[:, None]) % group.size).ravel()
-    yield Round(
-        Message(source, dest, at(group.input, dest), at(group.output, source)),
-        Copy(me, at(group.input, me), at(group.output, me)),
+    me, size = group.positions, group.size
+    yield Round.of(
+        Message(me, dest, at(group.input, dest), at(group.output, me))
+        for dest in ((me + distance) % size for distance in range(1, size))
     )
+    yield Round(Copy(me, at(group.input, me), at(group.output, me)))
