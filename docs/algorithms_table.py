@@ -1,0 +1,80 @@
+"""Write the table of algorithms into docs/algorithms.md, from the registry and measured plans.
+
+python docs/algorithms_table.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Final
+
+from planner import compile_plan
+from planner.algorithms import Algorithm, registry
+from planner.metrics import measure
+from specs import parse_spec
+
+PAGE: Final = Path(__file__).with_name("algorithms.md")
+BEGIN: Final = "<!-- table: python docs/algorithms_table.py -->"
+END: Final = "<!-- end of table -->"
+SIZES: Final = (7, 8)
+COUNT: Final = 840  # a multiple of every size, so that chunks are equal
+ITEMSIZE: Final = 4
+
+
+def table() -> str:
+    """Return the tables of all collectives as Markdown."""
+    parts = []
+    for kind in sorted(registry.kinds()):
+        header = ["algorithm", "rounds and bytes", *(f"p = {p}" for p in SIZES), "needs"]
+        rows = [header, ["---"] * len(header)]
+        rows += [_row(algorithm) for algorithm in sorted(registry.of(kind), key=lambda a: a.name)]
+        parts.append(f"### {kind}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return "\n\n".join(parts)
+
+
+def page_with(table: str, page: str) -> str:
+    """Return the page's text with the table exchanged."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    assert after, f"{PAGE} has lost its marks {BEGIN} and {END}"
+    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+
+
+def _row(algorithm: Algorithm) -> list[str]:
+    options = ", ".join(f"{name} = {value}" for name, value in (algorithm.options or {}).items())
+    name = f"`{algorithm.name}`" + (f" ({options})" if options else "")
+    notes = inspect.cleandoc(algorithm.rounds.__doc__ or "").partition("Notes\n-----\n")[2]
+    notes = " ".join(notes.partition("\n\n")[0].split())
+    needs = {
+        "commutative op": algorithm.commutative_only,
+        "p = 2^k": algorithm.power_of_two_only,
+        "p even": algorithm.even_only,
+        "equal counts": algorithm.regular_only,
+    }
+    return [
+        name,
+        f"{algorithm.summary} {notes}",
+        *(_measured(algorithm, size) for size in SIZES),
+        ", ".join(text for text, needed in needs.items() if needed),
+    ]
+
+
+def _measured(algorithm: Algorithm, size: int) -> str:
+    """Return rounds and the busiest rank's bytes, in units of the count's, of a real plan."""
+    if algorithm.refusal(size, commutative=True) is not None:
+        return "no"
+    collective = {"kind": algorithm.kind, "count": COUNT, "datatype": "int32"}
+    if algorithm.kind == "barrier":
+        collective = {"kind": "barrier"}
+    spec = {
+        "machine": {"ranks_per_node": size},
+        "collective": collective,
+        "algorithms": algorithm.name,
+    }
+    metrics = measure(compile_plan(parse_spec(spec)))
+    return f"{metrics.n_rounds}, {metrics.bytes_sent_per_rank / (COUNT * ITEMSIZE):.3g}c"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_with(table(), PAGE.read_text()))
