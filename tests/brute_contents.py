@@ -1,0 +1,131 @@
+"""What plans compute, element by element, and the collectives defined once more."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from brute_steps import START, Faults, Place, Step, needs, settle
+
+from planner.plan import Op, Plan
+from specs import Collective
+
+
+@dataclass(frozen=True)
+class Value:
+    """Element `element` of the contributions of `ranks`, combined in that order."""
+
+    element: int
+    ranks: tuple[int, ...]
+    troubles: frozenset[str] = frozenset()
+
+    def combined(self, other: Value, commutative: bool) -> Value:
+        troubles = self.troubles | other.troubles
+        ranks = self.ranks + other.ranks
+        if commutative:
+            ranks = tuple(sorted(ranks))
+        if not troubles and self.element != other.element:
+            troubles |= {"postcondition"}
+        if len(set(ranks)) < len(ranks):
+            troubles |= {"duplicate"}
+        elif list(ranks) != list(range(min(ranks, default=0), max(ranks, default=-1) + 1)):
+            troubles |= set() if commutative else {"operand_order"}
+        return Value(self.element, ranks, troubles)
+
+
+UNDEFINED = Value(0, (), frozenset({"undefined"}))
+
+
+def contributions(collective: Collective, size: int) -> dict[Place, Value]:
+    """Return what lies where before the collective."""
+    c, kind = collective.count, collective.kind
+    root, in_place = getattr(collective, "root", 0), getattr(collective, "in_place", False)
+    held = {}
+    for rank in range(size):
+        n, buffer, first = c, "RECV" if in_place else "SEND", 0
+        if kind == "bcast":
+            n, buffer = c if rank == root else 0, "RECV"
+        elif kind == "scatter":
+            n, buffer = c * size if rank == root else 0, "SEND"
+        elif kind in ("reduce_scatter_block", "alltoall"):
+            n = c * size
+        elif kind in ("gather", "reduce") and rank != root:
+            buffer = "SEND"
+        if kind in ("gather", "allgather") and buffer == "RECV":
+            first = rank * c
+        for i in range(n):
+            held[buffer, rank, first + i] = Value(i, (rank,))
+    return held
+
+
+def promises(collective: Collective, size: int) -> dict[Place, Value]:
+    """Return what must lie where after the collective."""
+    c, kind = collective.count, collective.kind
+    root, in_place = getattr(collective, "root", 0), getattr(collective, "in_place", False)
+    everybody = tuple(range(size))
+    wanted = {}
+    for rank in everybody:
+        for i in range(c):
+            blocks = {("RECV", rank, block * c + i): block for block in everybody}
+            here = ("RECV", rank, i)
+            if kind == "bcast":
+                wanted[here] = Value(i, (root,))
+            elif kind == "scatter" and not (in_place and rank == root):
+                wanted[here] = Value(rank * c + i, (root,))
+            elif kind == "allgather" or (kind == "gather" and rank == root):
+                wanted |= {place: Value(i, (block,)) for place, block in blocks.items()}
+            elif kind == "alltoall":
+                wanted |= {place: Value(rank * c + i, (block,)) for place, block in blocks.items()}
+            elif kind == "allreduce" or (kind == "reduce" and rank == root):
+                wanted[here] = Value(i, everybody)
+            elif kind == "reduce_scatter_block":
+                wanted[here] = Value(rank * c + i, everybody)
+            elif kind == "scan":
+                wanted[here] = Value(i, everybody[: rank + 1])
+            elif kind == "exscan" and rank > 0:
+                wanted[here] = Value(i, everybody[:rank])
+    return wanted
+
+
+def final_values(plan: Plan, steps: list[Step], sender: Mapping[int, int]) -> dict[Place, Value]:
+    """Execute a plan on values, in some legal eager order."""
+    assert plan.spec is not None
+    op = getattr(plan.spec.collective, "op", None)
+    values = contributions(plan.spec.collective, plan.n_ranks)
+    mail: dict[int, list[Value]] = {}
+    for what, row in settle(needs(steps, sender, eager=True)):
+        step = steps[row]
+        operands = [values.get(place, UNDEFINED) for place in step.reads]
+        if step.op is Op.SEND and what == START:
+            mail[row] = operands
+        if what == START or not step.writes:
+            continue
+        if step.op is Op.RECV:
+            operands = mail[sender[row]]
+        elif step.op is Op.REDUCE:
+            half = len(operands) // 2
+            operands = [
+                left.combined(right, op is None or op.commutative)
+                for left, right in zip(operands[:half], operands[half:], strict=True)
+            ]
+        values |= zip(step.writes, operands, strict=True)
+    return values
+
+
+def wrong_contents(plan: Plan, steps: list[Step], sender: Mapping[int, int]) -> Faults:
+    """Return places that do not hold what the collective promises."""
+    assert plan.spec is not None
+    values = final_values(plan, steps, sender)
+    faults: Faults = defaultdict(set)
+    for place, wanted in promises(plan.spec.collective, plan.n_ranks).items():
+        value = values.get(place, UNDEFINED)
+        if value == wanted:
+            continue
+        kinds = set(value.troubles)
+        if not kinds:
+            lacks = value.element == wanted.element and set(value.ranks) < set(wanted.ranks)
+            kinds = {"missing"} if lacks else {"postcondition"}
+        for kind in kinds:
+            faults[kind].add(place)
+    return dict(faults)

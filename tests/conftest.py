@@ -1,0 +1,34 @@
+"""Report, at the end of a run, how many corrupted plans got which verdict."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Add up what `test_mutation` recorded, in whatever process it ran."""
+    counts: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, value in getattr(report, "user_properties", ()):
+                if name == "corruptions" and report.when == "call":
+                    counts.update(json.loads(value))
+    if not counts:
+        return
+    verdicts: Counter[str] = Counter()
+    by_name: dict[str, Counter[str]] = {}
+    for key, n in counts.items():
+        name, verdict = key.split()
+        verdicts[verdict] += n
+        by_name.setdefault(name, Counter())[verdict] += n
+    terminalreporter.section(f"{counts.total()} corrupted plans")
+    for name in sorted(by_name):
+        terminalreporter.line(f"{name:22}" + _list(by_name[name]))
+    terminalreporter.line(f"{'all':22}" + _list(verdicts))
+
+
+def _list(counter: Counter[str]) -> str:
+    return ", ".join(f"{n} {verdict}" for verdict, n in counter.most_common())

@@ -1,0 +1,186 @@
+"""Corrupted plans: verify refuses what brute force refuses, and nothing else.
+
+The counts of corruptions by name and verdict stand at the end of pytest's
+output (`conftest.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from brute_force import Faults, find_faults
+from hypothesis import given, settings
+from mutations import CORRUPTIONS, corrupt
+from oracle import AFFINE, check_result, make_spec
+from random_graphs import SIZE, random_graph
+from strategies import MAX_TASKS, plan_specs, random_plan
+
+from executors.local import run_local
+from planner import Plan, compile_plan
+from planner.algorithms import registry
+from planner.errors import PlanError
+from planner.operations import get_operation
+from planner.plan import Op
+
+N_CHUNKS = 30
+PER_CHUNK = 50
+N_ORDERS = 20
+N_PLANS = 8
+"""Plans that a chunk has to corrupt."""
+
+
+def judge(plan: Plan) -> str:
+    """Return "harmless" or the error's kind; fail where verify and brute force disagree."""
+    faults = find_faults(plan)
+    try:
+        plan.verify()
+    except PlanError as error:
+        check_refusal(plan, error, faults)
+        return error.kind
+    assert not faults, f"verify accepts, brute force finds {faults}"
+    return "harmless"
+
+
+def check_refusal(plan: Plan, error: PlanError, faults: Faults) -> None:
+    """The error is of a kind that brute force found, and names what is wrong."""
+    text = str(error)
+    assert "\n" not in text
+    kind = error.kind
+    if kind == "deadlock" and "rendezvous" in text:
+        kind = "rendezvous_deadlock"
+    assert kind in faults, f"verify says {kind}: {text}; brute force finds {faults}"
+    evidence = faults[kind]
+    rows = [int(row) for row in re.findall(r"#(\d+) rank", text)]
+    place = re.match(r"rank (\d+) recv\[(\d+)\] holds", text)
+    leaver = re.match(r"rank (\d+) may leave .* rank (\d+) has", text)
+    if place:
+        assert ("RECV", int(place[1]), int(place[2])) in evidence, f"{text}; wrong are {evidence}"
+    elif leaver:
+        assert (int(leaver[1]), int(leaver[2])) in evidence, f"{text}; wrong are {evidence}"
+    elif "deadlock" in kind:
+        assert len(rows) > 1, text
+        assert all(set(rows) <= stuck for stuck in evidence), f"{text}; stuck are {evidence}"
+        assert all(waits_for(plan, *pair) for pair in pairwise(rows)), text
+    elif kind != "format":
+        assert frozenset(rows) in evidence, f"{text}; wrong are {evidence}"
+
+
+def waits_for(plan: Plan, one: int, other: int) -> bool:
+    """Return whether a dependency or a message makes one task wait for another."""
+    here, there = plan.task(one), plan.task(other)
+    ends = {here.op, there.op} == {Op.SEND, Op.RECV}
+    return other in here.after or (
+        ends and (here.rank, here.peer, here.tag) == (there.peer, there.rank, there.tag)
+    )
+
+
+def corruptions(chunk: int) -> Iterator[tuple[str, Plan]]:
+    """Yield (name, corrupted plan); every name has its turn, now and then two at once."""
+    rng = random.Random(chunk)
+    plans = [random_plan(rng) for _ in range(N_PLANS)]
+    names = list(CORRUPTIONS)
+    for i in range(PER_CHUNK):
+        name = names[(chunk * PER_CHUNK + i) % len(names)]
+        corrupted = None
+        while corrupted is None:
+            which = rng.randrange(N_PLANS)
+            corrupted = corrupt(plans[which], name, rng)
+            if corrupted is None and rng.random() < 0.2:
+                plans[which] = random_plan(rng)
+        if rng.random() < 0.2:
+            corrupted = corrupt(corrupted, rng.choice(names), rng) or corrupted
+        yield name, corrupted
+
+
+@pytest.mark.parametrize("chunk", range(N_CHUNKS))
+def test_verify_and_brute_force_agree_on_corrupted_plans(chunk, record_property):
+    verdicts = Counter()
+    for name, plan in corruptions(chunk):
+        try:
+            verdict = judge(plan)
+            for seed in range(N_ORDERS if verdict == "harmless" else 0):
+                check_result(plan, order=random.Random(seed), seed=seed)
+        except Exception as error:
+            error.add_note(f"{name} in chunk {chunk} of\n{plan.to_text()}")
+            raise
+        verdicts[f"{name} {verdict}"] += 1
+    assert verdicts.total() == PER_CHUNK
+    assert len({key.split()[1] for key in verdicts}) > 3, "verdicts of few sorts only"
+    record_property("corruptions", json.dumps(verdicts))
+
+
+def test_corruptions_are_as_many_and_as_various_as_asked():
+    assert N_CHUNKS * PER_CHUNK >= 1000
+    assert len(CORRUPTIONS) >= 12
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm", "op"),
+    [
+        ("barrier", "dissemination", None),
+        ("reduce", "linear", "sum"),
+        ("reduce", "binomial", AFFINE),
+        ("scan", "chain", "sum"),
+    ],
+)
+def test_they_agree_beyond_64_ranks(kind, algorithm, op):
+    """Sets of ranks are bits of 64-bit words: here they take two."""
+    spec = make_spec(kind, algorithm, 66, count=1, datatype="uint64", op=op, root=5)
+    plan, rng = compile_plan(spec), random.Random(0)
+    assert judge(plan) == "harmless"
+    verdicts = set()
+    for name in ("drop_message", "drop_local_task", "redirect_read", "double_contribution"):
+        corrupted = corrupt(plan, name, rng)
+        if corrupted is not None:
+            verdicts.add(judge(corrupted))
+    assert verdicts & {"missing", "duplicate", "undefined", "operand_order"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_they_agree_on_graphs_that_no_compiler_made(seed):
+    """Shared memory, messages to oneself, tags used again, edges between ranks of a node."""
+    rng = random.Random(seed)
+    verdicts = Counter()
+    for _ in range(60):
+        graph = random_graph(rng)
+        corrupted = corrupt(graph, rng.choice(list(CORRUPTIONS)), rng)
+        for plan in filter(None, (graph, corrupted)):
+            verdict = judge(plan)
+            verdicts[verdict] += 1
+            if verdict == "harmless":
+                results = {run_in_random_order(plan, order) for order in range(N_ORDERS)}
+                assert len(results) == 1, plan.to_text()
+    assert {"harmless", "race", "deadlock", "match_order"} <= set(verdicts), verdicts
+
+
+def run_in_random_order(plan: Plan, seed: int) -> bytes:
+    """Return what the receive buffers hold in the end."""
+    recvbufs = [np.arange(SIZE, dtype=np.uint8) + 10 * rank for rank in range(plan.n_ranks)]
+    sendbufs = [buffer + 100 for buffer in recvbufs]
+    order = random.Random(seed)
+    run_local(plan, sendbufs, recvbufs, operation=get_operation("sum"), order=order)
+    return b"".join(buffer.tobytes() for buffer in recvbufs)
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
+def test_brute_force_accepts_what_the_compiler_makes(kind):
+    rng = random.Random(kind)
+    for _ in range(20):
+        assert judge(random_plan(rng, kind)) == "harmless"
+
+
+@given(plan_specs)
+@settings(max_examples=50, derandomize=True, deadline=None)
+def test_compiled_plans_are_proved_and_compute_their_collective(spec):
+    plan = compile_plan(spec)
+    plan.verify()
+    check_result(plan, order=random.Random(0))
+    if plan.n_tasks <= MAX_TASKS:
+        assert find_faults(plan) == {}
