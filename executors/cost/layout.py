@@ -358,6 +358,7 @@ def _link_dependencies(
 
 def initial_tasks(plan: Plan, order: Ints) -> Ints:
     """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
-    rows = order[np.diff(plan.deps.indptr)[order] == 0]
+    is_free = plan.deps.indptr[1:] == plan.deps.indptr[:-1]
+    rows = order[is_free[order]]
     rank = np.ascontiguousarray(plan.rank[rows], dtype=np.int32)
     return np.asarray(rows[_counting_sort(rank, plan.n_ranks)])
