@@ -11,10 +11,10 @@ from numba import njit
 
 from executors.cost.event_queue import Records
 from executors.cost.kernel import HAS_ON_START, RENDEZVOUS
-from executors.cost.messages import partners, read_only
+from executors.cost.messages import partners, read_only, stepped
 from executors.cost.waiting import CLOCK, QUEUE, TASK
 from planner.matching import match_messages
-from planner.plan import ON_START, Op
+from planner.plan import ON_START
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -120,8 +120,8 @@ def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Record
         op,
         read_only(plan.rank, np.int32),
         read_only(plan.peer, np.int32),
-        read_only(plan.lane, np.int16),
-        read_only(plan.core, np.int32),
+        *stepped(plan.lane, np.int16),
+        *stepped(plan.core, np.int32),
         read_only(plan.rank_node, np.int32),
         read_only(plan.rank_lane, np.int16),
         read_only(plan.rank_core, np.int32),
@@ -136,12 +136,12 @@ def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Record
         partner,
         read_only(plan.reads.indptr, np.int32),
         read_only(plan.reads.count, np.int64),
-        read_only(plan.reads.pattern, np.int32),
+        *stepped(plan.reads.pattern, np.int32),
         read_only(plan.writes.indptr, np.int32),
         read_only(plan.writes.count, np.int64),
-        read_only(plan.writes.pattern, np.int32),
+        *stepped(plan.writes.pattern, np.int32),
         read_only(plan.patterns[:, 1] * plan.patterns[:, 3] * plan.itemsize, np.int64),
-        read_only(plan.duration_ns, np.int64),
+        *stepped(plan.duration_ns, np.int64),
         float(network.copy_ns_per_byte),
         float(network.reduce_ns_per_byte),
         float(network.eager_limit_bytes),
@@ -180,7 +180,9 @@ def _place(
     rank: Ints,
     peer: Ints,
     lane: npt.NDArray[np.int16],
+    lane_step: int,
     core: Ints,
+    core_step: int,
     rank_node: Ints,
     rank_lane: npt.NDArray[np.int16],
     rank_core: Ints,
@@ -200,7 +202,7 @@ def _place(
     n_slots = 0
     for row in range(len(op)):
         me = rank[row]
-        key = me * n_cores + core[row]
+        key = me * n_cores + core[row * core_step]
         if slot_of[key] < 0:
             slot_of[key] = n_slots
             n_slots += 1
@@ -217,7 +219,7 @@ def _place(
         taken = n_lanes
         # A rank alone on its node has no port: even to itself it sends over its lane, as in LogGPS.
         if rank_node[me] != rank_node[other] or ranks_on_node[rank_node[me]] == 1:
-            taken = lane[row]
+            taken = lane[row * lane_step]
             if taken < 0:
                 taken = rank_lane[other if op[row] == _SEND else me]
             taken = max(taken, 0)
@@ -242,11 +244,14 @@ def _weigh(
     reads_indptr: Ints,
     reads_count: npt.NDArray[np.int64],
     reads_pattern: Ints,
+    reads_step: int,
     writes_indptr: Ints,
     writes_count: npt.NDArray[np.int64],
     writes_pattern: Ints,
+    writes_step: int,
     pattern_bytes: npt.NDArray[np.int64],
     duration_ns: npt.NDArray[np.int64],
+    duration_step: int,
     copy_ns_per_byte: float,
     reduce_ns_per_byte: float,
     eager_limit: float,
@@ -258,10 +263,10 @@ def _weigh(
         n_bytes = 0
         if op[row] == _SEND:
             for i in range(reads_indptr[row], reads_indptr[row + 1]):
-                n_bytes += reads_count[i] * pattern_bytes[reads_pattern[i]]
+                n_bytes += reads_count[i] * pattern_bytes[reads_pattern[i * reads_step]]
         else:
             for i in range(writes_indptr[row], writes_indptr[row + 1]):
-                n_bytes += writes_count[i] * pattern_bytes[writes_pattern[i]]
+                n_bytes += writes_count[i] * pattern_bytes[writes_pattern[i * writes_step]]
         if op[row] <= _RECV:
             tasks[row].work = n_bytes
             if op[row] == _SEND and n_bytes > eager_limit:
@@ -274,7 +279,7 @@ def _weigh(
         elif op[row] == _REDUCE:
             tasks[row].work = np.rint(n_bytes * reduce_ns_per_byte)
         else:
-            tasks[row].work = duration_ns[row]
+            tasks[row].work = duration_ns[row * duration_step]
     return same_sizes
 
 
@@ -283,29 +288,29 @@ def serving_order(plan: Plan) -> Ints:
 
     Sends, then receives, then the rest; within those by priority, then row.
     """
-    key = np.minimum(plan.op, Op.COPY).astype(np.int32)
-    n = 1
-    if plan.n_tasks and plan.priority.strides != (0,):
-        low, n = int(plan.priority.min()), int(plan.priority.max()) - int(plan.priority.min()) + 1
-        priority = plan.priority - np.int32(low)
-        if n > _MOST_PRIORITIES:
-            distinct, priority = np.unique(plan.priority, return_inverse=True)
-            n = len(distinct)
-        key *= n
-        key += priority
-    return np.asarray(_counting_sort(key, 3 * n))
+    priority, step = stepped(plan.priority, np.int32)
+    low, high = int(priority.min(initial=0)), int(priority.max(initial=0))
+    if high - low >= _MOST_PRIORITIES:
+        _, ranked = np.unique(priority, return_inverse=True)
+        priority, low, high = read_only(ranked, np.int32), 0, int(ranked.max())
+    return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, step, low, high))
 
 
 @njit(cache=True)
-def _counting_sort(key: Ints, n_keys: int) -> Ints:
-    first = np.zeros(n_keys + 1, dtype=np.int64)
-    for row in range(len(key)):
-        first[key[row] + 1] += 1
+def _serving_order(
+    op: npt.NDArray[np.int8], priority: Ints, priority_step: int, low: int, high: int
+) -> Ints:
+    """Sort rows by kind and priority, counting how many there are of each."""
+    n = high - low + 1
+    first = np.zeros(3 * n + 1, dtype=np.int64)
+    for row in range(len(op)):
+        first[min(op[row], _COPY) * n + priority[row * priority_step] - low + 1] += 1
     first = np.cumsum(first)
-    order = np.empty(len(key), dtype=np.int32)
-    for row in range(len(key)):
-        order[first[key[row]]] = row
-        first[key[row]] += 1
+    order = np.empty(len(op), dtype=np.int32)
+    for row in range(len(op)):
+        key = min(op[row], _COPY) * n + priority[row * priority_step] - low
+        order[first[key]] = row
+        first[key] += 1
     return order
 
 
@@ -358,7 +363,23 @@ def _link_dependencies(
 
 def initial_tasks(plan: Plan, order: Ints) -> Ints:
     """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
-    is_free = plan.deps.indptr[1:] == plan.deps.indptr[:-1]
-    rows = order[is_free[order]]
-    rank = np.ascontiguousarray(plan.rank[rows], dtype=np.int32)
-    return np.asarray(rows[_counting_sort(rank, plan.n_ranks)])
+    rank, step = stepped(plan.rank, np.int32)
+    indptr = read_only(plan.deps.indptr, np.int32)
+    return np.asarray(_initial_tasks(indptr, rank, step, order, plan.n_ranks))
+
+
+@njit(cache=True)
+def _initial_tasks(
+    deps_indptr: Ints, rank: Ints, rank_step: int, order: Ints, n_ranks: int
+) -> Ints:
+    first = np.zeros(n_ranks + 1, dtype=np.int64)
+    for row in range(len(order)):
+        if deps_indptr[row] == deps_indptr[row + 1]:
+            first[rank[row * rank_step] + 1] += 1
+    first = np.cumsum(first)
+    rows = np.empty(first[-1], dtype=np.int32)
+    for row in order:
+        if deps_indptr[row] == deps_indptr[row + 1]:
+            rows[first[rank[row * rank_step]]] = row
+            first[rank[row * rank_step]] += 1
+    return rows

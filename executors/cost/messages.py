@@ -35,6 +35,16 @@ def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return contiguous
 
 
+def stepped(column: npt.NDArray[Any], dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], int]:
+    """Return a column for a kernel, and 1; or its one value, and 0, where all rows are equal.
+
+    Entry i is ``array[i * step]``: a constant column need not be spelt out.
+    """
+    if column.strides == (0,) and len(column) > 0:
+        return read_only(column[:1], dtype), 0
+    return read_only(column, dtype), 1
+
+
 def partners(plan: Plan) -> Ints:
     """Return the row of the other end of every message.
 

@@ -65,8 +65,9 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     reductions and computations hold the core (for whole nanoseconds). A task
     whose predecessor ran on another core becomes ready at its end.
 
-    Beyond the plan, a task takes 60 bytes of memory and 4 for each of its
-    dependencies; a heap is reserved besides, of which irregular plans use pages.
+    Beyond the plan, a task takes 64 bytes of memory, or 60 and 4 for each of
+    its dependencies where that is more; a heap is reserved besides, of which
+    irregular plans use some pages.
 
     References
     ----------
