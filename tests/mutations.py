@@ -263,6 +263,25 @@ def add_edge(draft: Draft, rng: random.Random) -> None:
 
 
 @corruption
+def detour(draft: Draft, rng: random.Random) -> None:
+    """An edge becomes a token to another rank and back; perhaps a link of it is weak."""
+    row = _waiting(draft, rng)
+    last = row.waits.pop(rng.randrange(len(row.waits)))
+    far = pick(rng, [r for r in draft.rows if r.rank != row.rank])
+    tag = 1 + max(r.columns["tag"] for r in draft.rows)
+    for here, there in ((row, far), (far, row)):
+        send, recv = (
+            Row(a.columns | {"op": op, "peer": b.rank, "tag": tag, "stream": -1}, [], [])
+            for op, a, b in ((Op.SEND, here, there), (Op.RECV, there, here))
+        )
+        # Receives wait for nothing: their completion says that the send has started.
+        send.waits = [last] if rng.random() < 0.9 else []
+        draft.rows += [send, recv]
+        last = (recv, ON_START if rng.random() < 0.1 else 0)
+    row.waits.append(last)
+
+
+@corruption
 def send_before_recv(draft: Draft, rng: random.Random) -> None:
     """A receive waits for the completion of its rank's own send: fine until rendezvous."""
     recv = pick(rng, draft.having(Op.RECV))

@@ -57,6 +57,8 @@ def check_races(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: I
     bad = search.first_unordered(*pairs, from_start=False)
     if bad >= 0:
         one, other = plan.task(int(pairs[0][bad])), plan.task(int(pairs[1][bad]))
+        if one.row == other.row:
+            raise RaceError(f"{one} overlaps itself: it writes an element twice")
         raise RaceError(f"nothing orders {one} and {other}, which touch the same memory")
     for ends in (sends, recvs):
         first, second = _same_tag_pairs(plan, ends)
