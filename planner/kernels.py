@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from planner.compiled import compiled
 
 Ints = npt.NDArray[np.integer[Any]]
 
 
-@njit(cache=True)
+@compiled
 def compress_pieces(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> Any:
     """Merge the contiguous pieces of every row into longer ones, or strided ones.
 
@@ -62,7 +63,7 @@ def compress_pieces(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> An
     return out_indptr, k, out_buffer, out_offset, out_count, stride, repeat
 
 
-@njit(cache=True)
+@compiled
 def number_accesses(
     buffer: Any, home: Any, low: Ints, high: Ints, number: Any, width: Ints, base: Ints
 ) -> Any:
@@ -80,7 +81,7 @@ def number_accesses(
     return first, last
 
 
-@njit(cache=True)
+@compiled
 def derive_hazards(
     read_indptr: Ints,
     read_low: Ints,
@@ -154,7 +155,7 @@ def derive_hazards(
     return indptr, before[:k].copy()
 
 
-@njit(cache=True)
+@compiled
 def slice_blocks(
     indptr: Ints, buffer: Ints, offset: Ints, count: Ints, row: Ints, low: Ints, high: Ints
 ) -> Any:

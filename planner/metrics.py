@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from planner.bounds import Bounds, lower_bounds
+from planner.compiled import compiled
 from planner.matching import match_messages
 from planner.plan import Buffer, Op, Plan
 from planner.verify.order import completion_order, event_order
@@ -131,7 +131,7 @@ def unit_makespan(plan: Plan, sends: Ints, recvs: Ints) -> int:
     )
 
 
-@njit(cache=True)
+@compiled
 def _unit_makespan(
     indptr: Ints, before: Ints, kind: Ints, rank: Ints, is_send: Any, sender: Ints, events: Ints,
     n_ranks: int,

@@ -14,16 +14,15 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from planner.compiled import compile_with
 
 Records = npt.NDArray[Any]
 
-_OPTIONS: Final[dict[str, Any]] = {"cache": True, "_nrt": False}
-compiled = njit(**_OPTIONS)
+compiled = compile_with(_nrt=False)
 """Compile without reference counts, which would take nine tenths of the simulator's time.
 
-Such a function cannot allocate; its arrays are its caller's. Numba's cache knows
-nothing of imports: after a change here, delete the cached kernels beside it.
+Such a function cannot allocate; its arrays are its caller's.
 """
 
 N_RUNS: Final = 4

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from executors.cost.event_queue import Records
 from executors.cost.kernel import HAS_ON_START, RENDEZVOUS
 from executors.cost.messages import partners, read_only, stepped
 from executors.cost.waiting import CLOCK, QUEUE, TASK
+from planner.compiled import compiled
 from planner.matching import match_messages
 from planner.plan import ON_START
 
@@ -174,7 +174,7 @@ def _queues(plan: Plan, clocks: Clocks, slots: npt.NDArray[np.int64]) -> Records
     return queues
 
 
-@njit(cache=True)
+@compiled
 def _place(
     op: npt.NDArray[np.int8],
     rank: Ints,
@@ -237,7 +237,7 @@ def _place(
     return slots
 
 
-@njit(cache=True)
+@compiled
 def _weigh(
     op: npt.NDArray[np.int8],
     partner: Ints,
@@ -296,7 +296,7 @@ def serving_order(plan: Plan) -> Ints:
     return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, step, low, high))
 
 
-@njit(cache=True)
+@compiled
 def _serving_order(
     op: npt.NDArray[np.int8], priority: Ints, priority_step: int, low: int, high: int
 ) -> Ints:
@@ -333,7 +333,7 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
     return successors
 
 
-@njit(cache=True)
+@compiled
 def _link_dependencies(
     deps_indptr: Ints,
     deps_task: Ints,
@@ -368,7 +368,7 @@ def initial_tasks(plan: Plan, order: Ints) -> Ints:
     return np.asarray(_initial_tasks(indptr, rank, step, order, plan.n_ranks))
 
 
-@njit(cache=True)
+@compiled
 def _initial_tasks(
     deps_indptr: Ints, rank: Ints, rank_step: int, order: Ints, n_ranks: int
 ) -> Ints:

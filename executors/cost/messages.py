@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from planner.compiled import compiled
 from planner.matching import match_messages
 from planner.plan import Op
 
@@ -81,7 +81,7 @@ def partners(plan: Plan) -> Ints:
     return partner
 
 
-@njit(cache=True)
+@compiled
 def _pair_up(
     op: npt.NDArray[np.int8],
     rank: Ints,

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.chunks import Ints
 from planner.rounds import Copy, Group, Message, Reduce, Round, Rounds, ceil_log2
 
+Bools = npt.NDArray[np.bool_]
 
-def last_exchange(me: Ints, size: int) -> Ints:
-    """Return the last level k at which each position's partner ``me ^ 2**k`` exists.
+
+def useful_messages(size: int) -> Bools:
+    """Return, level by level (rows), whose message to its partner ``me ^ 2**k`` is of use.
+
+    One to a higher rank is: it becomes part of its prefix. One to a lower rank
+    is where that rank has a useful message to send afterwards.
 
     Examples
     --------
-    >>> last_exchange(np.arange(6), 6).tolist()
-    [2, 2, 1, 1, 2, 2]
+    >>> [np.flatnonzero(useful).tolist() for useful in useful_messages(4)]
+    [[0, 1, 2], [0, 1]]
     """
-    last = np.full_like(me, -1)
-    for level in range(ceil_log2(size)):
-        last[(me ^ (1 << level)) < size] = level
-    return last
+    me = np.arange(size)
+    sends_on = np.zeros(size, dtype=bool)
+    levels = np.zeros((ceil_log2(size), size), dtype=bool)
+    for level in reversed(range(ceil_log2(size))):
+        partner = me ^ (1 << level)
+        exists = partner < size
+        useful = exists & ((partner > me) | sends_on[np.where(exists, partner, 0)])
+        sends_on |= useful
+        levels[level] = useful
+    return levels
 
 
 def prefixes(group: Group, *, is_exclusive: bool) -> Rounds:
@@ -29,22 +40,23 @@ def prefixes(group: Group, *, is_exclusive: bool) -> Rounds:
     the position's own input, which must be in its output already; an
     exclusive one as the first thing that comes from below.
     """
-    size, vector, out = group.size, group.whole, group.output
+    vector, out = group.whole, group.output
     block, incoming = group.scratch_slots(1), group.scratch_slots(1)
-    has_prefix = np.full(size, not is_exclusive)
-    for level in range(ceil_log2(size)):
-        me = group.positions
-        me = me[(me ^ (1 << level)) < size]
-        partner = me ^ (1 << level)
+    has_prefix = np.full(group.size, not is_exclusive)
+    useful = useful_messages(group.size)
+    for level, sending in enumerate(useful):
+        source = np.flatnonzero(sending)
+        dest = source ^ (1 << level)
+        above, below = dest[dest > source], dest[dest < source]
+        # Who sends on later keeps the sum of the block that has grown.
+        grows = np.logical_or.reduce(useful[level + 1 :], axis=0, initial=False)
         value = group.input if level == 0 else block
-        sends_on = last_exchange(me, size) > level
-        above = me[me > partner]
         later = has_prefix[above]
         # Prefixes come last: in place, they overwrite the input that blocks still need.
         yield Round(
-            Message(me, partner, vector(value), vector(incoming)),
-            Reduce(me[sends_on & (me > partner)], vector(incoming), vector(value), vector(block)),
-            Reduce(me[sends_on & (me < partner)], vector(value), vector(incoming), vector(block)),
+            Message(source, dest, vector(value), vector(incoming)),
+            Reduce(above[grows[above]], vector(incoming), vector(value), vector(block)),
+            Reduce(below, vector(value), vector(incoming), vector(block)),
             Copy(above[~later], vector(incoming), vector(out)),
             Reduce(above[later], vector(incoming), vector(out), vector(out)),
         )

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from planner.compiled import compiled
 from planner.errors import MissingContributionError
 from planner.matching import Rows
 from planner.plan import Plan
@@ -44,7 +44,7 @@ def check_barrier(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion:
             )
 
 
-@njit(cache=True)
+@compiled
 def _spread_news(
     indptr: Ints, before: Ints, kind: Ints, rank: Ints, sender: Ints, events: Ints,
     n_ranks: int, first: int,

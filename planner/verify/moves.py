@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from planner import pieces as csr
+from planner.compiled import compiled
 from planner.errors import RaceError
 from planner.matching import Rows
 from planner.pieces import Pieces
@@ -89,7 +89,7 @@ def _addresses(
     return csr.running_total(np.bincount(index, minlength=len(rows))), address, high - low
 
 
-@njit(cache=True)
+@compiled
 def _pair_blocks(
     read_indptr: Ints,
     read: Ints,
@@ -154,7 +154,7 @@ def check_overlaps(plan: Plan, moves: Moves) -> None:
         raise RaceError(f"{task} overlaps itself: it overwrites what it has yet to read or write")
 
 
-@njit(cache=True)
+@compiled
 def _first_overlap(task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints) -> Any:
     n = len(task)
     first = 0

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from planner.compiled import compiled
 from planner.errors import DeadlockError
 from planner.matching import Rows
 from planner.plan import ON_START, Op, Plan
@@ -72,7 +72,7 @@ def _partners(plan: Plan, sends: Rows, recvs: Rows) -> Ints:
     return partner
 
 
-@njit(cache=True)
+@compiled
 def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
     """Run Kahn's algorithm over starts and completions; -1 marks what never happens."""
     n = len(indptr) - 1

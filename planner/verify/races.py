@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from planner import pieces as csr
+from planner.compiled import compiled
 from planner.errors import MatchOrderError, RaceError
 from planner.hazards import cut_into_atoms
 from planner.kernels import derive_hazards
@@ -91,7 +91,7 @@ class _Search:
         return int(_first_unordered(*self.graph, *pairs, from_start))
 
 
-@njit(cache=True)
+@compiled
 def _first_unordered(
     indptr: Ints,
     before: Ints,

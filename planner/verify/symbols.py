@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from planner.compiled import compiled
 from planner.semantics import Contents
 from planner.verify.moves import Moves
 
@@ -134,7 +134,7 @@ def run_symbols(
     return Symbols(edges, term, index, culprit, sets, n_ranks)
 
 
-@njit(cache=True)
+@compiled
 def _execute(
     edges: Ints, term: Ints, index: Ints, culprit: Ints, n_ranks: int, commutative: bool,
     task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints,
@@ -182,7 +182,7 @@ def _execute(
     return sets[:n_sets].copy()
 
 
-@njit(cache=True)
+@compiled
 def _combine(
     a: int, b: int, p: int, commutative: bool, sets: Any, table: Ints, n_sets: int,
     one: Any, other: Any,
@@ -219,7 +219,7 @@ def _combine(
     return square + table[slot], n_sets
 
 
-@njit(cache=True)
+@compiled
 def _to_bits(symbol: int, p: int, sets: Any, bits: Any) -> None:
     if symbol >= p * p:
         bits[:] = sets[symbol - p * p]
@@ -230,7 +230,7 @@ def _to_bits(symbol: int, p: int, sets: Any, bits: Any) -> None:
         bits[rank // 64] |= np.uint64(1) << np.uint64(rank % 64)
 
 
-@njit(cache=True)
+@compiled
 def _as_interval(bits: Any, p: int) -> Any:
     """Return (lo, n) where the set is an interval modulo p, else n = 0."""
     n, n_starts, low = 0, 0, 0
@@ -246,7 +246,7 @@ def _as_interval(bits: Any, p: int) -> Any:
     return (low, n) if n_starts <= 1 else (0, 0)
 
 
-@njit(cache=True)
+@compiled
 def _find(table: Ints, sets: Any, bits: Any) -> Any:
     """Return the table slot that holds the set, or the empty one where it belongs."""
     value = np.uint64(1469598103934665603)
@@ -259,7 +259,7 @@ def _find(table: Ints, sets: Any, bits: Any) -> Any:
     return slot
 
 
-@njit(cache=True)
+@compiled
 def _grow_table(table: Ints, sets: Any, n_sets: int) -> Any:
     bigger = np.full(4 * len(table), -1, np.int64)
     for number in range(n_sets):

@@ -1,0 +1,51 @@
+"""Compiled functions whose cache is never stale.
+
+Numba keeps machine code beside the source file and renews it when that file
+changes, but what a function calls or takes from another file is compiled into
+it, too. So the cache lies in a folder named after the contents of all files of
+the function's own folder; kernels call no kernels of other folders.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function on first use and keep its machine code for later runs."""
+    return compile_with()(function)
+
+
+def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator like `compiled` with further options of numba's ``njit``."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        config: Any = numba.config  # its settings are made at run time
+        chosen = config.CACHE_DIR
+        # Read when the function is decorated, not when it is compiled: other code's
+        # functions keep their own place.
+        config.CACHE_DIR = str(_cache_folder(Path(inspect.getfile(function)).parent, chosen))
+        try:
+            dispatcher: Callable[..., Any] = numba.njit(cache=True, **options)(function)
+        finally:
+            config.CACHE_DIR = chosen
+        return dispatcher
+
+    return decorate
+
+
+@cache
+def _cache_folder(sources: Path, chosen: str) -> Path:
+    """Return where the machine code of a folder of sources belongs."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(sources.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    base = Path(chosen) if chosen else sources / "__pycache__"
+    return base / f"numba-{digest.hexdigest()[:16]}"
