@@ -15,13 +15,14 @@ DEMO := build/demo
 
 demo: $(MPICH)
 	@mkdir -p $(DEMO)
-	$(COLLPLAN) compile $(EXAMPLE) -o $(DEMO)/allreduce.plan --passes
+	$(COLLPLAN) compile $(EXAMPLE) -o $(DEMO)/allreduce.plan
 	$(COLLPLAN) verify $(DEMO)/allreduce.plan
 	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.svg --by task
 	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.png
 	$(COLLPLAN) cost $(DEMO)/allreduce.plan
 	$(COLLPLAN) compare $(EXAMPLE) --sizes 1KiB,64KiB,1MiB
 	$(COLLPLAN) run $(DEMO)/allreduce.plan -n 8 --timeout 300
+	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test: $(MPICH) $(OPENMPI)
 	.venv/bin/python -m pytest -n 2

@@ -64,11 +64,11 @@ def _run_as_rank(
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.output import print_json
     from executors.mpi.launch import launcher_rank
-    from executors.mpi.world import world
+    from executors.mpi.world import join_world
     from specs.errors import CollplanError
 
     try:
-        comm = world()
+        comm = join_world()
         document = _measure(comm, source, ranks, repetitions, check)
     except CollplanError:
         if launcher_rank() > 0:
@@ -88,12 +88,12 @@ def _measure(
     """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
     # Only here: without mpi4py these are no modules that can be imported.
     from executors.mpi.measure import run_plan
-    from executors.mpi.world import world
+    from executors.mpi.world import join_world
     from specs.errors import CollplanError
 
     try:
         plan = _agree_on_plan(comm, source, ranks)
-        world(plan.n_ranks)
+        join_world(plan.n_ranks)
         return run_plan(plan, comm, repetitions=repetitions, check=check).to_json()
     except CollplanError:
         raise

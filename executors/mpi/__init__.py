@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from executors.mpi.binding import BoundPlan, bind
     from executors.mpi.measure import RunReport, run_plan
-    from executors.mpi.world import world
+    from executors.mpi.world import join_world
 
 _HOMES: Final = {
     "BoundPlan": "binding",
     "RunReport": "measure",
     "bind": "binding",
     "run_plan": "measure",
-    "world": "world",
+    "join_world": "world",
 }
 
-__all__ = ["BoundPlan", "RunReport", "bind", "run_plan", "world"]
+__all__ = ["BoundPlan", "RunReport", "bind", "join_world", "run_plan"]
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def world(n_ranks: int | None = None) -> MPI.Intracomm:
+def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
     """Initialise MPI and return ``COMM_WORLD``, checked.
 
     Parameters

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 from executors.mpi.launch import launcher_rank
-from executors.mpi.world import world
+from executors.mpi.world import join_world
 from specs.errors import CollplanError
 
 try:
-    comm = world(int(sys.argv[1]) if len(sys.argv) > 1 else None)
+    comm = join_world(int(sys.argv[1]) if len(sys.argv) > 1 else None)
 except CollplanError as error:
     if launcher_rank() == 0:
         print(error, file=sys.stderr)
