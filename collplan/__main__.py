@@ -10,6 +10,7 @@ from typing import Final
 import typer
 
 from collplan.cli import group
+from collplan.memory import keep_freed_memory
 from specs.errors import CollplanError
 
 BAD_INPUT: Final = 2
@@ -33,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 good, 1 the answer is no, 2 bad input, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        keep_freed_memory()
     try:
         status = _run(arguments or ["--help"])
         sys.stdout.flush()

@@ -117,14 +117,17 @@ def build(
     sending = _rows_of(messages.source, only_rank)
     receiving = _rows_of(messages.dest, only_rank)
     arriving = _rows_of(arrived.rank, only_rank)
-    tables = [
-        _message_tasks(Op.SEND, messages, tag, stream, messages.read, sending),
-        _message_tasks(Op.RECV, messages, tag, stream, landing.received, receiving),
-        _local_tasks(arrived, landing.arrival_order).take(arriving),
-        _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
-    ]
-    tables[1].order = landing.recv_order[receiving]
-    tasks = TaskTable.stack(tables)
+    send_order = np.zeros_like(landing.recv_order)
+    tasks = TaskTable.stack(
+        [
+            _message_tasks(Op.SEND, messages, send_order, tag, stream, messages.read, sending),
+            _message_tasks(
+                Op.RECV, messages, landing.recv_order, tag, stream, landing.received, receiving
+            ),
+            _local_tasks(arrived, landing.arrival_order).take(arriving),
+            _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
+        ]
+    )
     place = tasks.round.astype(np.int64) * (landing.last_order + 1) + tasks.order
     by_row = np.argsort(place, kind="stable")
     row_of = np.empty_like(by_row)
@@ -132,9 +135,9 @@ def build(
     intents = _ordered_after(
         messages, sending, receiving, row_of[: len(sending)], row_of[len(sending) :]
     )
-    return _assemble(
-        tasks.take(by_row), placement, landing.buffer_sizes, spec, phase, only_rank, intents
-    )
+    tasks = tasks.take(by_row)
+    del arrived, place, by_row, row_of  # millions of rows each: their room is needed now
+    return _assemble(tasks, placement, landing.buffer_sizes, spec, phase, only_rank, intents)
 
 
 def _assemble(
@@ -194,7 +197,13 @@ def _rows_of(rank: Ints, only_rank: int | None) -> Ints:
 
 
 def _message_tasks(
-    op: Op, messages: MessageTable, tag: Ints, stream: Ints, extents: Pieces, rows: Ints
+    op: Op,
+    messages: MessageTable,
+    order: Ints,
+    tag: Ints,
+    stream: Ints,
+    extents: Pieces,
+    rows: Ints,
 ) -> TaskTable:
     n = len(rows)
     own, other = messages.source[rows], messages.dest[rows]
@@ -203,7 +212,7 @@ def _message_tasks(
     moved, nothing = extents.take(rows), csr.empty(n)
     return TaskTable(
         op=np.full(n, op, dtype=np.int8),
-        order=np.zeros(n, dtype=np.int32),
+        order=order[rows],
         round=messages.round[rows],
         rank=own,
         peer=other,

@@ -93,6 +93,7 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     # Algorithms declare scratch as they begin, so the rounds come before the spaces.
     collected = collect(_staged(algorithm.rounds(group), binding, group), only=rank)
     messages, steps, scratch_sizes = lower(collected, _spaces(binding, group))
+    del collected
     plan = build(
         messages,
         steps,
