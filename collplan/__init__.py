@@ -23,9 +23,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from executors.local import run_local
-
     from executors.cost import simulate
+    from executors.local import run_local
     from executors.mpi import bind
     from planner import compile_plan as compile
     from planner.errors import PlanError

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brute_steps import START, Faults, Place, Step, needs, settle
-
 from planner.plan import Op, Plan
 from specs import Collective
 

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from brute_contents import wrong_contents
 from brute_steps import END, START, Faults, Past, Step, blocks, needs, offsets, settle, unroll
-
 from planner.plan import Op, Plan
 from specs import Collective
 

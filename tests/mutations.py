@@ -12,7 +12,6 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from drafts import Draft, NotApplicableError, Piece, Row, pick, pick_pair
-
 from planner.plan import INTENT, ON_START, Buffer, Op, Plan
 
 Corruption = Callable[[Draft, random.Random], None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from handmade import Interval, PlanBook
 
+from handmade import Interval, PlanBook
 from planner.plan import ON_START, Buffer, Op, Plan
 
 SIZE = 4

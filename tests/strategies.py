@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from hypothesis import strategies as st
-from oracle import AFFINE, make_spec
 
+from oracle import AFFINE, make_spec
 from planner import Plan, compile_plan
 from planner.algorithms import registry
 from specs import PlanSpec

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import CommandLine
-from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 
 from collplan.cli import COMMANDS
+from command_line import CommandLine
+from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 from planner.plan import Op, Plan
 from specs import PlanSpec
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from command_line import CommandLine
 
 ROOT = Path(__file__).parents[1]

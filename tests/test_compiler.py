@@ -8,8 +8,8 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from oracle import make_spec
 
+from oracle import make_spec
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.errors import AlgorithmError

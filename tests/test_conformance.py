@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from oracle import AFFINE, check_result, make_spec
 
+from oracle import AFFINE, check_result, make_spec
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.errors import AlgorithmError

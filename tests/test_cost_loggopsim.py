@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from cost_schedules import PARAMETERS, Rules, network, random_schedule
 
+from cost_schedules import PARAMETERS, Rules, network, random_schedule
 from executors.cost import simulate
 from planner.errors import DeadlockError
 from planner.formats.goal import parse_goal, read_goal

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cost_schedules import network, on_machine
 
+from cost_schedules import network, on_machine
 from executors.cost import simulate
 from planner.errors import DeadlockError
 from planner.formats.goal import parse_goal

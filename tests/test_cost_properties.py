@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from cost_schedules import PARAMETERS, network, on_machine, random_schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost_schedules import PARAMETERS, network, on_machine, random_schedule
 from executors.cost import Timeline, simulate
 from planner.errors import DeadlockError
 from planner.formats.goal import parse_goal

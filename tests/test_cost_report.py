@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from cost_schedules import network
 
+from cost_schedules import network
 from executors.cost import Loggps, cost_report, cost_text, simulate
 from planner.formats.goal import parse_goal
 from specs import SpecError

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
-from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 
 from collplan.__main__ import main
+from mpi_launching import MPIS, mpi_python, mpiexec_of, run
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.draw import draw

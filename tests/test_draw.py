@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pygraphviz
 import pytest
-from handmade import PlanBook, binomial_bcast, ring_allreduce
 
+from handmade import PlanBook, binomial_bcast, ring_allreduce
 from planner import compile_plan
 from planner.draw import DrawError, draw, picture, rendering
 from planner.draw.picture import MAX_READABLE_TASKS

@@ -1,7 +1,7 @@
 import networkx as nx
 import pytest
-from handmade import PlanBook, binomial_bcast, ring_allreduce
 
+from handmade import PlanBook, binomial_bcast, ring_allreduce
 from planner import compile_plan
 from planner.errors import UnmatchedSendError
 from planner.plan import Buffer, Op

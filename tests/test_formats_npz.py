@@ -6,8 +6,8 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from handmade import PlanBook, binomial_bcast, ring_allreduce
 
+from handmade import PlanBook, binomial_bcast, ring_allreduce
 from planner import compile_plan
 from planner.errors import PlanFileError, PlanFormatError
 from planner.formats.npz import load, save

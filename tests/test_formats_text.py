@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from handmade import PlanBook, binomial_bcast, ring_allreduce
 
+from handmade import PlanBook, binomial_bcast, ring_allreduce
 from planner import compile_plan
 from planner.formats.text import dump, headline
 from planner.plan import INTENT, ON_START, Buffer, Op

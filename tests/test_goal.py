@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from handmade import PlanBook
 
 from executors.cost import simulate
+from handmade import PlanBook
 from planner import compile_plan
 from planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
 from planner.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from oracle import make_spec
 
+from oracle import make_spec
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.metrics import measure

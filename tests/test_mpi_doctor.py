@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from mpi_launching import MPIS, mpi_environment, mpi_python, mpiexec_of, run
 
 ASK = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from mpi_launching import MPIS, assert_passes, mpirun
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mpi_plans import Interval, PlanWriter
 
 from executors.mpi.program import rank_program
 from executors.mpi.views import local_action
+from mpi_plans import Interval, PlanWriter
 from planner.plan import NO_PATTERN, Buffer, Op, Plan
 
 PATTERNS = [NO_PATTERN[0].tolist(), [3, 2, 0, 1], [2, 3, 0, 1], [4, 2, 9, 2], [-3, 2, 0, 1]]

@@ -15,19 +15,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from brute_force import Faults, find_faults
 from hypothesis import given, settings
+
+from brute_force import Faults, find_faults
+from executors.local import run_local
 from mutations import CORRUPTIONS, corrupt
 from oracle import AFFINE, check_result, make_spec
-from random_graphs import SIZE, random_graph
-from strategies import MAX_TASKS, plan_specs, random_plan
-
-from executors.local import run_local
 from planner import Plan, compile_plan
 from planner.algorithms import registry
 from planner.errors import PlanError
 from planner.operations import get_operation
 from planner.plan import Op
+from random_graphs import SIZE, random_graph
+from strategies import MAX_TASKS, plan_specs, random_plan
 
 N_CHUNKS = 30
 PER_CHUNK = 50

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from brute_force import find_faults
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec
-
 from planner import Plan, compile_plan
 from planner.errors import (
     DeadlockError,

@@ -7,10 +7,10 @@ import os
 
 import numpy as np
 from mpi4py import MPI
-from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 
 from executors.mpi.binding import bind
 from executors.mpi.errors import BindError, UnsupportedPlanError
+from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 from planner.operations import get_operation
 from planner.plan import ON_START, Buffer, Op, Stage
 from specs.errors import CollplanError

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from mpi4py import MPI
-from mpi_plans import refuses
 
 from executors.mpi import measure
 from executors.mpi.errors import BindError
 from executors.mpi.measure import RunReport, run_plan
+from mpi_plans import refuses
 from planner import compile_plan
 from planner.plan import Plan
 from specs import PlanSpec
