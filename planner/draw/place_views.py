@@ -26,6 +26,10 @@ _NODE_WIDTH: Final = 164.0
 _NODE_HEIGHT: Final = 58.0
 _MIN_RADIUS: Final = 75.0
 _PADDING: Final = 18.0
+_LABEL_GAP: Final = 150.0
+"""Between nodes, where arrows have labels."""
+_LABEL_ROOM: Final = 34.0
+"""Above and below the nodes, for arrows with labels."""
 
 
 def rank_flows(plan: Plan, messages: Messages) -> list[Flow]:
@@ -91,9 +95,17 @@ def _directions(n: int) -> list[Point]:
     return [(math.sin(angle), -math.cos(angle)) for angle in angles]
 
 
-def _circle(n: int, width: float, height: float, top: float) -> tuple[list[Point], Box]:
-    """Return the centres of `n` rectangles on a circle below `top`, and the area they take."""
-    radius = _radius(n, math.hypot(width, height) + 30) if n > 2 else (n - 1) * (width + 80) / 2
+def _circle(
+    n: int, width: float, height: float, top: float, gap: float = 30.0
+) -> tuple[list[Point], Box]:
+    """Return the centres of `n` rectangles on a circle below `top`, and the area they take.
+
+    Neighbours are at least `gap` apart.
+    """
+    if n > 2:
+        radius = _radius(n, math.hypot(width, height) + gap)
+    else:
+        radius = (n - 1) * (width + max(80.0, gap)) / 2
     directions = _directions(n)
     left, right, above, below = (
         bound(point[axis] for point in directions) * radius
@@ -119,7 +131,8 @@ def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], 
     }
     n_ranks = np.bincount(plan.rank_node, minlength=n)
     tasks = np.bincount(plan.node, minlength=n)
-    centres, area = _circle(n, _NODE_WIDTH, _NODE_HEIGHT, top)
+    gap, above = (_LABEL_GAP, _LABEL_ROOM) if has_labels(flows) else (30.0, 0.0)
+    centres, area = _circle(n, _NODE_WIDTH, _NODE_HEIGHT, top + above, gap)
     boxes = [Box(x, y, _NODE_WIDTH, _NODE_HEIGHT) for x, y in centres]
     for node, box in enumerate(boxes):
         ranks, work = int(n_ranks[node]), int(tasks[node])
@@ -128,4 +141,5 @@ def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], 
             lines.append(f"inside {inside[node].size}")
         sheet.box(f"node_{node}", box, lines, fillcolor=NODE_FILL, color=LOCAL_COLOR)
     draw_flows(sheet, flows, boxes, "node")
-    return area
+    # Arrows between the topmost and the lowest nodes bulge beyond them.
+    return Box(area.x, area.y, area.width, area.height + 2 * above)

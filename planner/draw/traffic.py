@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,6 +103,7 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
     `boxes[i]` stands for place i and is named ``{noun}_{i}`` on the sheet.
     """
     is_labelled = has_labels(flows)
+    n_of_pair = Counter((flow.source, flow.dest) for flow in flows)
     nth: dict[tuple[int, int], int] = {}
     for flow in flows:
         pair = flow.source, flow.dest
@@ -114,7 +116,8 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
             f"{noun}_{flow.dest}",
             curve,
             label=label,
-            label_at=_beside(curve, label),
+            # The first of several arrows has its label inside, clear of the others.
+            label_at=_beside(curve, label, inside=nth[pair] == 0 and n_of_pair[pair] > 1),
             fontcolor=FAINT_INK if flow.lane < 0 else lane_color(flow.lane),
             color=lane_color(flow.lane),
             penwidth=f"{line_width(flow.n_bytes):g}",
@@ -141,11 +144,17 @@ def _arc(tail: Box, head: Box, nth: int) -> list[Point]:
     return [start, first, second, end]
 
 
-def _beside(curve: list[Point], label: str) -> Point:
-    """Return where the label lies: on the curve's outer side, clear of the line."""
+def _beside(curve: list[Point], label: str, inside: bool) -> Point:
+    """Return where the label lies: a third along, beside the curve, clear of the line.
+
+    In the middle the labels of arrows that cross would lie on each other.
+    """
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = curve
-    x, y = (x0 + 3 * x1 + 3 * x2 + x3) / 8, (y0 + 3 * y1 + 3 * y2 + y3) / 8
+    x = (8 * x0 + 12 * x1 + 6 * x2 + x3) / 27
+    y = (8 * y0 + 12 * y1 + 6 * y2 + y3) / 27
     length = math.hypot(x3 - x0, y3 - y0) or 1.0
     across = (-(y3 - y0) / length, (x3 - x0) / length)
     reach = 7 + abs(across[0]) * text_width([label], FONT_SIZE - 1) / 2
+    if inside:
+        reach = -reach
     return x + across[0] * reach, y + across[1] * reach

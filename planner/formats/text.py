@@ -69,9 +69,10 @@ def headline(plan: Plan) -> str:
     if plan.spec is None:
         return f"a plan of {ranks}"
     collective = plan.spec.collective
-    algorithm = plan.spec.algorithms.name
-    words = "" if algorithm == "auto" else f"{algorithm} "
-    words += collective.kind
+    # A flat plan's one phase says what `auto` became.
+    kind, _, algorithm = plan.phases[0].partition("/")
+    is_flat = len(plan.phases) == 1 and kind == collective.kind
+    words = f"{algorithm} {collective.kind}" if is_flat else collective.kind
     if collective.kind != "barrier":
         words += f" of {collective.count} {collective.datatype}"
     parts = [words]
