@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from planner.compiled import compiled
 from planner.errors import (
     DuplicateContributionError,
     MissingContributionError,
@@ -90,42 +91,60 @@ def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...]) -
     """Return addresses that cut all buffers so that every move moves whole atoms.
 
     What a move reads must not change symbol within one atom it writes, so
-    cuts travel forward along moves until no new one appears. A cut is born
-    where something is written and travels with later moves only; with any
-    move, a plan that shifts elements in a circle would have no end of cuts.
+    what cuts its source cuts its destination, too. Cuts travel in the order
+    of execution: those that later moves make say nothing of earlier ones.
     """
-    n = len(moves.dest)
     reduces = moves.right >= 0
-    source = np.concatenate((moves.left, moves.right[reduces]))
-    dest = np.concatenate((moves.dest, moves.dest[reduces]))
-    count = np.concatenate((moves.count, moves.count[reduces]))
-    time = np.concatenate((np.arange(n), np.flatnonzero(reduces)))
-    written = (moves.dest, moves.dest + moves.count)
-    held = (starts[0], starts[0] + counts[0])
-    others = (source, source + count, starts[1], starts[1] + counts[1])
-    edges = sorted_unique(np.concatenate(written + held + others))
-    born = np.full(len(edges), n)
-    for cuts in written:
-        np.minimum.at(born, np.searchsorted(edges, cuts), time[:n])
-    born[np.searchsorted(edges, np.concatenate(held))] = -1
-    while True:
-        first = np.searchsorted(edges, source, side="right")
-        n_inside = np.searchsorted(edges, source + count, side="left") - first
-        index = np.repeat(np.arange(len(source)), n_inside)
-        turn = np.arange(len(index)) - (np.cumsum(n_inside) - n_inside)[index]
-        place = first[index] + turn
-        travels = born[place] < time[index]
-        index, place = index[travels], place[travels]
-        cuts, when = edges[place] - source[index] + dest[index], time[index]
-        place = np.searchsorted(edges, cuts)
-        fresh = (edges[place] != cuts) | (born[place] > when)
-        if not fresh.any():
-            return edges
-        edges, born = np.concatenate((edges, cuts[fresh])), np.concatenate((born, when[fresh]))
-        order = np.lexsort((born, edges))
-        edges, born = edges[order], born[order]
-        kept = np.append(True, edges[1:] != edges[:-1])
-        edges, born = edges[kept], born[kept]
+    sources = (moves.left, moves.right[reduces])
+    lengths = (moves.count, moves.count[reduces])
+    ends = [side + n for side, n in zip((*sources, *starts), (*lengths, *counts), strict=True)]
+    edges = sorted_unique(
+        np.concatenate((*sources, moves.dest, moves.dest + moves.count, *starts, *ends))
+    )
+    places = [np.searchsorted(edges, side) for side in (moves.left, moves.right, moves.dest)]
+    cuts: Ints = _carry_cuts(edges, moves.left, moves.right, moves.dest, moves.count, *places)
+    return cuts
+
+
+@compiled
+def _carry_cuts(
+    edges: Ints, left: Ints, right: Ints, dest: Ints, count: Ints,
+    left_place: Ints, right_place: Ints, dest_place: Ints,
+) -> Any:  # fmt: skip
+    """Carry every cut inside a source to the destination, move by move; return all cuts.
+
+    Cuts are a list linked in order of address. Ends of moves are cuts from the
+    beginning, so a walk begins where its move does and ends where it ends.
+    """
+    n = len(edges)
+    address, following = edges.copy(), np.arange(1, n + 1)
+    for move in range(len(dest)):
+        for operand in range(2):
+            source = left[move] if operand == 0 else right[move]
+            if source < 0:
+                continue
+            shift = dest[move] - source
+            at = dest_place[move]
+            cut = following[left_place[move] if operand == 0 else right_place[move]]
+            while address[cut] < source + count[move]:
+                wanted = address[cut] + shift
+                while address[following[at]] < wanted:
+                    at = following[at]
+                if address[following[at]] != wanted:
+                    if n == len(address):
+                        address = np.concatenate((address, np.empty_like(address)))
+                        following = np.concatenate((following, np.empty_like(following)))
+                    address[n], following[n] = wanted, following[at]
+                    following[at] = n
+                    n += 1
+                at = following[at]
+                cut = following[cut]
+    cuts = np.empty(n, np.int64)
+    at = 0
+    for i in range(n):
+        cuts[i] = address[at]
+        at = following[at]
+    return cuts
 
 
 def _raise_wrong(

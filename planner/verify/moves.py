@@ -156,6 +156,7 @@ def check_overlaps(plan: Plan, moves: Moves) -> None:
 
 @compiled
 def _first_overlap(task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints) -> Any:
+    """Return the first move of a task at fault, -1 if there is none."""
     n = len(task)
     first = 0
     while first < n:
@@ -164,14 +165,28 @@ def _first_overlap(task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints)
         while last < n and task[last] == task[first]:
             low, high = min(low, dest[last]), max(high, dest[last] + count[last])
             last += 1
+        if last == first + 1:  # most tasks: nothing to sort
+            for place in (left[first], right[first]):
+                touches = place >= 0 and place < high and place + count[first] > low
+                if touches and place != dest[first]:
+                    return first
+            first = last
+            continue
+        order = first + np.argsort(dest[first:last])
+        written = dest[order]
+        for k in range(1, last - first):
+            if dest[order[k]] < dest[order[k - 1]] + count[order[k - 1]]:
+                return order[k]
         for i in range(first, last):
-            for operand in range(3):
-                place = left[i] if operand == 0 else right[i] if operand == 1 else dest[i]
+            for operand in range(2):
+                place = left[i] if operand == 0 else right[i]
                 if place < 0 or place >= high or place + count[i] <= low:
                     continue
-                for j in range(first, last):
-                    touches = place < dest[j] + count[j] and dest[j] < place + count[i]
-                    if touches and not (i == j and place == dest[i]):
+                # The blocks written are disjoint: those that reach the operand stand together.
+                k = np.searchsorted(written, place + count[i]) - 1
+                while k >= 0 and dest[order[k]] + count[order[k]] > place:
+                    if order[k] != i or place != dest[i]:
                         return i
+                    k -= 1
         first = last
     return -1
