@@ -2,8 +2,9 @@
 
 Numba keeps machine code beside the source file and renews it when that file
 changes, but what a function calls or takes from another file is compiled into
-it, too. So the cache lies in a folder named after the contents of all files of
-the function's own folder; kernels call no kernels of other folders.
+it, too. So the cache lies in a folder named after the contents of all files with
+kernels in the function's own folder; kernels call no kernels of other folders,
+and take constants from files with kernels only.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def _cache_folder(sources: Path, chosen: str) -> Path:
     """Return where the machine code of a folder of sources belongs."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(sources.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        text = path.read_bytes()
+        if b"compiled" in text:
+            digest.update(path.name.encode() + b"\0" + text)
     base = Path(chosen) if chosen else sources / "__pycache__"
     return base / f"numba-{digest.hexdigest()[:16]}"

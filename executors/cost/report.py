@@ -93,8 +93,8 @@ def cost_text(report: dict[str, Any], n_steps: int = 12) -> str:
         f"{_duration(report['simulate_s'])}"
     ]
     for kind, resources in (("lane", report["lanes"]), ("core", report["cores"])):
-        if resources:
-            top = max(resources, key=lambda resource: resource["utilisation"])
+        top = max(resources, key=lambda resource: resource["utilisation"], default=None)
+        if top is not None and top["utilisation"] > 0:  # one node uses no lane
             mean = sum(resource["utilisation"] for resource in resources) / len(resources)
             lines.append(
                 f"busiest {kind}: {top[kind]} of node {top['node']}, {top['utilisation']:.0%} of "
