@@ -7,7 +7,9 @@ and nowhere else.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,17 +35,15 @@ def _prefix(counts: Ints) -> Ints:
     return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
-class Layout:
-    """Where the chunks of one buffer lie.
+class Layout(ABC):
+    """Where the chunks of one buffer lie."""
 
-    Attributes
-    ----------
-    n_chunks : int
-        Runs of chunks wrap around modulo this.
-    """
+    @property
+    @abstractmethod
+    def n_chunks(self) -> int:
+        """Return the number of chunks; runs wrap around modulo this."""
 
-    n_chunks: int
-
+    @abstractmethod
     def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
         """Return offset and count, in elements, of runs that do not wrap.
 
@@ -52,12 +52,11 @@ class Layout:
         position, first, n : ndarray of int64, shape (m,)
             Whose buffer, the first chunk and how many chunks.
         """
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
-class Packed(Layout):
-    """Chunks one after another, the same on every rank.
+class _Counted(Layout):
+    """A layout of chunks whose sizes are the same on every rank.
 
     Parameters
     ----------
@@ -67,13 +66,63 @@ class Packed(Layout):
 
     counts: Ints
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_chunks", len(self.counts))
-        object.__setattr__(self, "_displs", _prefix(self.counts))
+    @property
+    def n_chunks(self) -> int:
+        return len(self.counts)
+
+
+class Packed(_Counted):
+    """Chunks one after another, the same on every rank."""
+
+    @cached_property
+    def _displs(self) -> Ints:
+        return _prefix(self.counts)
 
     def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        displs: Ints = self._displs  # type: ignore[attr-defined]
-        return displs[first], displs[first + n] - displs[first]
+        low = self._displs[first]
+        return low, self._displs[first + n] - low
+
+
+class Own(_Counted):
+    """A buffer that holds one chunk only, whichever it is, at offset 0."""
+
+    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
+        return np.zeros_like(first), self.counts[first]
+
+
+class Rotated(_Counted):
+    """Slot s of position r holds chunk (r + s) mod n_chunks; slot 0 lies first."""
+
+    @cached_property
+    def _displs(self) -> Ints:
+        return _prefix(np.concatenate((self.counts, self.counts)))
+
+    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
+        low = self._displs[position + first]
+        return low - self._displs[position], self._displs[position + first + n] - low
+
+
+@dataclass(frozen=True, eq=False)
+class Slots(_Counted):
+    """A few slots, each big enough for any chunk: index ``slot * n_counts + chunk``.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (n_counts,)
+        Elements of every chunk that may be put into a slot.
+    n_slots : int
+        How many slots there are.
+    """
+
+    n_slots: int
+
+    @property
+    def n_chunks(self) -> int:
+        return len(self.counts) * self.n_slots
+
+    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
+        slot, chunk = np.divmod(first, len(self.counts))
+        return slot * self.counts.max(initial=0), self.counts[chunk]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,76 +137,15 @@ class PackedByRank(Layout):
 
     counts: Ints
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_chunks", self.counts.shape[1])
+    @property
+    def n_chunks(self) -> int:
+        return int(self.counts.shape[1])
+
+    @cached_property
+    def _displs(self) -> Ints:
         edge = np.zeros((len(self.counts), 1), dtype=np.int64)
-        object.__setattr__(self, "_displs", np.hstack((edge, np.cumsum(self.counts, axis=1))))
+        return np.hstack((edge, np.cumsum(self.counts, axis=1)))
 
     def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        displs: Ints = self._displs  # type: ignore[attr-defined]
-        low = displs[position, first]
-        return low, displs[position, first + n] - low
-
-
-@dataclass(frozen=True, eq=False)
-class Own(Layout):
-    """A buffer that holds one chunk only, whichever it is, at offset 0.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n_chunks,)
-        Elements of every chunk.
-    """
-
-    counts: Ints
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_chunks", len(self.counts))
-
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        return np.zeros_like(first), self.counts[first]
-
-
-@dataclass(frozen=True, eq=False)
-class Rotated(Layout):
-    """Slot s of position r holds chunk (r + s) mod size; slot 0 lies first.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n_chunks,)
-        Elements of every chunk.
-    """
-
-    counts: Ints
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_chunks", len(self.counts))
-        object.__setattr__(self, "_displs", _prefix(np.concatenate((self.counts, self.counts))))
-
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        displs: Ints = self._displs  # type: ignore[attr-defined]
-        low = displs[position + first]
-        return low - displs[position], displs[position + first + n] - low
-
-
-@dataclass(frozen=True, eq=False)
-class Slots(Layout):
-    """A few slots, each big enough for any chunk: index ``slot * n_chunks + chunk``.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (n,)
-        Elements of every chunk that may be put into a slot.
-    n_slots : int
-        How many slots there are.
-    """
-
-    counts: Ints
-    n_slots: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_chunks", len(self.counts) * self.n_slots)
-
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        slot, chunk = np.divmod(first, len(self.counts))
-        return slot * self.counts.max(initial=0), self.counts[chunk]
+        low = self._displs[position, first]
+        return low, self._displs[position, first + n] - low
