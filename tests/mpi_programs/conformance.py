@@ -11,28 +11,18 @@ from mpi4py import MPI
 from executors.mpi.binding import bind
 from executors.mpi.measure import Case
 from executors.mpi.native import NativeCollective
+from oracle import AFFINE
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.errors import AlgorithmError
-from planner.operations import register_operation
 from planner.reference import expected, make_inputs
 from specs import PlanSpec
 from specs.collective import COLLECTIVES
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
-LOW = np.uint64(2**32 - 1)
-HALF = np.uint64(32)
 FEW = 4
 """Up to how many ranks nothing is left out."""
-AFFINE = {"name": "affine", "commutative": False}
-
-
-def compose(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-    """Compose x -> a x + b modulo 2**32, packed as (a, b): first left, then right."""
-    a, b = left >> HALF, left & LOW
-    c, d = right >> HALF, right & LOW
-    out[...] = (((a * c) & LOW) << HALF) | ((b * c + d) & LOW)
 
 
 def flavours(kind: str, turn: int, count: int) -> list[dict[str, object]]:
@@ -115,7 +105,6 @@ def run(collective: dict[str, object], turn: int) -> int:
     return n_plans
 
 
-register_operation("affine", compose, commutative=False)
 begin = MPI.Wtime()
 total = sum(run(collective, turn) for turn, collective in enumerate(collectives()))
 if rank == 0:
