@@ -9,7 +9,6 @@ from specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from planner.plan import Plan
-    from specs import PlanSpec
 
 ZIP_MAGIC = b"PK\x03\x04"
 PLAN_SUFFIXES = (".plan", ".npz")
@@ -38,20 +37,6 @@ def open_plan(path: Path) -> Plan:
     from specs import load_spec
 
     return compile_plan(load_spec(path))
-
-
-def open_spec(path: Path) -> PlanSpec:
-    """Return the spec in a file: a spec's own, or what a plan was compiled from."""
-    from specs import load_spec
-
-    if not is_plan_file(path):
-        return load_spec(path)
-    from planner.plan import Plan
-
-    spec = Plan.load(path).spec
-    if spec is None:
-        raise CollplanError(f"{path}: this plan was imported and has no spec; give a spec")
-    return spec
 
 
 def is_plan_file(path: Path) -> bool:

@@ -27,11 +27,6 @@ def print_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def print_note(text: str) -> None:
-    """Print a remark that is not the result: to standard error."""
-    sys.stderr.write(text + "\n")
-
-
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, plain: bool = False
 ) -> None:

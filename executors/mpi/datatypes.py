@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
@@ -83,8 +82,3 @@ class MessageTypes:
 
 def _address(view: View) -> int:
     return int(view.__array_interface__["data"][0])
-
-
-def flat_bytes(array: View) -> View:
-    """Return a contiguous array as 1-D bytes, for comparing memory whatever its dtype."""
-    return array.reshape(-1).view(np.uint8)

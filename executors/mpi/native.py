@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-def native_call(
-    collective: Collective,
-    comm: MPI.Intracomm,
-    sendbuf: Array | None,
-    recvbuf: Array | None,
-    op: ReductionOperation | None = None,
-) -> None:
-    """Compute a collective by mpi4py's own call.
+class NativeCollective:
+    """A native call made ready once, so that calling it measures MPI alone.
+
+    Free it after use: operations that MPI does not predefine are created here.
 
     Parameters
     ----------
@@ -39,16 +35,6 @@ def native_call(
         As for a plan: what bcast works on lies in `recvbuf`.
     op : ReductionOperation, optional
         By default the operation registered under the collective's name for it.
-    """
-    with NativeCollective(collective, comm, sendbuf, recvbuf, op) as call:
-        call()
-
-
-class NativeCollective:
-    """A native call made ready once, so that calling it measures MPI alone.
-
-    Parameters as for `native_call`. Free it after use: operations that MPI
-    does not predefine are created here.
     """
 
     def __init__(

@@ -57,11 +57,12 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     low = (np.arange(len(row)) - first[:-1][row]) * limit
     high = np.minimum(low + limit, elements[row])
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
-    reads = _cut(csr.from_extents(plan.reads, plan.patterns), row, low, high)
+    whole = csr.from_extents(plan.reads, plan.patterns)
+    reads = _cut(whole, row, low, high)
     reduces = columns["op"] == Op.REDUCE
     if reduces.any():
         shift = np.where(reduces, elements[row], 0)
-        right = _cut(csr.from_extents(plan.reads, plan.patterns), row, low + shift, high + shift)
+        right = _cut(whole, row, low + shift, high + shift)
         reads = csr.join(reads, right.masked(reduces))
     writes = _cut(csr.from_extents(plan.writes, plan.patterns), row, low, high)
     _renumber(columns, plan.n_ranks)
