@@ -15,7 +15,7 @@ from planner.passes import run_passes
 from planner.plan import Buffer, Plan
 from planner.rounds import Copy, Group, Round, Rounds, at
 from planner.spaces import Binding, Space, bind_collective
-from specs import PlanSpec
+from specs import AlgorithmChoice, PlanSpec
 
 PREFERRED = {
     "bcast": ("binomial",),
@@ -68,7 +68,7 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
 
     Examples
     --------
-    >>> from specs import PlanSpec
+    >>> from specs import AlgorithmChoice, PlanSpec
     >>> spec = PlanSpec.model_validate({
     ...     "machine": {"ranks_per_node": 4},
     ...     "collective": {"kind": "allreduce", "count": 8},
@@ -125,7 +125,7 @@ def choose_algorithm(spec: PlanSpec) -> Algorithm:
     kind, size = spec.collective.kind, spec.machine.n_ranks
     commutative = is_commutative(spec)
     is_regular = spec.collective.pair_counts(size) is None
-    name = spec.algorithms.name
+    name = _single(spec).name
     if name != "auto":
         algorithm = registry.find(kind, name)
         registry.require(algorithm, size, commutative, is_regular)
@@ -136,9 +136,15 @@ def choose_algorithm(spec: PlanSpec) -> Algorithm:
     return next(legal[n] for n in names + PREFERRED[kind] if n in legal)
 
 
+def _single(spec: PlanSpec) -> AlgorithmChoice:
+    assert isinstance(spec.algorithms, AlgorithmChoice)
+    return spec.algorithms
+
+
 def _options(algorithm: Algorithm, spec: PlanSpec) -> dict[str, object]:
     known = dict(algorithm.options or {})
-    given = dict(spec.algorithms.options) if spec.algorithms.name != "auto" else {}
+    choice = _single(spec)
+    given = dict(choice.options) if choice.name != "auto" else {}
     for name in given:
         if name not in known:
             valid = f"its options are {', '.join(known)}" if known else "it has none"

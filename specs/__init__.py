@@ -1,6 +1,6 @@
 """What users write: machines, collectives, requests; pydantic models and nothing else."""
 
-from specs.choice import AlgorithmChoice, PassChoice
+from specs.choice import AlgorithmChoice, AlgorithmsByRole, PassChoice
 from specs.collective import (
     COLLECTIVES,
     Allgather,
@@ -17,6 +17,7 @@ from specs.collective import (
     Scan,
     Scatter,
 )
+from specs.decomposition import DECOMPOSITIONS, Decomposition
 from specs.errors import CollplanError, SpecError
 from specs.loading import json_schema, load_spec, parse_spec
 from specs.machine import Machine
@@ -28,7 +29,9 @@ from specs.sizes import Bytes, parse_bytes
 
 __all__ = [
     "COLLECTIVES",
+    "DECOMPOSITIONS",
     "AlgorithmChoice",
+    "AlgorithmsByRole",
     "Allgather",
     "Allreduce",
     "Alltoall",
@@ -38,6 +41,7 @@ __all__ = [
     "Collective",
     "CollectiveModel",
     "CollplanError",
+    "Decomposition",
     "Exscan",
     "Gather",
     "Link",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import (
     BeforeValidator,
+    Discriminator,
     Field,
     GetJsonSchemaHandler,
+    Tag,
     model_serializer,
     model_validator,
 )
@@ -103,5 +106,64 @@ class AlgorithmChoice(Choice):
     """An algorithm by name, with its options; ``auto`` leaves the choice to the planner."""
 
 
+CHOICE_TAG: Final = "choice"
+ROLES_TAG: Final = "roles"
+_ROLE: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*(/[a-z_]+)?")
+
+
+class AlgorithmsByRole(SpecModel):
+    """An algorithm for every role that a decomposition has components in.
+
+    A role is where a component runs, as ``node`` or ``lane``, nested ones
+    joined by dots; ``node/allgather`` is more precise than ``node``.
+
+    Parameters
+    ----------
+    roles : dict
+        The algorithm of each role; ``auto`` where a role is missing.
+
+    Examples
+    --------
+    >>> AlgorithmsByRole.model_validate({"node": "ring", "lane": "auto"}).roles["node"].name
+    'ring'
+    """
+
+    roles: dict[str, AlgorithmChoice]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_roles(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "name" not in value and "roles" not in value:
+            for role in value:
+                if not isinstance(role, str) or not _ROLE.fullmatch(role):
+                    raise ValueError(f"{role!r} is no role; use node, lane, or as node/allgather")
+            return {"roles": dict(value)}
+        return value
+
+    @model_serializer
+    def _write_flat(self) -> dict[str, Any]:
+        return {role: choice.model_dump(mode="json") for role, choice in self.roles.items()}
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted((role, hash(choice)) for role, choice in self.roles.items())))
+
+    def __str__(self) -> str:
+        """Write the choices in one line, like ``node: ring, lane: chain``."""
+        return ", ".join(f"{role}: {choice}" for role, choice in self.roles.items())
+
+
 class PassChoice(Choice):
     """A pass by name, with its options."""
+
+
+def _tag_algorithms(value: Any) -> str:
+    by_role = isinstance(value, AlgorithmsByRole)
+    is_mapping = isinstance(value, Mapping) and "name" not in value
+    return ROLES_TAG if by_role or is_mapping else CHOICE_TAG
+
+
+Algorithms = Annotated[
+    Annotated[AlgorithmsByRole, Tag(ROLES_TAG)] | Annotated[AlgorithmChoice, Tag(CHOICE_TAG)],
+    Discriminator(_tag_algorithms),
+]
+"""One algorithm, or one a role."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
+from specs.choice import CHOICE_TAG, ROLES_TAG
 from specs.collective import COLLECTIVES
 from specs.errors import SpecError
 from specs.request import PlanSpec
@@ -199,9 +200,11 @@ def _explain_one(detail: ErrorDetails) -> str:
 
 
 def _without_kind(where: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """Drop the union's tag, which pydantic puts behind ``collective``."""
+    """Drop the unions' tags, which pydantic puts behind ``collective`` and ``algorithms``."""
     if len(where) > 1 and where[0] == "collective" and where[1] in COLLECTIVES:
         return where[:1] + where[2:]
+    if len(where) > 1 and where[0] == "algorithms" and where[1] in (CHOICE_TAG, ROLES_TAG):
+        return where[:1] + tuple(part for part in where[2:] if part != ROLES_TAG)
     return where
 
 

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Final, Self
+import math
+from typing import Final, Self
 
-from pydantic import BeforeValidator, WithJsonSchema, model_validator
+from pydantic import model_validator
 
 from specs.base import SpecModel
-from specs.choice import AlgorithmChoice, PassChoice
+from specs.choice import AlgorithmChoice, Algorithms, PassChoice
 from specs.collective import Collective
+from specs.decomposition import Decomposition
 from specs.machine import Machine
 
-DECOMPOSITIONS: Final = ("flat", "auto")
-"""Valid decompositions; ``auto`` means flat."""
-
 AUTO: Final = AlgorithmChoice(name="auto")
-
-
-def _check_decomposition(value: Any) -> Any:
-    if value not in DECOMPOSITIONS:
-        raise ValueError(f"{value!r} is no decomposition; valid: {', '.join(DECOMPOSITIONS)}")
-    return value
-
-
-Decomposition = Annotated[
-    str, BeforeValidator(_check_decomposition), WithJsonSchema({"enum": list(DECOMPOSITIONS)})
-]
+FLAT: Final = Decomposition(name="flat")
 
 
 class PlanSpec(SpecModel):
@@ -38,10 +27,11 @@ class PlanSpec(SpecModel):
         Where the ranks live; one rank on one node unless said otherwise.
     collective : Collective
         What to compute.
-    decomposition : str
-        How to split the collective over the machine: one of `DECOMPOSITIONS`.
-    algorithms : AlgorithmChoice
-        Which algorithm, with options; ``auto`` leaves it to the planner.
+    decomposition : Decomposition
+        How to split the collective over the machine.
+    algorithms : AlgorithmChoice or AlgorithmsByRole
+        Which algorithm, with options; ``auto`` leaves it to the planner. What
+        decompositions compose takes one a role, as ``{node: ring, lane: chain}``.
     passes : tuple of PassChoice
         Rewrites of the plan, in order.
 
@@ -58,8 +48,8 @@ class PlanSpec(SpecModel):
 
     machine: Machine = Machine()
     collective: Collective
-    decomposition: Decomposition = "flat"
-    algorithms: AlgorithmChoice = AUTO
+    decomposition: Decomposition = FLAT
+    algorithms: Algorithms = AUTO
     passes: tuple[PassChoice, ...] = ()
 
     @model_validator(mode="after")
@@ -70,6 +60,25 @@ class PlanSpec(SpecModel):
             raise ValueError(
                 f"collective.root: {root} is not a rank of this machine; "
                 f"its {n_ranks} ranks are 0 to {n_ranks - 1}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_decomposition(self) -> Self:
+        machine, chosen = self.machine, self.decomposition
+        if chosen.name == "mesh" and chosen.shape is not None:
+            size = math.prod(chosen.shape)
+            if size != machine.n_ranks:
+                shape = " x ".join(map(str, chosen.shape))
+                raise ValueError(
+                    f"decomposition.shape: {shape} is {size} ranks, the machine has "
+                    f"{machine.n_ranks}; use extents whose product is {machine.n_ranks}"
+                )
+        fullest = max(machine.node_to_n_ranks)
+        if chosen.leaders is not None and chosen.leaders > fullest:
+            raise ValueError(
+                f"decomposition.leaders: {chosen.leaders} leaders, no node has more than "
+                f"{fullest} ranks; use 1 to {fullest}"
             )
         return self
 

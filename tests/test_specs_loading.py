@@ -80,8 +80,24 @@ def refuse(document: Any) -> str:
             "collective.root: 5 is not a rank of this machine; its 1 ranks are 0 to 0",
         ),
         (
-            {"collective": BARRIER, "algorithms": {"node": "ring"}},
-            "algorithms: a mapping needs a name, got node; give {name: NAME, OPTION: VALUE}",
+            {"collective": BARRIER, "algorithms": {"Node": "ring"}},
+            "algorithms: 'Node' is no role; use node, lane, or as node/allgather",
+        ),
+        (
+            {"collective": BARRIER, "algorithms": {"node": 3}},
+            "algorithms.node: 3 is not a mapping",
+        ),
+        (
+            {"collective": BARRIER, "decomposition": {"name": "mesh", "shape": [3, 2]}},
+            "decomposition.shape: 3 x 2 is 6 ranks, the machine has 1; use extents whose product",
+        ),
+        (
+            {"collective": BARRIER, "decomposition": {"name": "multi_leader", "leaders": 2}},
+            "decomposition.leaders: 2 leaders, no node has more than 1 ranks; use 1 to 1",
+        ),
+        (
+            {"collective": BARRIER, "decomposition": {"name": "full_lane", "leaders": 2}},
+            "decomposition: full_lane has no leaders; it takes by, node, lane",
         ),
         (
             {"collective": BARRIER, "machine": {"network": {"eager_limit_bytes": "lots"}}},

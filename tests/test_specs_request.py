@@ -118,8 +118,8 @@ def test_choices_are_hashable_values() -> None:
 
 
 def test_unknown_decomposition_lists_the_valid_ones() -> None:
-    with pytest.raises(ValidationError, match="'full_lane' is no decomposition; valid: flat, auto"):
-        PlanSpec(collective=Barrier(), decomposition="full_lane")
+    with pytest.raises(ValidationError, match="'ful_lane' is no decomposition; valid: flat, auto"):
+        PlanSpec.model_validate({"collective": {"kind": "barrier"}, "decomposition": "ful_lane"})
 
 
 options = st.recursive(

@@ -85,7 +85,7 @@ def _price(spec: PlanSpec, rows: list[dict[str, Any]], refused: dict[str, str]) 
     from specs import AlgorithmChoice
 
     for algorithm in registry.of(spec.collective.kind):
-        own = spec.algorithms.name == algorithm.name
+        own = getattr(spec.algorithms, "name", None) == algorithm.name
         choice = spec.algorithms if own else AlgorithmChoice(name=algorithm.name)
         try:
             plan = compile_plan(spec.replace(algorithms=choice))

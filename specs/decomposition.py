@@ -1,0 +1,157 @@
+"""How a collective is split: by nodes and lanes, by a mesh, or into other collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, Self
+
+from pydantic import (
+    Field,
+    GetJsonSchemaHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from specs.base import SpecModel
+
+DECOMPOSITIONS: Final = (
+    "flat",
+    "auto",
+    "hierarchical",
+    "full_lane",
+    "multi_leader",
+    "mesh",
+    "guideline",
+)
+"""All decompositions by name."""
+
+_NESTING: Final = ("by", "node", "lane")
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    "hierarchical": _NESTING,
+    "full_lane": _NESTING,
+    "multi_leader": ("leaders", *_NESTING),
+    "mesh": ("shape",),
+    "guideline": ("form",),
+}
+
+
+class Decomposition(SpecModel):
+    """A decomposition by name, with what it needs; a name alone may stand for it.
+
+    Parameters
+    ----------
+    name : str
+        One of `DECOMPOSITIONS`. ``flat`` runs one algorithm over all ranks;
+        ``hierarchical`` talks across nodes through one leader a node,
+        ``multi_leader`` through `leaders` of them, ``full_lane`` through all
+        ranks; ``mesh`` goes dimension by dimension over `shape`;
+        ``guideline`` composes the collective of others over all ranks;
+        ``auto`` leaves it to the planner.
+    leaders : int
+        Leaders a node, for ``multi_leader``.
+    shape : tuple of int
+        Extents of the mesh, the last dimension consecutive ranks.
+    by : str
+        What counts as a node: ``node``, or ``numa`` for NUMA domains.
+    node, lane : Decomposition
+        How to split in turn what runs inside nodes, and what runs across.
+    form : str
+        Which composition, for ``guideline``: as ``reduce+bcast``.
+
+    Examples
+    --------
+    >>> Decomposition.model_validate({"name": "mesh", "shape": [4, 2]}).shape
+    (4, 2)
+    >>> Decomposition.model_validate("full_lane").model_dump()
+    'full_lane'
+    """
+
+    name: str
+    leaders: int | None = Field(default=None, ge=1)
+    shape: tuple[int, ...] | None = None
+    by: Literal["node", "numa"] = "node"
+    node: Decomposition | None = None
+    lane: Decomposition | None = None
+    form: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_name(cls, value: Any) -> Any:
+        fields = {"name": value} if isinstance(value, str) else value
+        if isinstance(fields, Mapping):
+            name = fields.get("name")
+            if name not in DECOMPOSITIONS:
+                problem = (
+                    "a decomposition needs a name"
+                    if name is None
+                    else f"{name!r} is no decomposition"
+                )
+                raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
+        return fields
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        allowed = _FIELDS.get(self.name, ())
+        for field in sorted(self.model_fields_set - {"name", *allowed}):
+            if getattr(self, field) == type(self).model_fields[field].default:
+                continue
+            takes = f"takes {', '.join(allowed)}" if allowed else "takes no options"
+            raise ValueError(f"{self.name} has no {field}; it {takes}")
+        if self.name == "multi_leader" and self.leaders is None:
+            raise ValueError("multi_leader needs leaders, as {name: multi_leader, leaders: 2}")
+        if self.name == "mesh":
+            self._check_shape()
+        for nested in (self.node, self.lane):
+            if nested is not None and nested.name == "auto":
+                raise ValueError("auto inside a decomposition; name it, or use auto for the whole")
+        return self
+
+    def _check_shape(self) -> None:
+        if self.shape is None or len(self.shape) < 2:
+            raise ValueError("mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}")
+        if min(self.shape) < 1:
+            raise ValueError(f"mesh of shape {list(self.shape)}; every extent is 1 or more")
+
+    @model_serializer
+    def _write_short(self) -> Any:
+        nested = {"node": self.node, "lane": self.lane}
+        values: dict[str, Any] = {
+            "name": self.name,
+            "leaders": self.leaders,
+            "shape": None if self.shape is None else list(self.shape),
+            "by": None if self.by == "node" else self.by,
+            "form": self.form,
+            **{key: value and value.model_dump(mode="json") for key, value in nested.items()},
+        }
+        given = {key: value for key, value in values.items() if value is not None}
+        return given if len(given) > 1 else self.name
+
+    def __str__(self) -> str:
+        """Write the decomposition in one line, like ``mesh(shape=4x2)``."""
+        shown = {
+            "leaders": self.leaders,
+            "shape": self.shape and "x".join(map(str, self.shape)),
+            "by": None if self.by == "node" else self.by,
+            "node": self.node,
+            "lane": self.lane,
+            "form": self.form,
+        }
+        options = ", ".join(f"{key}={value}" for key, value in shown.items() if value is not None)
+        return f"{self.name}({options})" if options else self.name
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        names = {"enum": list(DECOMPOSITIONS)}
+        fields = {**schema["properties"], "name": names}
+        mapping = {
+            "type": "object",
+            "properties": fields,
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+        return {"anyOf": [names, mapping], "description": "A name, or {name: ..., option: value}."}
