@@ -85,11 +85,12 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "algorithms": {"node": 3}},
-            "algorithms.node: 3 is not a mapping",
+            "algorithms.node: 3 is not a mapping; give its fields as 'key: value'",
         ),
         (
             {"collective": BARRIER, "decomposition": {"name": "mesh", "shape": [3, 2]}},
-            "decomposition.shape: 3 x 2 is 6 ranks, the machine has 1; use extents whose product",
+            "decomposition.shape: 3 x 2 is 6 ranks, the machine has 1; "
+            "use extents whose product is 1",
         ),
         (
             {"collective": BARRIER, "decomposition": {"name": "multi_leader", "leaders": 2}},
