@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "cost": "Price a plan or a GOAL schedule on a machine model.",
     "compare": "Price every algorithm of a collective over a range of sizes.",
     "run": "Run a plan under MPI; check it against numpy, time it against native.",
+    "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
     "export": "Write a plan in another project's format.",
     "algorithms": "List the algorithms and what they can do.",
     "schema": "Write the JSON Schema of specs, for editors.",

@@ -20,36 +20,61 @@ _PROC: Final = Path("/proc")
 
 
 def run_job(
-    command: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float | None = None,
+    *,
+    name: str | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> int:
     """Run an mpiexec command and return its exit code, leaving none of its processes behind.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The command.
+    environment : mapping of str to str
+        Its whole environment.
+    timeout_s : float, optional
+        When to stop it.
+    name : str, optional
+        What messages call it instead of the whole command.
+    stdin : int
+        File descriptor of its standard input; none by default.
 
     Raises
     ------
     LaunchError
         If it takes longer than `timeout_s`, or cannot be started.
     """
-    return _run(command, environment, timeout_s, pipe=None).returncode
+    return _run(command, environment, timeout_s, name, stdin, pipe=None).returncode
 
 
 def capture_job(
-    command: Sequence[str], environment: Mapping[str, str], timeout_s: float | None = None
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float | None = None,
+    *,
+    name: str | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.CompletedProcess[str]:
     """Run an mpiexec command as `run_job` does, and return what it printed too."""
-    return _run(command, environment, timeout_s, pipe=subprocess.PIPE)
+    return _run(command, environment, timeout_s, name, stdin, pipe=subprocess.PIPE)
 
 
 def _run(
     command: Sequence[str],
     environment: Mapping[str, str],
     timeout_s: float | None,
+    name: str | None,
+    stdin: int,
     pipe: int | None,
 ) -> subprocess.CompletedProcess[str]:
     try:
         job = subprocess.Popen(
             list(command),
             env=dict(environment),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=pipe,
             stderr=pipe,
             text=True,
@@ -61,7 +86,7 @@ def _run(
             out, err = job.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         raise LaunchError(
-            f"{' '.join(command)} did not end within {timeout_s:g} s and was stopped; "
+            f"{name or ' '.join(command)} did not end within {timeout_s:g} s and was stopped; "
             "allow more time or make it smaller"
         ) from None
     except KeyboardInterrupt:

@@ -1,0 +1,156 @@
+"""Run a command on an emulated cluster, from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from executors.emulation.cluster import Cluster
+from executors.emulation.errors import EmulationError
+from executors.emulation.host import find_tools
+from executors.emulation.launching import prepare_launch
+from executors.emulation.machine import emulated_machine
+from executors.emulation.sandbox import BOOT
+from executors.mpi.jobs import capture_job, run_job
+from executors.mpi.launch import (
+    EXPECTED_RANKS,
+    MPIEXEC,
+    Launcher,
+    clean_environment,
+    find_launcher,
+    launch_environment,
+)
+from specs.machine import Machine
+
+MACHINE: Final = "COLLPLAN_MACHINE"
+"""Environment variable by which ranks learn the machine they run on: a spec's, as JSON."""
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_NAME: Final = "the command on the emulated cluster"
+_REPORT_BYTES: Final = 65536
+
+
+def run_emulated(
+    cluster: Cluster,
+    program: Sequence[str],
+    *,
+    timeout_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    mpi: str | None = None,
+    capture: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program once a rank on a cluster that exists only meanwhile.
+
+    However it ends, all of it is gone: processes, namespaces, interfaces, mounts.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    program : sequence of str
+        What every rank runs; found on PATH, this environment's programs first.
+    timeout_s : float, optional
+        When to give up.
+    environment : mapping of str to str, optional
+        Variables for the ranks, beside those of this process.
+    mpi : "mpich" or "openmpi", optional
+        The MPI this environment must have.
+    capture : bool
+        Return what was printed instead of letting it pass through.
+
+    Returns
+    -------
+    subprocess.CompletedProcess
+        With the launcher's exit status.
+
+    Raises
+    ------
+    EmulationError
+        If the cluster is impossible, here or at all.
+    LaunchError
+        If MPI is missing or `program` takes too long.
+    """
+    machine = emulated_machine(cluster)
+    tools = find_tools()
+    launcher = _launcher_of(mpi)
+    launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
+    variables = {
+        **_environment(launcher, machine),
+        **launch.environment,
+        **(environment or {}),
+    }
+    if shutil.which(program[0], path=variables["PATH"]) is None:
+        raise EmulationError(f"CMD: {program[0]!r} is no program; give one on PATH, or its path")
+    request = {
+        "nodes": cluster.nodes,
+        "lanes": cluster.lanes,
+        "rate_bits_per_s": cluster.rate_bits_per_s,
+        **asdict(tools),
+        "files": launch.files,
+        "directory": os.getcwd(),
+    }
+    # Without site packages Python starts in a third of the time; nothing inside needs them.
+    boot = [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), json.dumps(request), "--"]
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            command = [*boot, *launch.command]
+            if capture:
+                done = capture_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
+            else:
+                status = run_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
+                done = subprocess.CompletedProcess(command, status)
+        _raise_reported(ours, done.returncode)
+    return done
+
+
+def _launcher_of(mpi: str | None) -> Launcher:
+    launcher = find_launcher()
+    family = launcher.library.family
+    if mpi is not None and mpi != family:
+        raise EmulationError(
+            f"mpi: {mpi} is asked for, {sys.executable} has {launcher.library.version}; "
+            f"run the collplan of an environment with {mpi}"
+        )
+    if family not in ("mpich", "openmpi"):
+        raise EmulationError(
+            f"mpi: {launcher.library.version} cannot be started on emulated nodes; "
+            f"use an environment with MPICH or Open MPI"
+        )
+    return launcher
+
+
+def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
+    inherited = clean_environment()
+    path = [str(Path(sys.prefix) / "bin"), inherited.get("PATH", os.defpath)]
+    return {
+        **inherited,
+        **launch_environment(launcher.library.family, machine.n_ranks),
+        "PATH": os.pathsep.join(path),
+        EXPECTED_RANKS: str(machine.n_ranks),
+        MPIEXEC: str(launcher.mpiexec),
+        MACHINE: machine.model_dump_json(),
+    }
+
+
+def _raise_reported(ours: socket.socket, status: int) -> None:
+    """Raise what the sandbox said went wrong; it has ended, so all of it is there."""
+    ours.settimeout(5)
+    text = b""
+    while chunk := ours.recv(_REPORT_BYTES):
+        text += chunk
+    if not text:
+        raise EmulationError(
+            f"the sandbox ended with status {status} before the cluster stood; try again"
+        )
+    problem = json.loads(text)["error"]
+    if problem is not None:
+        raise EmulationError(problem)
