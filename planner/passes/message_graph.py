@@ -1,0 +1,190 @@
+"""The task graph with the two ends of every message as one node.
+
+Where all its edges lead forward in some order of the nodes, the nodes can run
+one after another in that order, a message from the start of its first end to
+its completion. So no further edges along that order, between whatever ends,
+make tasks wait for each other, even where sends wait for their receives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.compiled import compiled
+from planner.errors import AlgorithmError
+from planner.matching import match_messages
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+Ints = npt.NDArray[np.integer[Any]]
+Bools = npt.NDArray[np.bool_]
+
+COMPLETION, START, FOLLOWS = 0, 1, 2
+"""What an edge waits for."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MessageGraph:
+    """Nodes, numbered by the rows of sends and of local tasks, and who comes after whom.
+
+    Parameters
+    ----------
+    node : ndarray of int32, shape (n_tasks,)
+        Node of every row: its own, or of a receive its send's.
+    nodes : ndarray of int64, shape (n_nodes,)
+        The numbers that are nodes, ascending.
+    indptr, after : ndarray
+        Successors in CSR by row; rows of receives have none.
+    edge : ndarray of int8
+        Of every successor: `COMPLETION` or `START` of the node is what it waits
+        for, or it only `FOLLOWS` it, as segments of one message do.
+    """
+
+    node: Ints
+    nodes: Ints
+    indptr: Ints
+    after: Ints
+    edge: Ints
+
+    @classmethod
+    def of(cls, plan: Plan, follows: Bools | None = None) -> MessageGraph:
+        """Return the graph of a plan of all ranks.
+
+        Parameters
+        ----------
+        plan : Plan
+        follows : ndarray of bool, shape (n_tasks,), optional
+            Rows that follow the row before them, beside what dependencies say.
+        """
+        sends, recvs = match_messages(plan)
+        node = np.arange(plan.n_tasks, dtype=np.int32)
+        node[recvs] = sends
+        if follows is None:
+            follows = np.zeros(plan.n_tasks, dtype=bool)
+        successors = _join_ends(
+            np.ascontiguousarray(plan.deps.indptr),
+            np.ascontiguousarray(plan.deps.task),
+            np.ascontiguousarray(plan.deps.kind),
+            node,
+            follows,
+        )
+        return cls(node, np.flatnonzero(node == np.arange(len(node))), *successors)
+
+    def longest_paths(self, weight: Ints, part: Ints) -> Ints:
+        """Return the length of the longest path from every node to the end.
+
+        Parameters
+        ----------
+        weight, part : ndarray of int64, shape (n_tasks,)
+            What a node adds to a path that leaves it by an edge on completion,
+            or ends with it; and what to one that leaves it by another.
+
+        Raises
+        ------
+        AlgorithmError
+            Where edges form a circle.
+        """
+        length, is_done = _longest_paths(
+            self.indptr, self.after, self.edge, self.nodes, weight, part
+        )
+        self.require_all(is_done)
+        return np.asarray(length)
+
+    def is_order(self, place: Ints) -> bool:
+        """Return whether all edges lead forward in an order of the nodes."""
+        return bool(_leads_forward(self.indptr, self.after, place))
+
+    def require_all(self, is_done: Bools) -> None:
+        """Raise `AlgorithmError` unless all nodes are done, as all are without a circle."""
+        stuck = self.nodes[~is_done[self.nodes]]
+        if len(stuck):
+            raise AlgorithmError(
+                f"passes: task #{stuck[0]} and {len(stuck) - 1} more cannot run one after another, "
+                "as some wait for the start of messages that complete after them; leave out "
+                "prioritize and limit_requests, which need an order"
+            )
+
+
+def require_all_ranks(plan: Plan, name: str) -> None:
+    """Raise `AlgorithmError` where pass `name`, which must see all ranks, is given one only."""
+    if plan.only_rank is not None:
+        raise AlgorithmError(
+            f"passes.{name}: it needs the plan of all ranks, this is rank {plan.only_rank}'s "
+            "program alone; compile the whole plan and take the rank out of it with "
+            "planner.restriction.restrict"
+        )
+
+
+@compiled
+def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, follows: Bools) -> Any:
+    """Return the successors of every node in CSR, and what they wait for."""
+    n = len(node)
+    first = np.zeros(n + 1, np.int64)
+    after, edge = np.empty(0, np.int32), np.empty(0, np.int8)
+    for fill in range(2):
+        for row in range(n):
+            for j in range(indptr[row], indptr[row + 1] + follows[row]):
+                is_stated = j < indptr[row + 1]
+                one = node[before[j]] if is_stated else node[row - 1]
+                on_start = is_stated and (kind[j] & 1) != 0
+                # Of a rank's message to itself one end may well wait for the other to start.
+                if one == node[row] and on_start:
+                    continue
+                if fill:
+                    # Filling a list moves its begin to its end.
+                    after[first[one]] = node[row]
+                    edge[first[one]] = START if on_start else COMPLETION if is_stated else FOLLOWS
+                first[one + (1 - fill)] += 1
+        if not fill:
+            first = np.cumsum(first)
+            after, edge = np.empty(first[n], np.int32), np.empty(first[n], np.int8)
+    first[1:] = first[:-1].copy()
+    first[0] = 0
+    return first, after, edge
+
+
+@compiled
+def _longest_paths(
+    indptr: Ints, after: Ints, edge: Ints, nodes: Ints, weight: Ints, part: Ints
+) -> Any:
+    """Return the longest path from every node to the end, and which nodes no circle holds up."""
+    n = len(weight)
+    waiting = np.zeros(n, np.int32)
+    for other in after:
+        waiting[other] += 1
+    order = np.empty(len(nodes), np.int64)
+    head, tail = 0, 0
+    for node in nodes:
+        if waiting[node] == 0:
+            order[tail] = node
+            tail += 1
+    while head < tail:
+        for j in range(indptr[order[head]], indptr[order[head] + 1]):
+            waiting[after[j]] -= 1
+            if waiting[after[j]] == 0:
+                order[tail] = after[j]
+                tail += 1
+        head += 1
+    length, is_done = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    for i in range(tail - 1, -1, -1):
+        node = order[i]
+        is_done[node] = True
+        length[node] = weight[node]
+        for j in range(indptr[node], indptr[node + 1]):
+            step = weight[node] if edge[j] == COMPLETION else part[node]
+            length[node] = max(length[node], step + length[after[j]])
+    return length, is_done
+
+
+@compiled
+def _leads_forward(indptr: Ints, after: Ints, place: Ints) -> Any:
+    for node in range(len(indptr) - 1):
+        for j in range(indptr[node], indptr[node + 1]):
+            if place[after[j]] <= place[node]:
+                return False
+    return True

@@ -1,0 +1,116 @@
+"""One rank's rows of a plan are what compiling for that rank gives."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from executors.mpi.program import rank_program
+from handmade import PlanBook
+from oracle import make_spec
+from planner import Plan, compile_plan
+from planner.algorithms import registry
+from planner.errors import AlgorithmError
+from planner.plan import COLUMNS, Buffer, Op
+from planner.restriction import restrict
+from planner.streams import MAX_TAGS
+
+MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
+
+
+def assert_equal(one: Plan, other: Plan) -> None:
+    """All that a rank's program says is equal; scratch of other ranks is nobody's business."""
+    assert one.only_rank == other.only_rank
+    for name in (*COLUMNS, "patterns", "shared_sizes", "rank_node", "rank_lane", "rank_core"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+        assert getattr(one, name).dtype == getattr(other, name).dtype, name
+    for name in ("reads", "writes", "deps"):
+        for field in fields(getattr(one, name)):
+            mine, theirs = (getattr(getattr(plan, name), field.name) for plan in (one, other))
+            assert np.array_equal(mine, theirs), f"{name}.{field.name}"
+            assert mine.dtype == theirs.dtype, f"{name}.{field.name}"
+    callers = slice(None, Buffer.SCRATCH)
+    assert np.array_equal(one.buffer_sizes[:, callers], other.buffer_sizes[:, callers])
+    assert np.array_equal(one.buffer_sizes[one.only_rank], other.buffer_sizes[one.only_rank])
+    assert (one.itemsize, one.spec, one.phases) == (other.itemsize, other.spec, other.phases)
+
+
+@pytest.mark.parametrize("kind", registry.kinds())
+@pytest.mark.parametrize("passes", [(), ({"name": "segment", "max_bytes": 16},)])
+def test_a_restriction_is_what_compiling_for_the_rank_gives(kind, passes):
+    for n_ranks, machine in ((6, MACHINE), (4, None)):
+        for algorithm in registry.legal(kind, n_ranks, commutative=True):
+            for in_place in (False, True):
+                spec = make_spec(
+                    kind, algorithm.name, n_ranks, machine,
+                    count=5, root=n_ranks - 2, in_place=in_place, passes=passes,
+                )  # fmt: skip
+                plan = compile_plan(spec)
+                for rank in range(n_ranks):
+                    own = restrict(plan, rank)
+                    own.check_format()
+                    assert_equal(own, compile_plan(spec, rank=rank))
+
+
+def test_patterns_are_those_the_rank_uses():
+    plan = compile_plan(make_spec("alltoall", "bruck", 12, count=4))
+    spec = plan.spec
+    for rank in range(12):
+        assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+    assert len(plan.patterns) > 1
+
+
+def test_streams_keep_their_order():
+    spec = make_spec(
+        "bcast", "linear", 2, count=MAX_TAGS + 5, datatype="int8",
+        passes=[{"name": "segment", "max_bytes": 1}],
+    )  # fmt: skip
+    own = restrict(compile_plan(spec), 1)
+    assert len(own.deps) == 5
+    assert_equal(own, compile_plan(spec, rank=1))
+
+
+def test_the_executor_takes_the_same_program_out_of_both():
+    plan = compile_plan(
+        make_spec("allreduce", "ring", 6, MACHINE, count=40,
+                  passes=[{"name": "segment", "max_bytes": 16}])
+    )  # fmt: skip
+    for rank in range(6):
+        whole, own = rank_program(plan, rank), rank_program(restrict(plan, rank), rank)
+        assert np.array_equal(whole.n_before, own.n_before)
+        assert np.array_equal(whole.on_completion.task, own.on_completion.task)
+        assert np.array_equal(whole.tag, own.tag)
+
+
+def test_a_rank_without_tasks_has_an_empty_program():
+    plan = compile_plan(make_spec("gather", "linear", 3, count=0))
+    own = restrict(plan, 2)
+    assert own.n_tasks == 0
+    assert_equal(own, compile_plan(plan.spec, rank=2))
+
+
+def test_restricting_twice_changes_nothing():
+    own = restrict(compile_plan(make_spec("bcast", "chain", 3, count=4)), 1)
+    assert restrict(own, 1) is own
+
+
+def test_refusals_say_whose_program_it_is():
+    plan = compile_plan(make_spec("bcast", "chain", 3, count=4))
+    with pytest.raises(AlgorithmError, match="3 is not one of the plan's 3 ranks"):
+        restrict(plan, 3)
+    with pytest.raises(AlgorithmError, match="program of rank 0, not of rank 1"):
+        restrict(restrict(plan, 0), 1)
+
+
+def test_a_rank_that_waits_for_another_has_no_program_of_its_own():
+    book = PlanBook([0, 0])
+    place = [(Buffer.RECV, 0, 1)]
+    book.add(Op.COMPUTE, 1, [], [])
+    first = book.add(Op.COPY, 0, place, place)
+    book.add(Op.COPY, 1, place, place, after=[0, first])
+    plan = book.plan()
+    assert restrict(plan, 0).n_tasks == 1
+    with pytest.raises(AlgorithmError, match="task #2 of rank 1 waits for task #1 of rank 0"):
+        restrict(plan, 1)
