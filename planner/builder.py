@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner import pieces as csr
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.hazards import derive_dependencies
 from planner.landing import arrivals, plan_landings
 from planner.lowering import LocalTable, MessageTable
@@ -51,6 +52,7 @@ class TaskTable:
 
     op: IntArray
     order: IntArray
+    phase: IntArray
     round: IntArray
     rank: IntArray
     peer: IntArray
@@ -85,10 +87,10 @@ def build(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phase: str,
+    phases: Sequence[str],
     only_rank: int | None = None,
 ) -> Plan:
-    """Build the plan of one component.
+    """Build the plan of lowered components.
 
     Rows are ordered by round; within a round all sends, then all receives,
     then local steps. A message that would overwrite what its receiver still
@@ -106,8 +108,8 @@ def build(
         Elements of the buffers; scratch grows by the landing slots.
     spec : PlanSpec
         Kept with the plan.
-    phase : str
-        What the component is called in pictures and dumps.
+    phases : sequence of str
+        What the components are called in pictures and dumps.
     only_rank : int, optional
         Build this rank's rows only.
     """
@@ -137,7 +139,7 @@ def build(
     )
     tasks = tasks.take(by_row)
     del arrived, place, by_row, row_of  # millions of rows each: their room is needed now
-    return _assemble(tasks, placement, landing.buffer_sizes, spec, phase, only_rank, intents)
+    return _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank, intents)
 
 
 def _assemble(
@@ -145,7 +147,7 @@ def _assemble(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phase: str,
+    phases: Sequence[str],
     only_rank: int | None,
     intents: Edges,
 ) -> Plan:
@@ -170,7 +172,7 @@ def _assemble(
         node=placement.node[tasks.rank],
         lane=np.where(crosses, placement.lane[dest], NONE),
         core=placement.core[tasks.rank],
-        phase=np.zeros(n, dtype=np.int16),
+        phase=tasks.phase,
         round=tasks.round,
         stream=tasks.stream,
         priority=np.where(crosses, 0, 1),
@@ -188,7 +190,7 @@ def _assemble(
         itemsize=spec.collective.itemsize,
         spec=spec,
         only_rank=only_rank,
-        phases=(phase,),
+        phases=tuple(phases),
     )
 
 
@@ -213,6 +215,7 @@ def _message_tasks(
     return TaskTable(
         op=np.full(n, op, dtype=np.int8),
         order=order[rows],
+        phase=messages.phase[rows],
         round=messages.round[rows],
         rank=own,
         peer=other,
@@ -228,6 +231,7 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
     return TaskTable(
         op=steps.op,
         order=order,
+        phase=steps.phase,
         round=steps.round,
         rank=steps.rank,
         peer=none,

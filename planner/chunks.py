@@ -1,8 +1,9 @@
-"""Chunk layouts: where chunk i of a buffer lies, for every rank at once.
+"""Chunk layouts: where chunk i of a space lies, for every member of many groups at once.
 
 Algorithms speak of chunks only. A layout turns runs of chunks into element
 offsets and counts, so counts, remainders and per-rank sizes are settled here
-and nowhere else.
+and nowhere else. A *member* is a position of a group: with groups of `size`
+ranks, member ``g * size + i`` is position i of group g.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.integer[Any]]
+from planner.arrays import Ints
+from planner.regions import Regions
 
 
 def split_evenly(count: int, parts: int) -> Ints:
@@ -31,12 +31,8 @@ def split_evenly(count: int, parts: int) -> Ints:
     return sizes
 
 
-def _prefix(counts: Ints) -> Ints:
-    return np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts, dtype=np.int64)))
-
-
 class Layout(ABC):
-    """Where the chunks of one buffer lie."""
+    """Where the chunks of one space lie."""
 
     @property
     @abstractmethod
@@ -44,62 +40,110 @@ class Layout(ABC):
         """Return the number of chunks; runs wrap around modulo this."""
 
     @abstractmethod
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        """Return offset and count, in elements, of runs that do not wrap.
+    def locate(self, member: Ints, first: Ints, n: Ints) -> tuple[Ints | None, Ints, Ints]:
+        """Return index, offset and count, in elements, of runs that do not wrap.
 
         Parameters
         ----------
-        position, first, n : ndarray of int64, shape (m,)
-            Whose buffer, the first chunk and how many chunks.
+        member, first, n : ndarray of int64, shape (m,)
+            Whose space, the first chunk and how many chunks.
+
+        Returns
+        -------
+        index : ndarray or None
+            Which run each interval belongs to, ascending; None where every
+            run is one interval.
+        offset, count : ndarray of int64
+            The intervals.
         """
 
 
 @dataclass(frozen=True, eq=False)
-class _Counted(Layout):
-    """A layout of chunks whose sizes are the same on every rank.
+class Listed(Layout):
+    """Chunks listed as regions: chunk i of a member is row ``first_row[member] + i``.
 
     Parameters
     ----------
-    counts : ndarray of int64, shape (n_chunks,)
-        Elements of every chunk.
+    regions : Regions
+    first_row : ndarray of int64, shape (n_members,)
+    size : int
+        Chunks a member.
     """
 
-    counts: Ints
+    regions: Regions
+    first_row: Ints
+    size: int
 
     @property
     def n_chunks(self) -> int:
-        return len(self.counts)
+        return self.size
+
+    def locate(self, member: Ints, first: Ints, n: Ints) -> tuple[Ints | None, Ints, Ints]:
+        low_row = self.first_row[member] + first
+        regions = self.regions
+        if regions.is_packed:
+            low = regions.low[np.minimum(low_row, len(regions.low) - 1)]
+            last = np.maximum(low_row + n - 1, 0)
+            end = regions.low[last] + regions.count[last]
+            return None, low, np.where(n > 0, end - low, 0)
+        begin = regions.indptr[low_row]
+        lengths = regions.indptr[low_row + n] - begin
+        index = np.repeat(np.arange(len(first)), lengths)
+        within = np.arange(len(index)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        interval = begin[index] + within
+        return index, regions.low[interval], regions.count[interval]
+
+
+@dataclass(frozen=True, eq=False)
+class _Counted(Layout):
+    """A layout of scratch: the chunks' sizes, group by group.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (n_groups, n_counts)
+        Elements of every chunk.
+    size : int
+        Members of a group.
+    """
+
+    counts: Ints
+    size: int
+
+    @property
+    def n_chunks(self) -> int:
+        return int(self.counts.shape[1])
+
+
+def _displs(counts: Ints) -> Ints:
+    edge = np.zeros((len(counts), 1), dtype=np.int64)
+    return np.hstack((edge, np.cumsum(counts, axis=1, dtype=np.int64)))
 
 
 class Packed(_Counted):
-    """Chunks one after another, the same on every rank."""
+    """Chunks one after another, the same on every member of a group."""
 
     @cached_property
-    def _displs(self) -> Ints:
-        return _prefix(self.counts)
+    def _bounds(self) -> Ints:
+        return _displs(self.counts)
 
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        low = self._displs[first]
-        return low, self._displs[first + n] - low
-
-
-class Own(_Counted):
-    """A buffer that holds one chunk only, whichever it is, at offset 0."""
-
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        return np.zeros_like(first), self.counts[first]
+    def locate(self, member: Ints, first: Ints, n: Ints) -> tuple[None, Ints, Ints]:
+        group = member // self.size
+        low = self._bounds[group, first]
+        return None, low, self._bounds[group, first + n] - low
 
 
 class Rotated(_Counted):
     """Slot s of position r holds chunk (r + s) mod n_chunks; slot 0 lies first."""
 
     @cached_property
-    def _displs(self) -> Ints:
-        return _prefix(np.concatenate((self.counts, self.counts)))
+    def _bounds(self) -> Ints:
+        return _displs(np.hstack((self.counts, self.counts)))
 
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        low = self._displs[position + first]
-        return low - self._displs[position], self._displs[position + first + n] - low
+    def locate(self, member: Ints, first: Ints, n: Ints) -> tuple[None, Ints, Ints]:
+        group, position = np.divmod(member, self.size)
+        low = self._bounds[group, position + first]
+        start = self._bounds[group, position]
+        return None, low - start, self._bounds[group, position + first + n] - low
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +152,6 @@ class Slots(_Counted):
 
     Parameters
     ----------
-    counts : ndarray of int64, shape (n_counts,)
-        Elements of every chunk that may be put into a slot.
     n_slots : int
         How many slots there are.
     """
@@ -118,34 +160,10 @@ class Slots(_Counted):
 
     @property
     def n_chunks(self) -> int:
-        return len(self.counts) * self.n_slots
+        return int(self.counts.shape[1]) * self.n_slots
 
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        slot, chunk = np.divmod(first, len(self.counts))
-        return slot * self.counts.max(initial=0), self.counts[chunk]
-
-
-@dataclass(frozen=True, eq=False)
-class PackedByRank(Layout):
-    """Chunks one after another, of sizes that differ from rank to rank.
-
-    Parameters
-    ----------
-    counts : ndarray of int64, shape (size, n_chunks)
-        Elements of every chunk on every rank: alltoallv's send counts.
-    """
-
-    counts: Ints
-
-    @property
-    def n_chunks(self) -> int:
-        return int(self.counts.shape[1])
-
-    @cached_property
-    def _displs(self) -> Ints:
-        edge = np.zeros((len(self.counts), 1), dtype=np.int64)
-        return np.hstack((edge, np.cumsum(self.counts, axis=1)))
-
-    def locate(self, position: Ints, first: Ints, n: Ints) -> tuple[Ints, Ints]:
-        low = self._displs[position, first]
-        return low, self._displs[position, first + n] - low
+    def locate(self, member: Ints, first: Ints, n: Ints) -> tuple[None, Ints, Ints]:
+        group = member // self.size
+        slot, chunk = np.divmod(first, self.counts.shape[1])
+        room = self.counts.max(axis=1, initial=0)
+        return None, slot * room[group], self.counts[group, chunk]

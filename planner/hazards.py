@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.kernels import derive_hazards, number_accesses
 from planner.pieces import Pieces, running_total, sorted_unique
 from planner.plan import INTENT, Buffer, Dependencies

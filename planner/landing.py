@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner import pieces as csr
-from planner.chunks import Ints
-from planner.lowering import Bools, LocalTable, MessageTable
+from planner.arrays import Bools, Ints
+from planner.lowering import LocalTable, MessageTable
 from planner.pieces import Pieces
 from planner.plan import Buffer, Op
 from planner.streams import joint_key, occurrence
@@ -154,6 +154,7 @@ def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
     in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
     both = operands.take(in_order)
     return LocalTable(
+        phase=messages.phase[rows],
         round=messages.round[rows],
         rank=messages.dest[rows],
         op=np.where(messages.combining[rows], Op.REDUCE, Op.COPY).astype(np.int8),

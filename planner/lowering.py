@@ -1,76 +1,34 @@
-"""From rounds of chunks to messages and local steps of elements, for all ranks at once."""
+"""From components to messages and local steps of elements, for all ranks at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.chunks import Ints
+from planner.algorithms.registry import Algorithm
+from planner.arrays import Bools, Ints
+from planner.blueprint import Component
+from planner.chunks import Layout, Listed
+from planner.collecting import Collected, collect
 from planner.pieces import Pieces, contiguous, running_total
 from planner.plan import Buffer, Op
-from planner.rounds import Chunks, Copy, Message, Reduce, Round, Where
-from planner.spaces import Space
+from planner.rounds import Group
+from planner.spaces import BLOCK_KINDS, SCRATCH_STRIDE
+from planner.streams import occurrence
 
-Bools = npt.NDArray[np.bool_]
-
-
-class _Column:
-    """A column that grows by arrays or scalars."""
-
-    def __init__(self, dtype: npt.DTypeLike = np.int64) -> None:
-        self.dtype = dtype
-        self.parts: list[Any] = []
-
-    def add(self, values: Any, n: int) -> None:
-        if np.ndim(values) == 0:
-            values = np.full(n, values, dtype=self.dtype)
-        assert len(values) == n, f"{len(values)} entries for {n} messages"
-        self.parts.append(np.asarray(values, dtype=self.dtype))
-
-    def array(self) -> npt.NDArray[Any]:
-        if not self.parts:
-            return np.zeros(0, dtype=self.dtype)
-        return np.concatenate(self.parts)
-
-
-class _Runs:
-    """Runs of chunks of many steps, waiting to be turned into pieces."""
-
-    FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
-
-    def __init__(self) -> None:
-        self.columns = {name: _Column(np.int32) for name in self.FIELDS}
-        self.is_sorted = True
-
-    def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
-        """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`."""
-        runs = where if isinstance(where, tuple) else (where,)
-        self.is_sorted &= len(runs) < 2
-        n_kept = n if kept is None else int(np.count_nonzero(kept))
-        for run in runs:
-            self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
-            for name in self.FIELDS[1:]:
-                value = getattr(run, name)
-                if kept is not None and np.ndim(value):
-                    value = value[kept]
-                self.columns[name].add(value, n_kept)
-
-    def arrays(self) -> tuple[Ints, ...]:
-        arrays = tuple(column.array() for column in self.columns.values())
-        if not self.is_sorted:
-            order = np.argsort(arrays[0], kind="stable")
-            arrays = tuple(array[order] for array in arrays)
-        return arrays
+MAX_SCRATCH = 1 << 12
+"""Scratch spaces a plan may have before they are squeezed."""
 
 
 @dataclass
 class MessageTable:
     """Messages of all rounds, in program order; extents per message."""
 
+    phase: Ints
     round: Ints
     source: Ints
     dest: Ints
@@ -81,18 +39,20 @@ class MessageTable:
     write: Pieces
     combine: Pieces
 
+    def take(self, rows: Ints) -> MessageTable:
+        """Return the given messages, in the given order."""
+        return MessageTable(**_take_all(vars(self), rows))
+
     def select(self, mask: Bools) -> MessageTable:
         """Return the messages in `mask`."""
-        if mask.all():
-            return self
-        rows = np.flatnonzero(mask)
-        return MessageTable(**_take_all(vars(self), rows))
+        return self if mask.all() else self.take(np.flatnonzero(mask))
 
 
 @dataclass
 class LocalTable:
     """Copies and reductions of all rounds, in program order; `read` is left, then right."""
 
+    phase: Ints
     round: Ints
     rank: Ints
     op: Ints
@@ -114,241 +74,335 @@ def _take_all(columns: dict[str, Any], rows: Ints) -> dict[str, Any]:
     }
 
 
-@dataclass
-class Collected:
-    """Steps of rounds as columns that grow."""
+@dataclass(frozen=True)
+class Stated:
+    """A component and what computes it."""
 
-    only: int | None
-    message: dict[str, _Column] = field(
-        default_factory=lambda: {
-            "round": _Column(np.int32),
-            "source": _Column(np.int32),
-            "dest": _Column(np.int32),
-            "incoming_left": _Column(bool),
-            "combining": _Column(bool),
-            "ordered": _Column(bool),
-        }
-    )
-    local: dict[str, _Column] = field(
-        default_factory=lambda: {
-            "round": _Column(np.int32),
-            "rank": _Column(np.int32),
-            "op": _Column(np.int8),
-        }
-    )
-    runs: dict[str, _Runs] = field(
-        default_factory=lambda: {
-            name: _Runs() for name in ("read", "write", "combine", "local_read", "local_write")
-        }
-    )
-    n_messages: int = 0
-    n_locals: int = 0
+    component: Component
+    algorithm: Algorithm
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def add(self, number: int, step: Message | Copy | Reduce) -> None:
-        """Add a step of round `number`."""
-        if isinstance(step, Message):
-            self._add_message(number, step)
-        else:
-            self._add_local(number, step)
-
-    def _add_message(self, number: int, step: Message) -> None:
-        n = max(np.size(step.source), np.size(step.dest))
-        if np.size(step.source) == 0 or np.size(step.dest) == 0:
-            return
-        source, dest = (np.broadcast_to(end, (n,)) for end in (step.source, step.dest))
-        kept = None if self.only is None else (source == self.only) | (dest == self.only)
-        n_kept = n if kept is None else int(np.count_nonzero(kept))
-        if n_kept == 0:
-            return
-        row = {
-            "round": number,
-            "source": source if kept is None else source[kept],
-            "dest": dest if kept is None else dest[kept],
-            "incoming_left": _kept(step.incoming_left, kept),
-            "combining": step.combine is not None,
-            "ordered": step.ordered,
-        }
-        for name, value in row.items():
-            self.message[name].add(value, n_kept)
-        for name in ("read", "write", "combine"):
-            where = getattr(step, name)
-            if where is not None:
-                self.runs[name].add(where, self.n_messages, n, kept)
-        self.n_messages += n_kept
-
-    def _add_local(self, number: int, step: Copy | Reduce) -> None:
-        n = np.size(step.rank)
-        rank = np.broadcast_to(step.rank, (n,))
-        kept = None if self.only is None else rank == self.only
-        n_kept = n if kept is None else int(np.count_nonzero(kept))
-        if n_kept == 0:
-            return
-        self.local["round"].add(number, n_kept)
-        self.local["rank"].add(rank if kept is None else rank[kept], n_kept)
-        self.local["op"].add(Op.COPY if isinstance(step, Copy) else Op.REDUCE, n_kept)
-        reads = (step.read,) if isinstance(step, Copy) else (step.left, step.right)
-        runs = tuple(run for where in reads for run in _as_tuple(where))
-        self.runs["local_read"].add(runs, self.n_locals, n, kept)
-        self.runs["local_write"].add(step.write, self.n_locals, n, kept)
-        self.n_locals += n_kept
+    @property
+    def label(self) -> str:
+        """Return what the component is called: ``node allgather/ring``."""
+        name = f"{self.component.kind}/{self.algorithm.name}"
+        return f"{self.component.role} {name}" if self.component.role else name
 
 
-def _kept(value: Any, kept: Bools | None) -> Any:
-    return value[kept] if kept is not None and np.ndim(value) else value
+def lower(
+    parts: Sequence[Stated],
+    n_ranks: int,
+    n_scratch: int,
+    commutative: bool,
+    only_rank: int | None = None,
+) -> tuple[MessageTable, LocalTable, Ints]:
+    """Turn components into tables of messages and local steps.
 
-
-def _as_tuple(where: Where) -> tuple[Chunks, ...]:
-    return where if isinstance(where, tuple) else (where,)
-
-
-def collect(rounds: Iterable[Round], only: int | None = None) -> Collected:
-    """Collect the steps of all rounds into columns.
+    Rounds of a component follow those of the components before it. Empty
+    messages and steps are dropped, copies onto themselves, too.
 
     Parameters
     ----------
-    rounds : iterable of Round
-        What an algorithm yields.
-    only : int, optional
-        Keep only what concerns this position, dropping the rest as it comes.
-    """
-    collected = Collected(only)
-    for number, step_round in enumerate(rounds):
-        for step in step_round.steps:
-            collected.add(number, step)
-    return collected
-
-
-def lower(collected: Collected, spaces: list[Space]) -> tuple[MessageTable, LocalTable, Ints]:
-    """Turn collected steps into tables of messages and local steps.
-
-    Empty messages and steps are dropped, copies onto themselves, too.
-
-    Parameters
-    ----------
-    collected : Collected
-        What `collect` returned.
-    spaces : list of Space
-        What the spaces' numbers mean; scratch follows the collective's own.
+    parts : sequence of Stated
+        In program order; their place is their phase.
+    n_ranks : int
+        Ranks of the machine.
+    n_scratch : int
+        Scratch homes the components use.
+    commutative : bool
+        Whether operands may be exchanged.
+    only_rank : int, optional
+        Keep only what concerns this rank, dropping the rest as it comes.
 
     Returns
     -------
     messages : MessageTable
-    locals : LocalTable
-    scratch_sizes : ndarray of int64, shape (size,)
-        Scratch each position needs so far.
+    steps : LocalTable
+    scratch_sizes : ndarray of int64, shape (n_ranks,)
+        Scratch each rank needs so far; what nobody touches takes no room.
     """
-    message: dict[str, Any] = {n: column.array() for n, column in collected.message.items()}
-    local: dict[str, Any] = {n: column.array() for n, column in collected.local.items()}
-    allocator = _Allocator(spaces)
-    position = {
-        "read": message["source"],
-        "write": message["dest"],
-        "combine": message["dest"],
-        "local_read": local["rank"],
-        "local_write": local["rank"],
+    lowering = _Lowering(n_scratch)
+    first_round = 0
+    for phase, part in enumerate(parts):
+        n_rounds: dict[tuple[int, int], int] = {}
+        for batch in _batches(part, only_rank):
+            collected = batch.collect(commutative)
+            lowering.add(phase, first_round, batch, collected)
+            n_rounds[batch.size, batch.root] = collected.n_rounds
+        if only_rank is not None:
+            _count_others(part, commutative, n_rounds)
+        first_round += max(n_rounds.values(), default=0)
+    return lowering.tables(n_ranks)
+
+
+@dataclass
+class _Batch:
+    """Groups of one size and root, on which an algorithm runs at once.
+
+    Member ``g * size + i`` is position i of the batch's group g; `members` are
+    their places in the component.
+    """
+
+    part: Stated
+    groups: Ints
+    size: int
+    root: int
+    only: int | None
+
+    def __post_init__(self) -> None:
+        component = self.part.component
+        starts = component.groups.indptr[self.groups]
+        self.members = (starts[:, None] + np.arange(self.size)).ravel()
+        self.ranks = component.groups.ranks[self.members]
+        self.layouts: list[Layout]
+        self.counts: Ints
+        if component.kind == "alltoall":
+            self._lay_out_pairs(component)
+            return
+        n_chunks = parts = self.part.algorithm.n_parts(self.size)
+        rows: Ints = self.groups
+        if component.kind in BLOCK_KINDS:
+            rows, n_chunks, parts = self.members, self.size, 1
+        first_row = np.repeat(np.arange(len(self.groups)) * n_chunks, self.size)
+        ends = (component.given, component.received)
+        own = [regions.take(rows).cut(parts) for regions in ends if regions is not None]
+        self.layouts = [Listed(regions, first_row, n_chunks) for regions in (own[0], own[-1])]
+        self.counts = own[0].totals.reshape(len(self.groups), n_chunks)
+
+    def _lay_out_pairs(self, component: Component) -> None:
+        assert component.received is not None
+        first_pair = running_total(component.groups.sizes**2)[self.groups]
+        n = self.size
+        rows = (first_pair[:, None] + np.arange(n * n)).reshape(-1, n, n)
+        first_row = np.arange(len(self.members)) * n
+        given = component.given.take(rows.ravel())
+        received = component.received.take(rows.transpose(0, 2, 1).ravel())
+        self.layouts = [Listed(given, first_row, n), Listed(received, first_row, n)]
+        self.counts = given.totals.reshape(-1, n, n)[:, 0, :]
+
+    def collect(self, commutative: bool) -> Collected:
+        """Run the algorithm; scratch it declares joins the layouts."""
+        group = Group(
+            size=self.size,
+            root=self.root,
+            commutative=commutative,
+            chunk_counts=self.counts,
+            options=self.part.options,
+        )
+        collected = collect(self.part.algorithm.rounds(group), self.only)
+        self.layouts += group.scratch
+        return collected
+
+    def homes(self, n_scratch: int) -> tuple[Ints, Ints, int]:
+        """Return buffer and base of every layout (row) and member, and how many homes are new."""
+        component = self.part.component
+        which = occurrence(self.ranks)
+        n_each = int(which.max(initial=0)) + 1
+        buffers, bases = [], []
+        for home in (component.input, component.output):
+            buffers.append(home.buffer[self.ranks])
+            bases.append(home.base[self.ranks])
+        n_own = len(self.layouts) - 2
+        for number in range(n_own):
+            # A rank in several groups has scratch for each.
+            buffers.append(np.full(len(self.ranks), Buffer.SCRATCH, dtype=np.int8))
+            bases.append((n_scratch + number * n_each + which) * SCRATCH_STRIDE)
+        return np.stack(buffers), np.stack(bases), n_own * n_each
+
+
+def _batches(part: Stated, only_rank: int | None) -> Iterator[_Batch]:
+    groups = part.component.groups
+    numbers = np.arange(len(groups))
+    only = np.full(len(groups), -1)
+    if only_rank is not None:
+        places = np.flatnonzero(groups.ranks == only_rank)
+        numbers = np.searchsorted(groups.indptr, places, side="right") - 1
+        only[numbers] = places - groups.indptr[numbers]
+    keys = np.stack((groups.sizes, part.component.root, only), axis=1)[numbers]
+    if not len(keys):
+        return
+    kinds, inverse = np.unique(keys, axis=0, return_inverse=True)
+    for number, (size, root, position) in enumerate(kinds.tolist()):
+        chosen = numbers[inverse.ravel() == number]
+        yield _Batch(part, chosen, size, root, position if position >= 0 else None)
+
+
+def _count_others(part: Stated, commutative: bool, n_rounds: dict[tuple[int, int], int]) -> None:
+    """Add the rounds of groups that the only rank is not in, a group of each size and root."""
+    component = part.component
+    for group in range(len(component.groups)):
+        size, root = int(component.groups.sizes[group]), int(component.root[group])
+        if (size, root) not in n_rounds:
+            # No position is kept: only the rounds are counted.
+            batch = _Batch(part, np.array([group]), size, root, only=size)
+            n_rounds[size, root] = batch.collect(commutative).n_rounds
+
+
+RUNS = ("read", "write", "combine", "local_read", "local_write")
+
+
+class _Lowering:
+    """Tables that grow batch by batch."""
+
+    def __init__(self, n_scratch: int) -> None:
+        self.n_scratch = n_scratch
+        self.message: dict[str, list[Any]] = {}
+        self.local: dict[str, list[Any]] = {}
+        self.runs: dict[str, list[_Located]] = {name: [] for name in RUNS}
+        self.n_messages = 0
+        self.n_locals = 0
+
+    def add(self, phase: int, first_round: int, batch: _Batch, collected: Collected) -> None:
+        """Add a batch's steps, group after group."""
+        n_groups, size = len(batch.groups), batch.size
+        buffers, bases, n_new = batch.homes(self.n_scratch)
+        self.n_scratch += n_new
+        assert self.n_scratch < MAX_SCRATCH, "more scratch spaces than addresses for them"
+        message = {name: _tiled(c.array(), n_groups) for name, c in collected.message.items()}
+        local = {name: _tiled(c.array(), n_groups) for name, c in collected.local.items()}
+        n, n_local = collected.n_messages, collected.n_locals
+        shift = np.repeat(np.arange(n_groups) * size, n)
+        local_shift = np.repeat(np.arange(n_groups) * size, n_local)
+        source, dest = message["source"] + shift, message["dest"] + shift
+        owner = local["rank"] + local_shift
+        ends = dict(zip(RUNS, (source, dest, dest, owner, owner), strict=True))
+        for name, runs in collected.runs.items():
+            is_local = name.startswith("local")
+            tiled = _tiled_runs(runs.arrays(), n_groups, n_local if is_local else n)
+            located = _locate(batch.layouts, tiled, ends[name])
+            located.settle(buffers, bases, batch.ranks)
+            located.owner += self.n_locals if is_local else self.n_messages
+            self.runs[name].append(located)
+        message |= {"source": batch.ranks[source], "dest": batch.ranks[dest]}
+        local["rank"] = batch.ranks[owner]
+        for table, rows in ((self.message, message), (self.local, local)):
+            rows["round"] = rows["round"] + np.int32(first_round)
+            rows["phase"] = np.full(len(rows["round"]), phase, dtype=np.int16)
+            for name, column in rows.items():
+                table.setdefault(name, []).append(column)
+        self.n_messages += n * n_groups
+        self.n_locals += n_local * n_groups
+
+    def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
+        """Return the finished tables, messages by round, and the scratch ranks need."""
+        located = {name: _Located.stack(parts) for name, parts in self.runs.items()}
+        sizes = _squeeze_scratch(list(located.values()), n_ranks)
+        message: dict[str, Any] = {n: _concatenate(parts) for n, parts in self.message.items()}
+        local: dict[str, Any] = {n: _concatenate(parts) for n, parts in self.local.items()}
+        if not message:
+            message, local = _no_rows(MessageTable), _no_rows(LocalTable)
+        pieces = {
+            name: runs.pieces(self.n_locals if name.startswith("local") else self.n_messages)
+            for name, runs in located.items()
+        }
+        messages = MessageTable(**message | {name: pieces[name] for name in RUNS[:3]})
+        steps = LocalTable(**local, read=pieces["local_read"], write=pieces["local_write"])
+        if (np.diff(messages.round) < 0).any():
+            messages = messages.take(np.argsort(messages.round, kind="stable"))
+        messages = messages.select(messages.ordered | (messages.write.elements > 0))
+        steps = steps.select((steps.write.elements > 0) & ~_onto_itself(steps))
+        return messages, steps, sizes
+
+
+def _tiled(column: npt.NDArray[Any], n_groups: int) -> npt.NDArray[Any]:
+    return column if n_groups == 1 else np.tile(column, n_groups)
+
+
+def _tiled_runs(runs: tuple[Ints, ...], n_groups: int, n_owners: int) -> tuple[Ints, ...]:
+    if n_groups == 1:
+        return runs
+    owner, *rest = (np.tile(column, n_groups) for column in runs)
+    owner = owner + np.repeat(np.arange(n_groups) * n_owners, len(runs[0]))
+    return owner, *rest
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _no_rows(table: type) -> dict[str, Any]:
+    """Return the columns of a table without rows, extents left out."""
+    extents = ("read", "write", "combine")
+    return {
+        name: np.zeros(0, dtype=bool if name in ("incoming_left", "combining", "ordered") else int)
+        for name in table.__annotations__
+        if name not in extents
     }
-    # Of a message between two others only one end's scratch is anybody's business.
-    located = {
-        name: allocator.locate(runs.arrays(), position[name])
-        for name, runs in collected.runs.items()
-    }
-    scratch_sizes = allocator.place()
-    pieces = {
-        name: allocator.to_pieces(runs, len(position[name])) for name, runs in located.items()
-    }
-    messages = MessageTable(
-        **message, read=pieces["read"], write=pieces["write"], combine=pieces["combine"]
-    )
-    steps = LocalTable(**local, read=pieces["local_read"], write=pieces["local_write"])
-    messages = messages.select(messages.ordered | (messages.write.elements > 0))
-    steps = steps.select((steps.write.elements > 0) & ~_onto_itself(steps))
-    return messages, steps, scratch_sizes
 
 
 def _onto_itself(steps: LocalTable) -> Bools:
-    """Mark copies whose source and destination are one contiguous place."""
-    single = (np.diff(steps.read.indptr) == 1) & (np.diff(steps.write.indptr) == 1)
-    same = single & (steps.op == Op.COPY)
-    rows = np.flatnonzero(same)
-    read, write = steps.read.indptr[rows], steps.write.indptr[rows]
-    same[rows] = (steps.read.buffer[read] == steps.write.buffer[write]) & (
-        steps.read.offset[read] == steps.write.offset[write]
-    )
-    return np.asarray(same)
+    """Mark copies whose source and destination are one place."""
+    lengths = np.diff(steps.read.indptr)
+    alike = (lengths == np.diff(steps.write.indptr)) & (steps.op == Op.COPY)
+    read, write = steps.read.masked(alike), steps.write.masked(alike)
+    differs = np.zeros(len(read.buffer), dtype=bool)
+    for one, other in zip(read.columns(), write.columns(), strict=True):
+        differs |= one != other
+    alike[read.owner[differs]] = False
+    return np.asarray(alike)
 
 
 @dataclass
 class _Located:
-    """Runs as elements relative to their space."""
+    """Contiguous runs of elements: whose step, on which rank, in which buffer."""
 
     owner: Ints
     space: Ints
-    position: Ints
+    rank: Ints
+    buffer: Ints
     offset: Ints
     count: Ints
 
+    @classmethod
+    def stack(cls, parts: list[_Located]) -> _Located:
+        """Return all runs, one part after another."""
+        if not parts:
+            return cls(*(np.zeros(0, dtype=np.int64) for _ in range(6)))
+        return cls(*(_concatenate([getattr(p, f) for p in parts]) for f in vars(parts[0])))
 
-class _Allocator:
-    """Locates runs in spaces, then gives every scratch space the room it turned out to need."""
+    def settle(self, buffers: Ints, bases: Ints, ranks: Ints) -> None:
+        """Turn places in spaces of members (in `rank`) into places in buffers of ranks."""
+        member = self.rank
+        self.buffer = buffers[self.space, member]
+        self.offset += bases[self.space, member]
+        self.rank = ranks[member]
 
-    def __init__(self, spaces: list[Space]) -> None:
-        self.spaces = spaces
-        self.size = len(spaces[0].buffer)
-        self.needed = np.zeros((len(spaces), self.size), dtype=np.int64)
-        self.base = np.stack([space.base for space in spaces])
+    def pieces(self, n_rows: int) -> Pieces:
+        """Return a row of pieces for every owner."""
+        indptr = running_total(np.bincount(self.owner, minlength=n_rows))
+        return contiguous(indptr, self.buffer.astype(np.int8), self.offset, self.count)
 
-    def locate(self, runs: tuple[Ints, ...], position_of: Ints) -> _Located:
-        owner, space, first, n = self._unwrap(*_expand_repeats(runs))
-        position = position_of[owner]
-        offset, count = np.empty_like(first), np.empty_like(first)
-        for number in np.flatnonzero(np.bincount(space)):
-            mask = slice(None) if (space == number).all() else space == number
-            offset[mask], count[mask] = self.spaces[number].layout.locate(
-                position[mask], first[mask], n[mask]
-            )
-        kept = count > 0
-        if not kept.all():
-            owner, space, position = owner[kept], space[kept], position[kept]
-            offset, count = offset[kept], count[kept]
-        np.maximum.at(self.needed, (space, position), offset + count)
-        return _Located(owner, space, position, offset, count)
 
-    def _unwrap(self, owner: Ints, space: Ints, first: Ints, n: Ints) -> tuple[Ints, ...]:
-        """Cut runs that wrap around the end of their space in two."""
-        n_chunks = np.array([max(1, s.layout.n_chunks) for s in self.spaces])[space]
-        first = first % n_chunks
-        wraps = first + n > n_chunks
-        if not wraps.any():
-            return owner, space, first, n
-        index = np.repeat(np.arange(len(owner)), 1 + wraps)
-        is_tail = np.zeros(len(index), dtype=bool)
-        is_tail[1:] = index[1:] == index[:-1]
-        head = (n_chunks - first)[index]
-        wrapped = wraps[index]
-        n = np.where(is_tail, n[index] - head, np.where(wrapped, head, n[index]))
-        first = np.where(is_tail, 0, first[index])
-        return owner[index], space[index], first, n
-
-    def place(self) -> Ints:
-        """Lay scratch spaces one after another on every position; return the room they take."""
-        top = np.zeros(self.size, dtype=np.int64)
-        for number, space in enumerate(self.spaces):
-            in_scratch = space.buffer == Buffer.SCRATCH
-            self.base[number][in_scratch] = top[in_scratch]
-            top += np.where(in_scratch, self.needed[number], 0)
-        return top
-
-    def to_pieces(self, runs: _Located, n_rows: int) -> Pieces:
-        buffers = np.stack([space.buffer for space in self.spaces])
-        return contiguous(
-            running_total(np.bincount(runs.owner, minlength=n_rows)),
-            buffers[runs.space, runs.position],
-            runs.offset + self.base[runs.space, runs.position],
-            runs.count,
+def _locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> _Located:
+    """Return runs of chunks as runs of elements relative to their member's space."""
+    n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
+    owner, space, first, n = _unwrap(*_expand_repeats(runs), n_chunks)
+    member = member_of[owner]
+    used = np.flatnonzero(np.bincount(space))
+    parts = []
+    for number in used:
+        mine = slice(None) if len(used) == 1 else np.flatnonzero(space == number)
+        index, offset, count = layouts[number].locate(
+            member[mine], first[mine].astype(np.int64), n[mine].astype(np.int64)
         )
+        own = np.arange(len(space))[mine]
+        parts.append((own if index is None else own[index], offset, count))
+    if not parts:
+        return _Located.stack([])
+    row, offset, count = (_concatenate(list(column)) for column in zip(*parts, strict=True))
+    kept = count > 0
+    if len(parts) > 1:
+        order = np.argsort(row, kind="stable")
+        row, offset, count, kept = row[order], offset[order], count[order], kept[order]
+    if not kept.all():
+        row, offset, count = row[kept], offset[kept], count[kept]
+    return _Located(
+        owner[row].astype(np.int64), space[row], member[row], space[row],
+        offset.astype(np.int64), count,
+    )  # fmt: skip
 
 
-def _expand_repeats(runs: tuple[Ints, ...]) -> tuple[Ints, ...]:
+def _expand_repeats(runs: tuple[Ints, ...]) -> tuple[Ints, Ints, Ints, Ints]:
     owner, space, first, n, stride, repeat = runs
     repeat = np.where(n > 0, repeat, 0)
     if (repeat == 1).all():
@@ -357,3 +411,53 @@ def _expand_repeats(runs: tuple[Ints, ...]) -> tuple[Ints, ...]:
     turn = np.arange(len(index)) - running_total(repeat)[:-1][index]
     first = first[index] + turn * stride[index]
     return owner[index], space[index], first, n[index]
+
+
+def _unwrap(owner: Ints, space: Ints, first: Ints, n: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
+    """Cut runs that wrap around the end of their space in two."""
+    n_chunks = n_chunks_of[space]
+    first = first % n_chunks
+    wraps = first + n > n_chunks
+    if not wraps.any():
+        return owner, space, first, n
+    index = np.repeat(np.arange(len(owner)), 1 + wraps)
+    is_tail = np.zeros(len(index), dtype=bool)
+    is_tail[1:] = index[1:] == index[:-1]
+    head = (n_chunks - first)[index]
+    wrapped = wraps[index]
+    n = np.where(is_tail, n[index] - head, np.where(wrapped, head, n[index]))
+    first = np.where(is_tail, 0, first[index])
+    return owner[index], space[index], first, n
+
+
+def _squeeze_scratch(parts: list[_Located], n_ranks: int) -> Ints:
+    """Move scratch together, rank by rank, so that what nobody touches takes no room.
+
+    Elements that are neighbours stay neighbours. Returns the room each rank needs.
+    """
+    span = MAX_SCRATCH * SCRATCH_STRIDE
+    keys, ends, places = [], [], []
+    for part in parts:
+        place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
+        key = part.rank[place] * np.int64(span) + part.offset[place]
+        places.append(place)
+        keys.append(key)
+        ends.append(key + part.count[place])
+    low, high = np.concatenate(keys), np.concatenate(ends)
+    if not len(low):
+        return np.zeros(n_ranks, dtype=np.int64)
+    order = np.argsort(low, kind="stable")
+    reach = np.maximum.accumulate(high[order])
+    begins = np.ones(len(low), dtype=bool)
+    begins[1:] = low[order][1:] > reach[:-1]
+    start = low[order][begins]
+    end = reach[np.append(np.flatnonzero(begins)[1:] - 1, len(low) - 1)]
+    rank = start // span
+    top = running_total(end - start)
+    sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
+    first_of_rank = np.searchsorted(rank, rank)
+    base = top[:-1] - top[first_of_rank]
+    for part, place, key in zip(parts, places, keys, strict=True):
+        block = np.searchsorted(start, key, side="right") - 1
+        part.offset[place] = key - start[block] + base[block]
+    return sizes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.kernels import compress_pieces
 from planner.plan import NO_PATTERN, Extents
 
@@ -119,7 +119,7 @@ def sorted_unique(values: Ints) -> Ints:
 def contiguous(indptr: Ints, buffer: IntArray, offset: Ints, count: Ints) -> Pieces:
     """Return pieces that do not repeat; pieces of a row that form a pattern are joined."""
     pieces = Pieces(indptr, buffer, offset, count, *_once(len(buffer)))
-    return compress(pieces) if len(buffer) > len(pieces) else pieces
+    return compress(pieces) if (np.diff(indptr) > 1).any() else pieces
 
 
 def _once(n: int) -> tuple[Ints, Ints]:

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.chunks import Ints, Layout, Packed, Rotated, Slots
+from planner.arrays import Ints
+from planner.chunks import Layout, Packed, Rotated, Slots
 from planner.errors import AlgorithmError
 
 Index = int | npt.NDArray[np.integer[Any]]
@@ -133,8 +134,9 @@ class Group:
         Position of the root; 0 where the collective has none.
     commutative : bool
         Whether operands may be exchanged.
-    chunk_counts : ndarray of int64
-        Elements of every chunk: for scratch layouts, not for decisions.
+    chunk_counts : ndarray of int64, shape (n_groups, n_chunks)
+        Elements of every chunk of all groups that run at once: for scratch
+        layouts, not for decisions.
     options : mapping
         The algorithm's own options, defaults filled in.
     """
@@ -157,7 +159,7 @@ class Group:
     @property
     def n_chunks(self) -> int:
         """Return the number of chunks the collective's layout has."""
-        return len(self.chunk_counts)
+        return int(self.chunk_counts.shape[1])
 
     @property
     def others(self) -> Ints:
@@ -179,15 +181,15 @@ class Group:
 
     def rotated_scratch(self) -> int:
         """Declare scratch whose slot s at position r holds chunk r + s."""
-        return self.add_scratch(Rotated(self.chunk_counts))
+        return self.add_scratch(Rotated(self.chunk_counts, self.size))
 
     def packed_scratch(self) -> int:
         """Declare scratch in which all chunks lie one after another."""
-        return self.add_scratch(Packed(self.chunk_counts))
+        return self.add_scratch(Packed(self.chunk_counts, self.size))
 
     def scratch_slots(self, n_slots: int) -> int:
         """Declare `n_slots` slots for any chunk: index ``slot * n_chunks + chunk``."""
-        return self.add_scratch(Slots(self.chunk_counts, n_slots))
+        return self.add_scratch(Slots(self.chunk_counts, self.size, n_slots))
 
 
 Rounds = Iterator[Round]

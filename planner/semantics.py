@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.plan import Buffer
 from specs import Collective
 

@@ -1,13 +1,16 @@
-"""Where a collective's input and output lie: from MPI's buffers to an algorithm's spaces."""
+"""Where a collective's vectors lie: homes on every rank, the caller's buffers or scratch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.chunks import Ints, Layout, Own, Packed, PackedByRank, split_evenly
+from planner.arrays import Ints
+from planner.pieces import running_total
 from planner.plan import Buffer
+from planner.regions import Regions
 from specs import Collective
 
 BLOCK_KINDS = frozenset(
@@ -15,56 +18,71 @@ BLOCK_KINDS = frozenset(
 )
 """Collectives with a chunk a rank; the others cut one vector as the algorithm likes."""
 
+SCRATCH_STRIDE = 1 << 34
+"""Room between two scratch spaces before what nobody touches is squeezed out."""
+
 
 @dataclass(frozen=True, eq=False)
-class Space:
-    """A chunked space: a layout, and the buffer it lies in on every rank.
+class Home:
+    """Where a vector lies: element x on rank r at ``base[r] + x`` of ``buffer[r]``.
 
     Parameters
     ----------
-    layout : Layout
-        Where chunks lie relative to `base`.
-    buffer : ndarray of int8, shape (size,)
-        A `Buffer` for every position.
-    base : ndarray of int64, shape (size,)
-        Where the space begins there; for scratch it is allocated later.
+    buffer : ndarray of int8, shape (n_ranks,)
+        A `Buffer` for every rank.
+    base : ndarray of int64, shape (n_ranks,)
+        May be negative where only later elements are there. In scratch it is
+        a multiple of `SCRATCH_STRIDE`, another one for every home.
     """
 
-    layout: Layout
     buffer: Ints
     base: Ints
+
+    def where(self, mask: npt.NDArray[np.bool_], other: Home) -> Home:
+        """Return this home for the ranks in `mask`, `other` for the rest."""
+        if self is other or mask.all():
+            return self
+        return Home(
+            np.where(mask, self.buffer, other.buffer), np.where(mask, self.base, other.base)
+        )
+
+    def differs(self, other: Home) -> npt.NDArray[np.bool_]:
+        """Mark the ranks where this home is another place than `other`."""
+        return np.asarray((self.buffer != other.buffer) | (self.base != other.base))
+
+    def copy(self) -> Home:
+        """Return a home that may be changed."""
+        return Home(self.buffer.copy(), self.base.copy())
 
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A collective's spaces on a group, and what its buffers hold.
+    """A collective's homes, and what the caller's buffers hold.
 
     Parameters
     ----------
-    chunk_counts : ndarray of int64
-        Elements of every chunk of the layout.
-    input, output : Space
-        Where the algorithm finds its input and leaves its result.
-    send_sizes, recv_sizes : ndarray of int64, shape (size,)
+    input, output : Home
+        Where contributions lie and results belong. Elements are numbered
+        through the whole vector; for alltoall, through each rank's own.
+        Where nothing is promised, `output` is scratch.
+    given : Regions
+        What is moved: one row for a vector, a row a rank for blocks, a row a
+        pair (sender major) for alltoall, in the sender's numbering.
+    received : Regions or None
+        For alltoall the same rows in the receiver's numbering.
+    send_sizes, recv_sizes : ndarray of int64, shape (n_ranks,)
         Elements of the caller's buffers on every rank.
-    staged_input : bool
-        The input must first be copied out of the receive buffer, which the
-        algorithm will overwrite (in place).
-    staged_output : bool
-        The result must at last be copied into the receive buffer, whose
-        input is needed till then (in place).
     """
 
-    chunk_counts: Ints
-    input: Space
-    output: Space
+    input: Home
+    output: Home
+    given: Regions
+    received: Regions | None
     send_sizes: Ints
     recv_sizes: Ints
-    staged_input: bool = False
-    staged_output: bool = False
 
 
-def bind_collective(collective: Collective, size: int, n_parts: int) -> Binding:
+def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding:
     """Say where the input and output of `collective` lie on `size` ranks.
 
     Parameters
@@ -73,97 +91,83 @@ def bind_collective(collective: Collective, size: int, n_parts: int) -> Binding:
         The spec; its counts may differ from rank to rank.
     size : int
         Number of ranks.
-    n_parts : int
-        Chunks a vector is cut into; collectives on blocks ignore it.
+    scratch : Home
+        Where ranks keep what they pass on only.
     """
-    if collective.kind == "alltoall":
-        return _bind_alltoall(collective, size)
     kind, in_place = collective.kind, collective.is_in_place
-    counts = chunk_counts(collective, size, n_parts)
-    displs = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
+    none = np.zeros(size, dtype=np.int64)
+    send, recv = (
+        Home(np.full(size, buffer, dtype=np.int8), none) for buffer in (Buffer.SEND, Buffer.RECV)
+    )
+    if kind == "alltoall":
+        return _bind_alltoall(collective, size, send, recv)
+    if kind not in BLOCK_KINDS:
+        whole = Regions.of(np.zeros(1, dtype=np.int64), np.array([collective.count]))
+        total = np.full(size, collective.count)
+        at_root = np.arange(size) == getattr(collective, "root", 0)
+        if kind == "bcast":
+            return Binding(recv, recv, whole, None, none, total)
+        if kind == "barrier":
+            return Binding(send, recv, whole, None, none, none)
+        if kind == "reduce":
+            return Binding(
+                recv.where(at_root & in_place, send),
+                recv.where(at_root, scratch),
+                whole,
+                None,
+                np.where(at_root & in_place, 0, total),
+                np.where(at_root, total, 0),
+            )
+        return Binding(
+            recv if in_place else send, recv, whole, None, none if in_place else total, total
+        )
+    counts = np.array(collective.block_counts(size), dtype=np.int64)
+    return _bind_blocks(collective, counts, send, recv, scratch)
+
+
+def _bind_blocks(
+    collective: Collective, counts: Ints, send: Home, recv: Home, scratch: Home
+) -> Binding:
+    """Bind a collective of one block a rank."""
+    kind, in_place, size = collective.kind, collective.is_in_place, len(counts)
+    displs = running_total(counts)
+    blocks, none = Regions.of(displs[:-1], counts), np.zeros(size, dtype=np.int64)
     total = np.full(size, displs[-1])
-    root = getattr(collective, "root", 0)
-    at_root = np.arange(size) == root
-    none = np.zeros(size, dtype=np.int64)
-    packed, own = Packed(counts), Own(counts)
-    send, recv, scratch = (
-        np.full(size, buffer, dtype=np.int8)
-        for buffer in (Buffer.SEND, Buffer.RECV, Buffer.SCRATCH)
-    )
-    if kind == "bcast":
-        return Binding(counts, Space(packed, recv, none), Space(packed, recv, none), none, total)
-    if kind == "barrier":
-        return Binding(counts, Space(packed, send, none), Space(packed, recv, none), none, none)
+    own_send, own_recv = (Home(home.buffer, -displs[:-1]) for home in (send, recv))
+    at_root = np.arange(size) == getattr(collective, "root", 0)
+    everywhere = np.full(size, in_place)
     if kind == "gather":
-        in_recv = at_root & in_place
-        source = Space(own, np.where(in_recv, recv, send), np.where(in_recv, displs[:-1], 0))
-        result = Space(packed, np.where(at_root, recv, scratch), none)
-        return Binding(
-            counts, source, result, np.where(in_recv, 0, counts), np.where(at_root, total, 0)
-        )
+        source = recv.where(at_root & in_place, own_send)
+        sizes = np.where(at_root & in_place, 0, counts), np.where(at_root, total, 0)
+        return Binding(source, recv.where(at_root, scratch), blocks, None, *sizes)
     if kind == "scatter":
-        in_send = at_root & in_place
-        result = Space(own, np.where(in_send, send, recv), np.where(in_send, displs[:-1], 0))
-        source = Space(packed, np.where(at_root, send, scratch), none)
-        return Binding(
-            counts, source, result, np.where(at_root, total, 0), np.where(in_send, 0, counts)
-        )
+        result = send.where(at_root & in_place, own_recv)
+        sizes = np.where(at_root, total, 0), np.where(at_root & in_place, 0, counts)
+        return Binding(send.where(at_root, scratch), result, blocks, None, *sizes)
     if kind == "allgather":
-        source = Space(own, recv if in_place else send, displs[:-1] if in_place else none)
-        sizes = none if in_place else counts
-        return Binding(counts, source, Space(packed, recv, none), sizes, total)
-    if kind == "reduce":
-        source = Space(packed, np.where(at_root & in_place, recv, send), none)
-        result = Space(packed, np.where(at_root, recv, scratch), none)
-        return Binding(
-            counts,
-            source,
-            result,
-            np.where(at_root & in_place, 0, total),
-            np.where(at_root, total, 0),
-        )
-    sizes = none if in_place else total
-    if kind == "reduce_scatter_block":
-        source = Space(packed, recv if in_place else send, none)
-        result = Space(own, scratch if in_place else recv, none)
-        recv_sizes = total if in_place else counts
-        return Binding(counts, source, result, sizes, recv_sizes, staged_output=in_place)
-    assert kind in ("allreduce", "scan", "exscan"), kind
-    staged = in_place and kind == "exscan"
-    source = Space(packed, scratch if staged else recv if in_place else send, none)
-    return Binding(counts, source, Space(packed, recv, none), sizes, total, staged_input=staged)
+        source = recv.where(everywhere, own_send)
+        return Binding(source, recv, blocks, None, none if in_place else counts, total)
+    assert kind == "reduce_scatter_block", kind
+    if in_place:
+        return Binding(recv, own_recv, blocks, None, none, total)
+    return Binding(send, own_recv, blocks, None, total, counts)
 
 
-def _bind_alltoall(collective: Collective, size: int) -> Binding:
+def _bind_alltoall(collective: Collective, size: int, send: Home, recv: Home) -> Binding:
     """Bind a collective whose blocks belong to pairs of ranks."""
-    none = np.zeros(size, dtype=np.int64)
-    send, recv, scratch = (
-        np.full(size, buffer, dtype=np.int8)
-        for buffer in (Buffer.SEND, Buffer.RECV, Buffer.SCRATCH)
-    )
     pairs = collective.pair_counts(size)
-    counts = chunk_counts(collective, size, size)
     if pairs is None:
-        given: Layout = Packed(counts)
-        received = given
-        n_given = n_received = np.full(size, counts.sum())
+        table = np.full((size, size), collective.count, dtype=np.int64)
     else:
         table = np.array(pairs, dtype=np.int64).reshape(size, size)
-        given, received = PackedByRank(table), PackedByRank(table.T)
-        n_given, n_received = table.sum(axis=1), table.sum(axis=0)
-    staged = collective.is_in_place
+    given = np.cumsum(table, axis=1) - table
+    received = np.cumsum(table, axis=0) - table
+    in_place = collective.is_in_place
     return Binding(
-        counts,
-        Space(given, scratch if staged else send, none),
-        Space(received, recv, none),
-        none if staged else n_given,
-        n_received,
-        staged_input=staged,
+        recv if in_place else send,
+        recv,
+        Regions.of(given.ravel(), table.ravel()),
+        Regions.of(received.ravel(), table.ravel()),
+        np.zeros(size, dtype=np.int64) if in_place else table.sum(axis=1),
+        table.sum(axis=0),
     )
-
-
-def chunk_counts(collective: Collective, size: int, n_parts: int) -> Ints:
-    """Return the elements of every chunk of the collective's layout."""
-    if collective.kind in BLOCK_KINDS:
-        return np.array(collective.block_counts(size), dtype=np.int64)
-    return split_evenly(collective.count, n_parts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.plan import NONE, ON_START
 
 if TYPE_CHECKING:

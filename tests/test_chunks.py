@@ -6,15 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.chunks import Own, Packed, PackedByRank, Rotated, Slots, split_evenly
+from planner.chunks import Listed, Packed, Rotated, Slots, split_evenly
+from planner.regions import Regions
 
 sizes = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 
 
-def locate(layout, position, first, n):
-    arrays = (np.array([x], dtype=np.int64) for x in (position, first, n))
-    offset, count = layout.locate(*arrays)
-    return int(offset[0]), int(count[0])
+def locate(layout, member, first, n):
+    """Return the elements of a run of chunks, one by one."""
+    arrays = (np.array([x], dtype=np.int64) for x in (member, first, n))
+    _, offset, count = layout.locate(*arrays)
+    return [int(o) + i for o, c in zip(offset, count, strict=True) for i in range(c)]
+
+
+def span(low, count):
+    return list(range(low, low + count))
 
 
 @given(st.integers(0, 100), st.integers(1, 20))
@@ -30,14 +36,42 @@ def test_runs_lie_where_sizes_add_up(counts, data):
     first = data.draw(st.integers(0, m - 1))
     n = data.draw(st.integers(0, m - first))
     array = np.array(counts, dtype=np.int64)
-    run = (sum(counts[:first]), sum(counts[first : first + n]))
-    assert locate(Packed(array), 0, first, n) == run
-    by_rank = PackedByRank(np.stack((array[::-1], array)))
-    assert locate(by_rank, 1, first, n) == run
-    assert locate(Own(array), 0, first, 1) == (0, counts[first])
+    run = span(sum(counts[:first]), sum(counts[first : first + n]))
+    assert locate(Packed(array[None], m), 0, first, n) == run
     rank = data.draw(st.integers(0, m - 1))
     turned = counts[rank:] + counts[:rank]
-    assert locate(Rotated(array), rank, first, n) == (
-        sum(turned[:first]), sum(turned[first : first + n]),
-    )  # fmt: skip
-    assert locate(Slots(array, 3), 0, 2 * m + first, 1) == (2 * max(counts), counts[first])
+    assert locate(Rotated(array[None], m), rank, first, n) == span(
+        sum(turned[:first]), sum(turned[first : first + n])
+    )
+    assert locate(Slots(array[None], m, 3), 0, 2 * m + first, 1) == span(
+        2 * max(counts), counts[first]
+    )
+
+
+@given(sizes, st.data())
+def test_members_of_the_second_group_find_their_own_chunks(counts, data):
+    m = len(counts)
+    rank, first = (data.draw(st.integers(0, m - 1)) for _ in range(2))
+    both = np.array([[9] * m, counts])
+    assert locate(Packed(both, m), m + rank, first, 1) == span(sum(counts[:first]), counts[first])
+    turned = counts[rank:] + counts[:rank]
+    assert locate(Rotated(both, m), m + rank, 0, m) == span(0, sum(turned))
+
+
+@given(st.lists(sizes, min_size=1, max_size=4), st.data())
+def test_listed_chunks_are_their_regions_one_after_another(rows, data):
+    low = data.draw(st.permutations(range(sum(map(len, rows)))))
+    flat = [count for row in rows for count in row]
+    ends = np.cumsum([0, *map(len, rows)])
+    regions = Regions(ends, 10 * np.array(low), np.array(flat))
+    first = data.draw(st.integers(0, len(rows) - 1))
+    n = data.draw(st.integers(0, len(rows) - first))
+    wanted = [
+        element for i in range(ends[first], ends[first + n])
+        for element in span(10 * low[i], flat[i])
+    ]  # fmt: skip
+    layout = Listed(regions, np.array([0]), len(rows))
+    assert locate(layout, 0, first, n) == wanted
+    packed = Regions.of(np.cumsum(flat) - flat, np.array(flat))
+    assert packed.is_packed
+    assert locate(Listed(packed, np.array([0]), len(flat)), 0, 0, len(flat)) == span(0, sum(flat))

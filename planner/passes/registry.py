@@ -34,7 +34,7 @@ class Pass:
     """
 
     name: str
-    rewrite: Callable[..., Plan]
+    rewrite: Callable[..., Any]
     level: Level
     locality: Locality
 
@@ -93,15 +93,29 @@ def run_passes(plan: Plan, choices: Iterable[PassChoice]) -> Plan:
 
 def run_pass(plan: Plan, choice: PassChoice) -> Plan:
     """Return `plan` rewritten by one pass."""
-    if choice.name not in pass_registry:
-        raise AlgorithmError(
-            f"passes: there is no {choice.name!r}; use one of {', '.join(pass_registry)}"
-        )
-    chosen = pass_registry[choice.name]
-    options: dict[str, Any] = dict(choice.options)
-    for name in options:
+    chosen = find_pass(choice.name)
+    check_options(chosen, choice)
+    rewritten: Plan = chosen.rewrite(plan, **choice.options)
+    return rewritten
+
+
+def find_pass(name: str) -> Pass:
+    """Return pass `name`.
+
+    Raises
+    ------
+    AlgorithmError
+        Naming the passes there are.
+    """
+    if name not in pass_registry:
+        raise AlgorithmError(f"passes: there is no {name!r}; use one of {', '.join(pass_registry)}")
+    return pass_registry[name]
+
+
+def check_options(chosen: Pass, choice: PassChoice) -> None:
+    """Raise `AlgorithmError` where a choice has options its pass does not know."""
+    for name in choice.options:
         if name not in chosen.options:
             raise AlgorithmError(
                 f"passes.{choice.name}.{name}: no such option; use {', '.join(chosen.options)}"
             )
-    return chosen.rewrite(plan, **options)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner import pieces as csr
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.errors import AlgorithmError
 from planner.hazards import derive_dependencies
 from planner.kernels import slice_blocks

@@ -1,0 +1,167 @@
+"""Decompositions: from a collective on all ranks to components on groups of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.arrays import Bools, Ints
+from planner.blueprint import Blueprint, Path, Sketch, Task, simplified
+from planner.decompose import leaders, mesh
+from planner.decompose.grid import Grid
+from planner.decompose.guideline import find_form
+from planner.decompose.leaders import Parts
+from planner.errors import AlgorithmError
+from planner.groups import Rows, blocks_of, rows_by, runs_of
+from planner.spaces import BLOCK_KINDS, bind_collective
+from specs import Decomposition, Machine, PlanSpec
+
+FLAT = Decomposition(name="flat")
+
+
+def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Blueprint:
+    """State a spec's collective as components.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    decomposition : Decomposition, optional
+        Instead of the spec's own.
+
+    Raises
+    ------
+    AlgorithmError
+        If the collective, its operation or the order of ranks does not allow
+        the decomposition.
+    """
+    chosen = decomposition or spec.decomposition
+    kind, machine = spec.collective.kind, spec.machine
+    sketch = Sketch(machine.n_ranks)
+    everyone = np.arange(machine.n_ranks)
+    scratch = sketch.scratch((-1,), everyone)
+    binding = bind_collective(spec.collective, machine.n_ranks, scratch)
+    root = getattr(spec.collective, "root", 0)
+    task = Task(
+        kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received,
+        spare=scratch,
+    )  # fmt: skip
+    if kind == "barrier" and chosen.name != "flat":
+        raise AlgorithmError(f"decomposition: barrier moves nothing to split by {chosen}; use flat")
+    if machine.n_ranks == 1:
+        _settle_alone(sketch, task)
+    elif chosen.name == "flat":
+        sketch.add((0,), task)
+    else:
+        _Expansion(sketch, machine, is_commutative(spec)).expand((0,), task, chosen)
+    return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec)
+
+
+def is_commutative(spec: PlanSpec) -> bool:
+    """Return whether operands may be exchanged; True where nothing is combined."""
+    op = getattr(spec.collective, "op", None)
+    return op is None or bool(op.commutative)
+
+
+def _settle_alone(sketch: Sketch, task: Task) -> None:
+    """A rank without others has its result already, if in the wrong place."""
+    if task.kind not in ("exscan", "barrier"):
+        sketch.copy(
+            (0,), "", task.ranks, task.input, task.output, task.given,
+            task.received if task.input.differs(task.output).any() else None,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Expansion:
+    """Expands tasks into components, nested decompositions in turn."""
+
+    sketch: Sketch
+    machine: Machine
+    is_commutative: bool
+
+    def expand(self, path: Path, task: Task, chosen: Decomposition | None) -> Bools:
+        """State `task` by its decomposition; return which ranks have the result in its output."""
+        task = simplified(task)
+        is_empty = task.size < 2 or not task.given.totals.any()
+        if chosen is None or chosen.name == "flat" or is_empty:
+            return self.sketch.add(path, task)
+        if chosen.name == "guideline":
+            role = f"{task.role}.world" if task.role else "world"
+            find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
+        elif chosen.name == "mesh":
+            assert chosen.shape is not None
+            self._expand_mesh(path, task, chosen.shape)
+        else:
+            self._expand_leaders(path, task, chosen)
+        moved = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        moved[task.ranks] = True
+        return moved
+
+    def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
+        rows = self._rows(task, chosen)
+        longest = max(len(row) for row in rows)
+        wanted = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
+        assert wanted is not None
+        grid = Grid(rows, min(wanted, longest), task.root)
+        leaders.FORMS[task.kind](
+            self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
+        )
+
+    def _expand_mesh(self, path: Path, task: Task, shape: tuple[int, ...]) -> None:
+        length = int(np.prod(shape[1:]))
+        if length * shape[0] != task.size:
+            raise AlgorithmError(
+                f"decomposition.shape: {' x '.join(map(str, shape))} does not fit a group of "
+                f"{task.size} ranks; use extents whose product is {task.size}"
+            )
+        inner = Decomposition(name="mesh", shape=shape[1:]) if len(shape) > 2 else None
+        n_columns = 1 if task.kind in mesh.ONE_LEADER else length
+        grid = Grid(blocks_of(task.size, length), n_columns, task.root)
+        mesh.FORMS[task.kind](self._parts(path, task, grid, ("row", "column"), inner, None))
+
+    def _parts(
+        self,
+        path: Path,
+        task: Task,
+        grid: Grid,
+        roles: tuple[str, str],
+        inner: Decomposition | None,
+        outer: Decomposition | None,
+    ) -> Parts:
+        prefix = f"{task.role}." if task.role else ""
+        return Parts(
+            sketch=self.sketch,
+            task=task,
+            grid=grid,
+            path=path,
+            inner=lambda at, part: self.expand(at, part, inner),
+            outer=lambda at, part: self.expand(at, part, outer),
+            roles=(prefix + roles[0], prefix + roles[1]),
+            is_commutative=self.is_commutative,
+        )
+
+    def _rows(self, task: Task, chosen: Decomposition) -> Rows:
+        """Return what counts as nodes: all ranks of a place, or runs where order matters."""
+        place = self._places(chosen.by)[task.ranks]
+        combines = task.kind in ("reduce", "allreduce", "reduce_scatter_block")
+        if task.kind not in ("scan", "exscan") and (self.is_commutative or not combines):
+            return rows_by(place)
+        runs = runs_of(place)
+        if len(runs) == task.size and len(np.unique(place)) < task.size:
+            unit = "node" if chosen.by == "node" else "NUMA domain"
+            what = task.kind if self.is_commutative else f"{task.kind} of a non-commutative op"
+            raise AlgorithmError(
+                f"decomposition: {chosen.name} {what} combines runs of consecutive ranks on a "
+                f"{unit}, and this rank order has none; use flat, a mesh or auto"
+            )
+        return runs
+
+    def _places(self, by: str) -> Ints:
+        node = np.array(self.machine.rank_to_node)
+        if by == "node":
+            return node
+        return np.asarray(node * self.machine.numa_domains + np.array(self.machine.rank_to_numa))
+
+
+__all__ = ["BLOCK_KINDS", "Blueprint", "draft", "is_commutative"]

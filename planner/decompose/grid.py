@@ -1,0 +1,80 @@
+"""A group as a grid: rows (nodes) whose leaders form columns (virtual lanes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.arrays import Ints
+from planner.groups import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Rows of positions, and the columns their leaders form.
+
+    Leader j of every row is its j-th position, counted from the root's place
+    in its row, so that the root leads. Where a row is shorter than there are
+    columns, leaders wrap around: a position then leads several columns::
+
+        columns   0 1 2
+        row 0     0 1 2      3 ranks
+        row 1     3 4 3      2 ranks: position 3 leads columns 0 and 2
+
+    Parameters
+    ----------
+    rows : list of ndarray
+        Positions of every row, in their order.
+    n_columns : int
+        Columns: leaders a row.
+    root : int
+        Position of the root; 0 where there is none.
+    """
+
+    rows: Rows
+    n_columns: int
+    root: int
+
+    @cached_property
+    def root_row(self) -> int:
+        """The row the root is in."""
+        return next(i for i, row in enumerate(self.rows) if self.root in row)
+
+    @cached_property
+    def shift(self) -> int:
+        """The root's place in its row."""
+        return int(np.flatnonzero(self.rows[self.root_row] == self.root)[0])
+
+    def leader(self, row: int, column: int) -> int:
+        """Return the position that leads `column` on `row`."""
+        return int(self.rows[row][self.place(row, column)])
+
+    def place(self, row: int, column: int) -> int:
+        """Return the place of a column's leader in its row."""
+        return (self.shift + column) % len(self.rows[row])
+
+    def column(self, column: int) -> Ints:
+        """Return the leaders of `column`, row by row."""
+        return np.array([self.leader(row, column) for row in range(len(self.rows))])
+
+    def led_by(self, row: int) -> list[list[int]]:
+        """Return the columns each position of `row` leads."""
+        columns: list[list[int]] = [[] for _ in self.rows[row]]
+        for column in range(self.n_columns):
+            columns[self.place(row, column)].append(column)
+        return columns
+
+    def followers(self, row: int, column: int) -> Ints:
+        """Return the positions of `row` that `column` serves, its leader among them.
+
+        A row's positions are dealt to its leaders in turn; columns beyond the
+        row's length serve nobody there.
+        """
+        positions = self.rows[row]
+        n_leaders = min(self.n_columns, len(positions))
+        if column >= n_leaders:
+            return positions[:0]
+        turn = (np.arange(len(positions)) - self.shift) % len(positions)
+        return np.asarray(positions[turn % n_leaders == column])

@@ -1,0 +1,163 @@
+"""One collective composed of others over the same ranks: what a library should never lose to.
+
+References
+----------
+Träff, Gropp, Thakur, "Self-consistent MPI performance guidelines", IEEE Trans.
+Parallel Distrib. Syst. 21, 2010.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from planner.blueprint import Path, Sketch, Task
+from planner.errors import AlgorithmError
+from planner.regions import Regions
+
+Form = Callable[[Sketch, Path, Task], None]
+
+
+def _scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
+    """Bcast: scatter the vector, gather it everywhere."""
+    chunks, home = task.given.cut(task.size), task.output
+    sketch.add((*path, 0), replace(task, kind="scatter", input=home, given=chunks))
+    sketch.add((*path, 1), replace(task, kind="allgather", input=home, given=chunks, root=0))
+
+
+def _reduce_scatter_gather(sketch: Sketch, path: Path, task: Task) -> None:
+    """Reduce: leave every rank a part of the result, gather them at the root."""
+    chunks = task.given.cut(task.size)
+    sketch.add((*path, 0), replace(task, kind="reduce_scatter_block", given=chunks, root=0))
+    sketch.add((*path, 1), replace(task, kind="gather", input=task.output, given=chunks))
+
+
+def _reduce_scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
+    """Allreduce: leave every rank a part of the result, gather them everywhere."""
+    chunks = task.given.cut(task.size)
+    sketch.add((*path, 0), replace(task, kind="reduce_scatter_block", given=chunks))
+    sketch.add((*path, 1), replace(task, kind="allgather", input=task.output, given=chunks))
+
+
+def _reduce_bcast(sketch: Sketch, path: Path, task: Task) -> None:
+    """Allreduce: reduce to the first rank, which tells the others."""
+    sketch.add((*path, 0), replace(task, kind="reduce"))
+    sketch.add((*path, 1), replace(task, kind="bcast", input=task.output))
+
+
+def _allgather(sketch: Sketch, path: Path, task: Task) -> None:
+    """Gather: let everybody have everything."""
+    at_root = np.arange(sketch.n_ranks) == task.ranks[task.root]
+    stage = sketch.scratch((*path, -1), task.ranks)
+    # A root in place has its own block where everything belongs.
+    result = task.output.where(at_root, stage)
+    sketch.add((*path, 0), replace(task, kind="allgather", root=0, output=result))
+
+
+def _bcast(sketch: Sketch, path: Path, task: Task) -> None:
+    """Scatter: tell everybody everything; each keeps its own."""
+    whole = task.given.union([np.arange(task.size)])
+    told = replace(task, kind="bcast", output=task.input, given=whole, received=None)
+    sketch.add((*path, 0), told)
+    sketch.copy(
+        (*path, 1), task.role, task.ranks, task.input, task.output, task.given, task.received
+    )
+
+
+def _gather_bcast(sketch: Sketch, path: Path, task: Task) -> None:
+    """Allgather: gather at the first rank, which tells the others."""
+    whole = task.given.union([np.arange(task.size)])
+    sketch.add((*path, 0), replace(task, kind="gather"))
+    sketch.add((*path, 1), replace(task, kind="bcast", input=task.output, given=whole))
+
+
+def _reduce_scatter(sketch: Sketch, path: Path, task: Task) -> None:
+    """Reduce-scatter: reduce everything to the first rank, which scatters it."""
+    whole = task.given.union([np.arange(task.size)])
+    stage = sketch.scratch((*path, -1), task.ranks)
+    sketch.add((*path, 0), replace(task, kind="reduce", output=stage, given=whole))
+    sketch.add((*path, 1), replace(task, kind="scatter", input=stage))
+
+
+def _exscan_reduce(sketch: Sketch, path: Path, task: Task) -> None:
+    """Scan: combine what comes from the ranks before with one's own."""
+    before = sketch.scratch((*path, -1), task.ranks)
+    sketch.add((*path, 0), replace(task, kind="exscan", output=before))
+    rows = np.zeros(task.size, dtype=np.int64)
+    own = task.given.take(rows)
+    sketch.copy((*path, 1), task.role, task.ranks, task.input, task.output, own)
+    sketch.reduce(
+        (*path, 2), task.role, task.ranks[1:], before, task.output, task.given.take(rows[1:])
+    )
+
+
+def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
+    """Exscan: hand one's own to the next rank, scan there."""
+    handed = sketch.scratch((*path, -1), task.ranks)
+    for low in range(task.size - 1):
+        pair = task.ranks[low : low + 2]
+        nothing = Regions.of(task.given.low[:1], np.zeros(1, dtype=np.int64))
+        sketch.add(
+            (*path, 0),
+            Task("scatter", task.role, pair, 0, task.input, handed,
+                 Regions.stack([nothing, task.given])),
+        )  # fmt: skip
+    later = task.ranks[1:]
+    if len(later) == 1:
+        sketch.copy((*path, 1), task.role, later, handed, task.output, task.given)
+    else:
+        sketch.add((*path, 1), replace(task, kind="scan", ranks=later, input=handed))
+
+
+def _allgather_copy(sketch: Sketch, path: Path, task: Task) -> None:
+    """Alltoall: let everybody have everything; each keeps what is its own."""
+    assert task.received is not None
+    n = task.size
+    everything = sketch.scratch((*path, -1), task.ranks)
+    counts = task.given.totals
+    numbered = Regions.of(np.cumsum(counts) - counts, counts)
+    rows = np.arange(n * n).reshape(n, n)
+    sketch.add(
+        (*path, 0),
+        replace(task, kind="allgather", output=everything, given=task.given.union(list(rows)),
+                received=numbered.union(list(rows))),
+    )  # fmt: skip
+    sketch.copy((*path, 1), task.role, task.ranks, everything, task.output,
+                numbered.union(list(rows.T)), task.received.union(list(rows.T)))  # fmt: skip
+
+
+FORMS: dict[str, dict[str, Form]] = {
+    "bcast": {"scatter+allgather": _scatter_allgather},
+    "gather": {"allgather": _allgather},
+    "scatter": {"bcast": _bcast},
+    "allgather": {"gather+bcast": _gather_bcast},
+    "reduce": {"reduce_scatter+gather": _reduce_scatter_gather},
+    "allreduce": {
+        "reduce_scatter+allgather": _reduce_scatter_allgather,
+        "reduce+bcast": _reduce_bcast,
+    },
+    "reduce_scatter_block": {"reduce+scatter": _reduce_scatter},
+    "scan": {"exscan+reduce": _exscan_reduce},
+    "exscan": {"shift+scan": _shift_scan},
+    "alltoall": {"allgather": _allgather_copy},
+}
+"""Compositions of every collective, by kind and name; the first is the default."""
+
+
+def find_form(kind: str, name: str | None) -> Form:
+    """Return a composition of `kind`.
+
+    Raises
+    ------
+    AlgorithmError
+        If there is none of that name.
+    """
+    forms = FORMS[kind]
+    chosen = name if name is not None else next(iter(forms))
+    if chosen not in forms:
+        raise AlgorithmError(
+            f"decomposition.form: {kind} has no guideline {name!r}; use {' or '.join(forms)}"
+        )
+    return forms[chosen]

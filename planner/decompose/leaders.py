@@ -1,0 +1,429 @@
+"""Through leaders: inside nodes, across them column by column, inside nodes again.
+
+With one leader a node this is the hierarchical form of a collective, with all
+ranks leading the full-lane form: every column then is a virtual lane that
+carries its share of the vector, or the blocks of its ranks.
+
+References
+----------
+Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane
+communication", CLUSTER 2020: listings 1 to 6 are the full-lane forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from planner.arrays import Bools, Ints
+from planner.blueprint import Path, Sketch, Task
+from planner.decompose.grid import Grid
+from planner.regions import Regions
+from planner.spaces import BLOCK_KINDS, Home
+
+Inner = Callable[[Path, Task], Bools]
+"""States a task of a part, decomposed in turn; returns whose result is in its output."""
+
+
+@dataclass(eq=False)
+class Parts:
+    """A task, its grid, and how its parts are stated.
+
+    Parameters
+    ----------
+    sketch : Sketch
+    task : Task
+    grid : Grid
+    path : tuple of int
+        The phase all of this belongs to.
+    inner, outer : callable
+        State what runs inside rows, and along columns.
+    roles : (str, str)
+        The roles of the two.
+    is_commutative : bool
+        Whether operands may be exchanged.
+    """
+
+    sketch: Sketch
+    task: Task
+    grid: Grid
+    path: Path
+    inner: Inner
+    outer: Inner
+    roles: tuple[str, str]
+    is_commutative: bool
+
+    def row(self, phase: int, row: int, task: Task) -> Bools:
+        """State a task, given by position, inside a row."""
+        return self.inner((*self.path, phase, 0), self._placed(task, self.roles[0]))
+
+    def along(self, phase: int, task: Task) -> Bools:
+        """State a task, given by position, along a column."""
+        return self.outer((*self.path, phase, 0), self._placed(task, self.roles[1]))
+
+    def _placed(self, task: Task, role: str) -> Task:
+        return replace(task, role=role, ranks=self.task.ranks[task.ranks])
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.grid.rows)
+
+    @property
+    def columns(self) -> range:
+        """Return the columns' numbers."""
+        return range(self.grid.n_columns)
+
+    @cached_property
+    def shares(self) -> Regions:
+        """A vector's share for every column."""
+        return self.task.given.cut(self.grid.n_columns)
+
+    def shares_of_row(self, row: int) -> Regions:
+        """Return the shares each position of a row leads."""
+        return self.shares.union(self.grid.led_by(row))
+
+    def blocks_led(self, row: int) -> Regions:
+        """Return, a row a position, the blocks of all whom it leads columns for, on any row."""
+        served = [self.served(column) for column in self.columns]
+        led = self.grid.led_by(row)
+        nobody = np.zeros(0, dtype=np.int64)
+        lists = [np.concatenate([nobody, *(served[c] for c in columns)]) for columns in led]
+        return self.task.given.union(lists)
+
+    def served(self, column: int) -> Ints:
+        """Return the positions a column serves, row by row."""
+        return np.concatenate([self.grid.followers(row, column) for row in range(self.n_rows)])
+
+    def blocks_by_row(self, column: int) -> Regions:
+        """Return, a row of the grid each, the blocks a column serves there."""
+        return self.task.given.union(
+            [self.grid.followers(row, column) for row in range(self.n_rows)]
+        )
+
+    def teams(self) -> list[tuple[int, int, Ints]]:
+        """Return row, leader and followers wherever a leader serves more than itself."""
+        found = []
+        for row in range(self.n_rows):
+            for column in self.columns:
+                team = self.grid.followers(row, column)
+                if len(team) > 1:
+                    found.append((row, self.grid.leader(row, column), team))
+        return found
+
+    def leads_itself(self) -> Bools:
+        """Mark the ranks that lead themselves and nobody else."""
+        alone = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        for row in range(self.n_rows):
+            for column in self.columns:
+                alone[self.task.ranks[self.grid.leader(row, column)]] = True
+        for _, leader, _ in self.teams():
+            alone[self.task.ranks[leader]] = False
+        return alone
+
+    def column_task(self, column: int, kind: str, input: Home, output: Home, given: Regions,
+                    received: Regions | None = None) -> Task:  # fmt: skip
+        """Return a task on the leaders of a column, its root in the root's row."""
+        return Task(
+            kind, "", self.grid.column(column), self.grid.root_row, input, output, given, received
+        )
+
+    def row_task(self, row: int, kind: str, root: int, input: Home, output: Home, given: Regions,
+                 received: Regions | None = None) -> Task:  # fmt: skip
+        """Return a task on all positions of a row."""
+        return Task(kind, "", self.grid.rows[row], root, input, output, given, received)
+
+
+def bcast(parts: Parts) -> None:
+    """Scatter on the root's node, bcast shares along columns, allgather on nodes."""
+    task, grid = parts.task, parts.grid
+    home, root_row = task.output, grid.root_row
+    chunks = parts.shares_of_row(root_row)
+    parts.row(0, root_row, parts.row_task(root_row, "scatter", grid.shift, home, home, chunks))
+    for column in parts.columns:
+        share = parts.shares.take(np.array([column]))
+        parts.along(1, parts.column_task(column, "bcast", home, home, share))
+    for row in range(parts.n_rows):
+        chunks = parts.shares_of_row(row)
+        parts.row(2, row, parts.row_task(row, "allgather", 0, home, home, chunks))
+
+
+def reduce(parts: Parts) -> None:
+    """Reduce-scatter on nodes, reduce shares along columns, gather on the root's node."""
+    task, grid = parts.task, parts.grid
+    here = _reduced_on_rows(parts, 0, task.output)
+    here = _along_columns(parts, 1, "reduce", here, task.output)
+    row = grid.root_row
+    chunks = parts.shares_of_row(row)
+    done = parts.row(2, row, parts.row_task(row, "gather", grid.shift, here, task.output, chunks))
+    here = task.output.where(done, here)
+    settle(parts, 3, np.array([task.root]), here)
+
+
+def allreduce(parts: Parts) -> None:
+    """Reduce-scatter on nodes, allreduce shares along columns, allgather on nodes."""
+    task = parts.task
+    here = _reduced_on_rows(parts, 0, task.output)
+    here = _along_columns(parts, 1, "allreduce", here, task.output)
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for row in range(parts.n_rows):
+        chunks = parts.shares_of_row(row)
+        done |= parts.row(2, row, parts.row_task(row, "allgather", 0, here, task.output, chunks))
+    settle(parts, 3, np.arange(task.size), task.output.where(done, here))
+
+
+def scan(parts: Parts) -> None:
+    """Scan on nodes; the sums of the nodes before come through the columns.
+
+    Reduce-scatter on nodes, exscan shares along columns, allgather on nodes,
+    combine with the node's own scan.
+    """
+    _scan(parts, is_exclusive=False)
+
+
+def exscan(parts: Parts) -> None:
+    """As scan, but a node's first rank has what comes from the nodes before only."""
+    _scan(parts, is_exclusive=True)
+
+
+def _scan(parts: Parts, *, is_exclusive: bool) -> None:
+    task, sketch, grid = parts.task, parts.sketch, parts.grid
+    sums, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
+    if parts.n_rows > 1:
+        here = _reduced_on_rows(parts, 0, sums)
+        _along_columns(parts, 1, "exscan", here, before)
+    done = np.zeros(sketch.n_ranks, dtype=np.bool_)
+    kind = "exscan" if is_exclusive else "scan"
+    for row in range(parts.n_rows):
+        done |= parts.row(2, row, parts.row_task(row, kind, 0, task.input, task.output, task.given))
+    if not is_exclusive:
+        settle(parts, 3, np.arange(task.size), task.output.where(done, task.input))
+    for row in range(1, parts.n_rows):
+        chunks = parts.shares_of_row(row)
+        parts.row(4, row, parts.row_task(row, "allgather", 0, before, before, chunks))
+    for row in range(1, parts.n_rows):
+        ranks = task.ranks[grid.rows[row]]
+        first, rest = (ranks[:1], ranks[1:]) if is_exclusive else (ranks[:0], ranks)
+        for ranks, state in ((first, sketch.copy), (rest, sketch.reduce)):
+            given = task.given.take(np.zeros(len(ranks), dtype=np.int64))
+            state((*parts.path, 5, 0), parts.roles[0], ranks, before, task.output, given)
+
+
+def gather(parts: Parts) -> None:
+    """Gather to leaders, along columns to the root's node, and there to the root."""
+    task, grid = parts.task, parts.grid
+    here = _to_leaders(parts, 0)
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for column in parts.columns:
+        blocks = parts.blocks_by_row(column)
+        done |= parts.along(1, parts.column_task(column, "gather", here, task.output, blocks))
+    here = task.output.where(done, here)
+    row = grid.root_row
+    blocks = parts.blocks_led(row)
+    done = parts.row(2, row, parts.row_task(row, "gather", grid.shift, here, task.output, blocks))
+    settle(parts, 3, np.array([task.root]), task.output.where(done, here))
+
+
+def scatter(parts: Parts) -> None:
+    """Scatter on the root's node, along columns, and from leaders to those they serve."""
+    task, grid = parts.task, parts.grid
+    row, is_single = grid.root_row, parts.n_rows == 1
+    middle = task.output.where(parts.leads_itself(), task.input)
+    blocks = parts.blocks_led(row)
+    target = middle if is_single else task.input
+    done = parts.row(0, row, parts.row_task(row, "scatter", grid.shift, task.input, target, blocks))
+    here = target.where(done, task.input)
+    for column in parts.columns:
+        blocks = parts.blocks_by_row(column)
+        done |= parts.along(1, parts.column_task(column, "scatter", here, middle, blocks))
+    here = middle.where(done, task.input)
+    here = _from_leaders(parts, 2, here)
+    settle(parts, 3, np.array([task.root]), here)
+
+
+def allgather(parts: Parts) -> None:
+    """Gather to leaders, allgather along columns, then on nodes what each leader has."""
+    task = parts.task
+    here = _to_leaders(parts, 0)
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for column in parts.columns:
+        blocks = parts.blocks_by_row(column)
+        done |= parts.along(1, parts.column_task(column, "allgather", here, task.output, blocks))
+    here = task.output.where(done, here)
+    done[:] = False
+    for row in range(parts.n_rows):
+        blocks = parts.blocks_led(row)
+        done |= parts.row(2, row, parts.row_task(row, "allgather", 0, here, task.output, blocks))
+    settle(parts, 3, np.arange(task.size), task.output.where(done, here))
+
+
+def reduce_scatter_block(parts: Parts) -> None:
+    """Reduce-scatter on nodes by column, along columns by node, scatter from leaders."""
+    task, sketch = parts.task, parts.sketch
+    stage, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
+    middle = task.output.where(parts.leads_itself(), handed)
+    target = stage if parts.n_rows > 1 else middle
+    done = np.zeros(sketch.n_ranks, dtype=np.bool_)
+    kind = "reduce_scatter_block"
+    for row in range(parts.n_rows):
+        part = parts.row_task(row, kind, 0, task.input, target, parts.blocks_led(row))
+        done |= parts.row(0, row, replace(part, spare=handed))
+    here = target.where(done, task.input)
+    done[:] = False
+    for column in parts.columns:
+        part = parts.column_task(column, kind, here, middle, parts.blocks_by_row(column))
+        done |= parts.along(1, replace(part, spare=handed))
+    here = middle.where(done, here)
+    here = _from_leaders(parts, 2, here)
+    settle(parts, 3, np.arange(task.size), here)
+
+
+def alltoall(parts: Parts) -> None:
+    """Collect on nodes by the column of the destination, exchange along columns, hand out.
+
+    In between, blocks lie by destination, then by source.
+    """
+    task, sketch, grid = parts.task, parts.sketch, parts.grid
+    assert task.received is not None
+    if parts.n_rows == 1:
+        parts.row(1, 0, parts.row_task(0, "alltoall", 0, task.input, task.output, task.given,
+                                       task.received))  # fmt: skip
+        return
+    pairs = _Pairs.of(task)
+    collected, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
+    has_collected = np.zeros(sketch.n_ranks, dtype=np.bool_)
+    served = [parts.served(column) for column in parts.columns]
+    nobody = np.zeros(0, dtype=np.int64)
+    for row, positions in enumerate(grid.rows):
+        dests = [
+            np.concatenate([nobody, *(served[c] for c in columns)]) for columns in grid.led_by(row)
+        ]
+        lists = [pairs.of_source(source, some) for source in positions for some in dests]
+        has_collected |= parts.row(
+            0, row, parts.row_task(row, "alltoall", 0, task.input, collected,
+                                   task.given.union(lists), pairs.staged.union(lists)),
+        )  # fmt: skip
+    here = collected.where(has_collected, task.input)
+    middle = task.output.where(parts.leads_itself(), handed)
+    for column in parts.columns:
+        leaders = grid.column(column)
+        teams = [grid.followers(row, column) for row in range(parts.n_rows)]
+        sent, kept = [], []
+        for row, leader in enumerate(leaders):
+            is_staged = has_collected[task.ranks[leader]]
+            lists = [pairs.between(grid.rows[row], team) for team in teams]
+            sent.append((pairs.staged if is_staged else task.given).union(lists))
+            for dest_row, team in enumerate(teams):
+                is_last = len(team) < 2
+                table = task.received if is_last else pairs.staged
+                kept.append(table.union([pairs.between(grid.rows[row], teams[dest_row])]))
+        parts.along(
+            1, parts.column_task(column, "alltoall", here, middle, Regions.stack(sent),
+                                 Regions.stack(kept)),
+        )  # fmt: skip
+    everyone = np.arange(task.size)
+    for row, leader, team in parts.teams():
+        lists = [pairs.between(everyone, np.array([dest])) for dest in team]
+        root = int(np.flatnonzero(team == leader)[0])
+        parts.row(
+            2, row, Task("scatter", "", team, root, handed, task.output,
+                         pairs.staged.union(lists), task.received.union(lists)),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Rows of an alltoall's pairs, and where blocks lie while they are on their way."""
+
+    size: int
+    staged: Regions
+
+    @classmethod
+    def of(cls, task: Task) -> _Pairs:
+        """Number the elements of all pairs by destination, then by source."""
+        counts = task.given.totals.reshape(task.size, task.size)
+        by_dest = counts.T.ravel()
+        low = (np.cumsum(by_dest) - by_dest).reshape(task.size, task.size).T
+        return cls(task.size, Regions.of(low.ravel(), counts.ravel()))
+
+    def of_source(self, source: int, dests: Ints) -> Ints:
+        """Return the rows of what `source` has for `dests`."""
+        return np.asarray(source * self.size + dests)
+
+    def between(self, sources: Ints, dests: Ints) -> Ints:
+        """Return the rows from `sources` to `dests`, by destination, then by source."""
+        return np.asarray((sources[None, :] * self.size + dests[:, None]).ravel())
+
+
+def _reduced_on_rows(parts: Parts, phase: int, output: Home) -> Home:
+    """Leave every leader's share of its node's reduction in `output`; return where it is."""
+    task = parts.task
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for row in range(parts.n_rows):
+        chunks = parts.shares_of_row(row)
+        done |= parts.row(
+            phase, row, parts.row_task(row, "reduce_scatter_block", 0, task.input, output, chunks)
+        )
+    return output.where(done, task.input)
+
+
+def _along_columns(parts: Parts, phase: int, kind: str, here: Home, output: Home) -> Home:
+    """State a collective on every column's share; return where results are."""
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for column in parts.columns:
+        share = parts.shares.take(np.array([column]))
+        done |= parts.along(phase, parts.column_task(column, kind, here, output, share))
+    return output.where(done, here)
+
+
+def _to_leaders(parts: Parts, phase: int) -> Home:
+    """Gather blocks to those who lead more than themselves; return where leaders have them."""
+    task = parts.task
+    collects = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for row, leader, team in parts.teams():
+        root = int(np.flatnonzero(team == leader)[0])
+        blocks = task.given.take(team)
+        done = parts.row(
+            phase, row, Task("gather", "", team, root, task.input, task.output, blocks)
+        )
+        collects[task.ranks[leader]] = done[task.ranks[leader]]
+    return task.output.where(collects, task.input)
+
+
+def _from_leaders(parts: Parts, phase: int, here: Home) -> Home:
+    """Scatter blocks from those who lead more than themselves; return where they are."""
+    task = parts.task
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for row, leader, team in parts.teams():
+        root = int(np.flatnonzero(team == leader)[0])
+        blocks = task.given.take(team)
+        done |= parts.row(phase, row, Task("scatter", "", team, root, here, task.output, blocks))
+    return task.output.where(done, here)
+
+
+def settle(parts: Parts, phase: int, positions: Ints, here: Home) -> None:
+    """Copy results that nothing has moved yet to where they belong."""
+    task = parts.task
+    rows = positions if task.kind in BLOCK_KINDS else np.zeros(len(positions), dtype=np.int64)
+    parts.sketch.copy(
+        (*parts.path, phase, 0), parts.roles[0], task.ranks[positions], here, task.output,
+        task.given.take(rows),
+    )  # fmt: skip
+
+
+FORMS: dict[str, Callable[[Parts], None]] = {
+    "bcast": bcast,
+    "reduce": reduce,
+    "allreduce": allreduce,
+    "scan": scan,
+    "exscan": exscan,
+    "gather": gather,
+    "scatter": scatter,
+    "allgather": allgather,
+    "reduce_scatter_block": reduce_scatter_block,
+    "alltoall": alltoall,
+}
+"""The form of every collective, by kind."""

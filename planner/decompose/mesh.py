@@ -1,0 +1,134 @@
+"""Over a mesh: one phase a dimension, all rows or all columns at once.
+
+References
+----------
+Hartmann, Kühnemann, Rauber, Rünger, "A decomposition approach for optimizing
+the performance of MPI libraries", IPDPS 2006: orthogonal groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from planner.blueprint import Task
+from planner.decompose import leaders
+from planner.decompose.leaders import Parts
+
+
+def allreduce(parts: Parts) -> None:
+    """Allreduce in rows, then in columns, the whole vector each time."""
+    task = parts.task
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for row in range(parts.n_rows):
+        done |= parts.row(
+            0, row, parts.row_task(row, "allreduce", 0, task.input, task.output, task.given)
+        )
+    here = task.output.where(done, task.input)
+    for column in parts.columns:
+        parts.along(1, parts.column_task(column, "allreduce", here, task.output, task.given))
+
+
+def allgather(parts: Parts) -> None:
+    """Allgather in rows, then in columns the blocks of whole rows."""
+    task, rows = parts.task, parts.grid.rows
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    for row, positions in enumerate(rows):
+        blocks = task.given.take(positions)
+        done |= parts.row(
+            0, row, parts.row_task(row, "allgather", 0, task.input, task.output, blocks)
+        )
+    here = task.output.where(done, task.input)
+    blocks = task.given.union(rows)
+    for column in parts.columns:
+        parts.along(1, parts.column_task(column, "allgather", here, task.output, blocks))
+
+
+def reduce_scatter_block(parts: Parts) -> None:
+    """Reduce-scatter in columns the blocks of whole rows, then in rows.
+
+    Columns come first where operands may be exchanged, so that rows move a
+    row's blocks only; else rows, whose ranks are neighbours.
+    """
+    if not parts.is_commutative:
+        leaders.reduce_scatter_block(parts)
+        return
+    task, rows = parts.task, parts.grid.rows
+    stage = parts.sketch.scratch((*parts.path, -1, 0), task.ranks)
+    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
+    blocks = task.given.union(rows)
+    target = stage if parts.grid.n_columns > 1 else task.output
+    for column in parts.columns:
+        done |= parts.along(
+            0, parts.column_task(column, "reduce_scatter_block", task.input, target, blocks)
+        )
+    here = target.where(done, task.input)
+    for row, positions in enumerate(rows):
+        blocks = task.given.take(positions)
+        parts.row(1, row, parts.row_task(row, "reduce_scatter_block", 0, here, task.output, blocks))
+
+
+def scan(parts: Parts) -> None:
+    """Scan in rows; the rows' totals through the last column, then to every rank."""
+    _scan(parts, is_exclusive=False)
+
+
+def exscan(parts: Parts) -> None:
+    """As scan, but rows scan exclusively, and their last rank adds its own."""
+    _scan(parts, is_exclusive=True)
+
+
+def _scan(parts: Parts, *, is_exclusive: bool) -> None:
+    task, sketch, grid = parts.task, parts.sketch, parts.grid
+    role, last = parts.roles[0], np.array([row[-1] for row in grid.rows])
+    total, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
+    inside = np.zeros(sketch.n_ranks, dtype=np.bool_)
+    if is_exclusive:
+        # A row's total is what its last rank adds itself to; in place it must be kept first.
+        whole = task.given.take(np.zeros(len(last), dtype=np.int64))
+        sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
+    for row in range(parts.n_rows):
+        kind = "exscan" if is_exclusive else "scan"
+        inside |= parts.row(
+            1, row, parts.row_task(row, kind, 0, task.input, task.output, task.given)
+        )
+    if not is_exclusive:
+        everyone = np.arange(task.size)
+        here = task.output.where(inside, task.input)
+        leaders.settle(parts, 2, everyone, here)
+        totals = task.output
+    else:
+        joined = last[inside[task.ranks[last]]]
+        whole = task.given.take(np.zeros(len(joined), dtype=np.int64))
+        sketch.reduce((*parts.path, 2, 0), role, task.ranks[joined], task.output, total, whole)
+        totals = total
+    sums = Task("exscan", "", last, 0, totals, before, task.given)
+    parts.along(3, sums)
+    for row in range(1, parts.n_rows):
+        root = len(grid.rows[row]) - 1
+        parts.row(4, row, parts.row_task(row, "bcast", root, before, before, task.given))
+    for row in range(1, parts.n_rows):
+        ranks = task.ranks[grid.rows[row]]
+        first, rest = (ranks[:1], ranks[1:]) if is_exclusive else (ranks[:0], ranks)
+        for some, state in ((first, sketch.copy), (rest, sketch.reduce)):
+            given = task.given.take(np.zeros(len(some), dtype=np.int64))
+            state((*parts.path, 5, 0), role, some, before, task.output, given)
+
+
+FORMS: dict[str, Callable[[Parts], None]] = {
+    # One leader a row is the paper's leader group followed by concurrent groups.
+    "bcast": leaders.bcast,
+    "reduce": leaders.reduce,
+    "gather": leaders.gather,
+    "scatter": leaders.scatter,
+    "allreduce": allreduce,
+    "allgather": allgather,
+    "reduce_scatter_block": reduce_scatter_block,
+    "alltoall": leaders.alltoall,
+    "scan": scan,
+    "exscan": exscan,
+}
+"""The form of every collective, by kind."""
+ONE_LEADER = frozenset({"bcast", "reduce", "gather", "scatter"})
+"""Kinds whose rows have one leader; in the others every rank is in a column."""

@@ -1,0 +1,49 @@
+"""Passes over blueprints, which run before there are messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from planner.blueprint import Blueprint
+from planner.errors import AlgorithmError
+from planner.passes.registry import Pass, check_options, find_pass, pass_registry
+from specs import PassChoice
+
+Rewrite = Callable[..., Blueprint]
+
+
+def register_blueprint_pass(name: str) -> Callable[[Rewrite], Rewrite]:
+    """Register the decorated function as pass `name` of the blueprint level."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        assert name not in pass_registry, f"pass {name} registered twice"
+        pass_registry[name] = Pass(name, rewrite, "blueprint", "global")
+        return rewrite
+
+    return register
+
+
+def run_blueprint_passes(
+    blueprint: Blueprint, choices: Sequence[PassChoice]
+) -> tuple[Blueprint, tuple[PassChoice, ...]]:
+    """Run the passes of this level; return the blueprint and the passes that remain.
+
+    Raises
+    ------
+    AlgorithmError
+        If a pass or an option is unknown, a pass refuses, or a pass of this
+        level comes after one of the plan level.
+    """
+    levels = [find_pass(choice.name).level for choice in choices]
+    n_first = levels.index("plan") if "plan" in levels else len(levels)
+    for choice, level in zip(choices[n_first:], levels[n_first:], strict=True):
+        if level == "blueprint":
+            raise AlgorithmError(
+                f"passes.{choice.name}: rewrites the blueprint, but {choices[n_first].name} before "
+                "it needs tasks already; put it first"
+            )
+    for choice in choices[:n_first]:
+        chosen = find_pass(choice.name)
+        check_options(chosen, choice)
+        blueprint = chosen.rewrite(blueprint, **choice.options)
+    return blueprint, tuple(choices[n_first:])

@@ -1,0 +1,43 @@
+"""Split a hierarchical decomposition over more leaders a node."""
+
+from __future__ import annotations
+
+from planner.blueprint import Blueprint
+from planner.decompose import draft
+from planner.errors import AlgorithmError
+from planner.passes.blueprint_level import register_blueprint_pass
+
+
+@register_blueprint_pass("split_lanes")
+def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
+    """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
+
+    From one leader a node (hierarchical) to all ranks (full_lane): each
+    carries its share of a vector, or the blocks of the ranks it serves.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+        Of a hierarchical or multi-leader decomposition.
+    leaders : int
+        Leaders a node, 1 to the ranks of the fullest node.
+
+    Raises
+    ------
+    AlgorithmError
+        If the decomposition has no leaders, or no node has so many ranks.
+    """
+    decomposition, machine = blueprint.decomposition, blueprint.spec.machine
+    if decomposition.name not in ("hierarchical", "multi_leader"):
+        raise AlgorithmError(
+            f"passes.split_lanes: {decomposition} has no leaders to split; "
+            "use it with decomposition: hierarchical"
+        )
+    fullest = max(machine.node_to_n_ranks)
+    if isinstance(leaders, bool) or not isinstance(leaders, int) or not 1 <= leaders <= fullest:
+        raise AlgorithmError(
+            f"passes.split_lanes.leaders: {leaders!r} leaders, no node has more than {fullest} "
+            f"ranks; use 1 to {fullest}"
+        )
+    wanted = decomposition.replace(name="multi_leader", leaders=leaders)
+    return draft(blueprint.spec, wanted) if wanted != decomposition else blueprint
