@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.auto import resolve
 from planner.blueprint import Blueprint
 from planner.builder import Placement, build
 from planner.choice import state
 from planner.decompose import draft, is_commutative
 from planner.errors import AlgorithmError
 from planner.lowering import Stated, lower
-from planner.passes import run_blueprint_passes, run_passes
+from planner.passes import find_pass, run_blueprint_passes, run_passes
 from planner.plan import Plan
+from planner.restriction import restrict
 from specs import PlanSpec
 
 
@@ -26,7 +28,8 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
         Machine, collective, decomposition, algorithms and passes.
     rank : int, optional
         Compile this rank's program only: the rows the whole plan has for it,
-        in the same order, without ever holding the whole plan in memory.
+        in the same order, without ever holding the whole plan in memory,
+        unless a pass must see it.
 
     Returns
     -------
@@ -54,8 +57,14 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     size = spec.machine.n_ranks
     if rank is not None and not 0 <= rank < size:
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
+    spec = resolve(spec)
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
     parts = state(blueprint)
+    if rank is not None and any(
+        find_pass(choice.name).locality != "rank" for choice in plan_passes
+    ):
+        # Such passes must see every rank.
+        return restrict(run_passes(_build(blueprint, parts, None), plan_passes), rank)
     return run_passes(_build(blueprint, parts, rank), plan_passes)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from planner.passes import limit_requests, prioritize, segment, split_lanes
 from planner.passes.blueprint_level import run_blueprint_passes
-from planner.passes.registry import Pass, pass_registry, run_passes
+from planner.passes.registry import Pass, find_pass, pass_registry, run_passes
 
 __all__ = [
     "Pass",
+    "find_pass",
     "limit_requests",
     "pass_registry",
     "prioritize",
