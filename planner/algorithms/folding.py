@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.rounds import Group, Message, Round, floor_log2
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.algorithms.folding import Folding
-from planner.chunks import Ints
+from planner.arrays import Ints
 from planner.rounds import Group, Message, Round, Rounds, at, floor_log2
 
 

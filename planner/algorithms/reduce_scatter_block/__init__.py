@@ -1,5 +1,11 @@
 """Algorithms of reduce_scatter_block, a file each."""
 
-from planner.algorithms.reduce_scatter_block import circulant, pairwise, recursive_halving, ring
+from planner.algorithms.reduce_scatter_block import (
+    circulant,
+    linear,
+    pairwise,
+    recursive_halving,
+    ring,
+)
 
-__all__ = ["circulant", "pairwise", "recursive_halving", "ring"]
+__all__ = ["circulant", "linear", "pairwise", "recursive_halving", "ring"]
