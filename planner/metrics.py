@@ -34,6 +34,8 @@ class Metrics:
         In messages to and from other nodes.
     bytes_sent_per_lane, bytes_received_per_lane : int
         The same through one lane of a node.
+    lane_bytes : int
+        The greater of those two.
     queue_pairs_per_node : int
         Distinct pairs of ranks that talk across nodes, at the sending node.
     posted_sends_per_node : int
@@ -53,6 +55,7 @@ class Metrics:
     bytes_received_per_node: int
     bytes_sent_per_lane: int
     bytes_received_per_lane: int
+    lane_bytes: int
     queue_pairs_per_node: int
     posted_sends_per_node: int
     scratch_bytes_per_rank: int
@@ -85,6 +88,7 @@ def measure(plan: Plan) -> Metrics:
     scratch = plan.buffer_sizes[:, Buffer.SCRATCH] * plan.itemsize
     node_scratch = np.bincount(plan.rank_node, scratch, plan.n_nodes)
     node_scratch += plan.shared_sizes * plan.itemsize
+    lane_out, lane_in = (_most(node * lanes + lane, across) for node in (from_node, to_node))
     return Metrics(
         n_tasks=plan.n_tasks,
         n_messages=len(sends),
@@ -93,8 +97,9 @@ def measure(plan: Plan) -> Metrics:
         bytes_received_per_rank=_most(dest, n_bytes),
         bytes_sent_per_node=_most(from_node, across),
         bytes_received_per_node=_most(to_node, across),
-        bytes_sent_per_lane=_most(from_node * lanes + lane, across),
-        bytes_received_per_lane=_most(to_node * lanes + lane, across),
+        bytes_sent_per_lane=lane_out,
+        bytes_received_per_lane=lane_in,
+        lane_bytes=max(lane_out, lane_in),
         queue_pairs_per_node=_most(plan.rank_node[pairs // plan.n_ranks]),
         posted_sends_per_node=_most(from_node),
         scratch_bytes_per_rank=int(scratch.max(initial=0)),

@@ -9,6 +9,7 @@ from planner import compile_plan
 from planner.algorithms import registry
 from planner.metrics import measure
 from planner.rounds import ceil_log2, floor_log2
+from specs.collective import COLLECTIVES
 
 C = 48 * 5
 """Elements; 2, 3, 4, 6, 8, 12 and 16 ranks divide it."""
@@ -38,6 +39,8 @@ def test_rounds_and_bytes_are_as_documented(p):
         ("allgather", "bruck"): (log, (p - 1) * C),
         ("allreduce", "ring"): (2 * (p - 1), 2 * (p - 1) * C // p),
         ("allreduce", "reduce_bcast"): (2 * log, None),
+        ("allreduce", "circulant"): (2 * log, 2 * (p - 1) * C // p),
+        ("reduce_scatter_block", "linear"): (p - 1, (p - 1) * C),
         ("reduce_scatter_block", "ring"): (p - 1, (p - 1) * C),
         ("reduce_scatter_block", "pairwise"): (p - 1, (p - 1) * C),
         ("reduce_scatter_block", "circulant"): (log, (p - 1) * C),
@@ -70,19 +73,24 @@ def test_rounds_and_bytes_are_as_documented(p):
     {"ranks_per_node": 7},
     {"nodes": 4, "ranks_per_node": 2, "lanes": 2},
     {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2},
-    {"nodes": 2, "ranks_per_node": 4, "rank_order": "cyclic"},
+    {"nodes": 3, "ranks_per_node": [5, 5, 2], "lanes": 3},
+    {"nodes": 2, "ranks_per_node": [1, 6], "lanes": 4},
+    {"nodes": 2, "ranks_per_node": 4, "rank_order": "cyclic", "lanes": 2},
+    {"nodes": 3, "ranks_per_node": [4, 1, 2], "rank_order": "cyclic", "lanes": 2},
 ])  # fmt: skip
 def test_no_plan_beats_a_bound(machine):
     for kind in registry.kinds():
         n_ranks = make_spec(kind, "auto", 0, machine, count=1).machine.n_ranks
         for algorithm in registry.legal(kind, n_ranks, commutative=True):
-            for root in (0, n_ranks - 1):
+            for root in (0, n_ranks - 1) if COLLECTIVES[kind].is_rooted else (0,):
                 counted = metrics(kind, algorithm.name, 0, count=24, root=root, machine=machine)
-                bounds = counted.bounds
-                assert bounds.argument
-                for name, bound in bounds.to_json().items():
-                    if name != "argument":
-                        assert getattr(counted, name) >= bound, (kind, algorithm.name, name)
+                busiest = max(counted.bytes_sent_per_lane, counted.bytes_received_per_lane)
+                assert counted.lane_bytes == busiest
+                bounds = counted.bounds.to_json()
+                assert bounds.pop("argument")
+                assert bounds.pop("time_s") == pytest.approx(bounds["lane_bytes"] * 0.08e-9)
+                for name, bound in bounds.items():
+                    assert getattr(counted, name) >= bound, (kind, algorithm.name, name)
 
 
 def test_nodes_and_lanes_are_counted_apart():
@@ -105,3 +113,5 @@ def test_nothing_to_move_has_no_bound():
     for kind in ("bcast", "allreduce", "alltoall"):
         counted = metrics(kind, "auto", 5, count=0)
         assert counted.n_rounds == counted.bounds.n_rounds == 0
+        assert counted.bounds.lane_bytes == counted.bounds.time_s == 0
+        assert counted.bounds.argument == "nothing has to move"

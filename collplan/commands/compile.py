@@ -90,6 +90,8 @@ def _print_report(document: dict[str, Any]) -> None:
     print_table(["", "plan", "at least"], rows)
     if "argument" in bounds:
         print_line(f"at least: {bounds['argument']}")
+    if bounds.get("lane_bytes"):
+        print_line(f"the busiest lane's wire takes at least {format_seconds(bounds['time_s'])}")
     if "passes" in document:
         print_table(
             ["after", "tasks", "messages", "bytes a lane", "rounds", "makespan"],
