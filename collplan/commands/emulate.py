@@ -47,16 +47,17 @@ def command(
     from executors.emulation.cluster import Cluster, parse_rate
     from executors.emulation.running import run_emulated
 
-    per_node_numbers = _numbers("per-node", per_node)
+    ranks = _numbers("per-node", per_node)
     cluster = Cluster(
         nodes=nodes,
-        ranks_per_node=per_node_numbers if len(per_node_numbers) > 1 else per_node_numbers[0],
+        ranks_per_node=ranks if len(ranks) > 1 else ranks[0],
         lanes=lanes,
         rate_bits_per_s=parse_rate(rate),
         rank_order=order if order in ("block", "cyclic") else _numbers("order", order),
         striped=stripe,
     )
-    return run_emulated(cluster, program, timeout_s=timeout, mpi=mpi, capture=False).returncode
+    done = run_emulated(cluster, program, timeout_s=timeout, mpi=mpi, capture=False)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

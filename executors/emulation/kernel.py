@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import signal
 from functools import cache
-from typing import Final
+from typing import Final, NoReturn
 
 NEWNS: Final = 0x00020000
 NEWUTS: Final = 0x04000000
@@ -22,6 +24,13 @@ MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 
 _PR_SET_PDEATHSIG: Final = 1
+_WAYS_OUT: Final = {
+    errno.EPERM: "run as root (in a container: a privileged one), or let users make namespaces "
+    "(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)",
+    errno.ENOSPC: "raise the limits of sysctl user.max_user_namespaces, user.max_net_namespaces "
+    "and their like",
+}
+_WAYS_OUT[errno.EACCES] = _WAYS_OUT[errno.EPERM]
 
 
 @cache
@@ -37,7 +46,8 @@ def unshare(flags: int) -> None:
     OSError
         If the kernel or this user's rights do not allow it.
     """
-    _check(_libc().unshare(flags))
+    if _libc().unshare(flags) != 0:
+        _raise_errno("namespaces")
 
 
 def mount(source: str, target: str, kind: str, flags: int) -> None:
@@ -48,19 +58,29 @@ def mount(source: str, target: str, kind: str, flags: int) -> None:
     OSError
         If the kernel or this user's rights do not allow it.
     """
-    _check(
-        _libc().mount(
-            source.encode(), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), None
-        )
-    )
+    names = (os.fsencode(source), os.fsencode(target), kind.encode())
+    if _libc().mount(*names, ctypes.c_ulong(flags), None) != 0:
+        _raise_errno(target)
 
 
-def die_with_parent(signal: int) -> None:
-    """Have the kernel send this process a signal when its parent ends."""
-    _check(_libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal), 0, 0, 0))
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    if _libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0) != 0:
+        _raise_errno("prctl")
 
 
-def _check(result: int) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+def describe(error: OSError) -> str:
+    """Return in one line what the kernel refused, and the way out.
+
+    Examples
+    --------
+    >>> describe(OSError(errno.ENOENT, "No such file or directory", "/etc/hosts"))
+    '/etc/hosts: No such file or directory; emulated nodes need it'
+    """
+    way_out = _WAYS_OUT.get(error.errno or 0, "emulated nodes need it")
+    return f"{error.filename or 'emulation'}: {error.strerror}; {way_out}"
+
+
+def _raise_errno(subject: str) -> NoReturn:
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number), subject)

@@ -12,6 +12,8 @@ from executors.emulation.switches import lane_name, node_name
 from executors.mpi.launch import Launcher
 from specs.machine import Machine
 
+FAMILIES: Final = ("mpich", "openmpi")
+"""The MPIs whose launchers are known here."""
 NODE: Final = "COLLPLAN_NODE"
 """Environment variable with the number of the node a rank is on."""
 LANE: Final = "COLLPLAN_LANE"

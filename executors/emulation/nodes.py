@@ -38,6 +38,15 @@ esac
 exec {enter} /bin/sh -c "$*"
 """
 
+_PROTOCOLS: Final = {
+    # Neighbour discovery would put bytes on the lanes that no rank sent.
+    "ipv6/conf/{}/disable_ipv6": "1",
+    # From a rank on lane 0 to one on lane 1 packets leave and arrive on lane 1, with lane 0's
+    # address as their source, which a strict kernel would not answer.
+    "ipv4/conf/{}/rp_filter": "0",
+    "ipv4/conf/{}/arp_filter": "0",
+    "ipv4/conf/{}/arp_ignore": "0",
+}
 _START: Final = 'cd "$0" && exec "$@"'
 _FAILED_LINE: Final = re.compile(r"Command failed -:(\d+)")
 _MODULES: Final = {"type bridge": "bridge", "type veth": "veth", "tbf": "sch_tbf"}
@@ -48,7 +57,7 @@ class SetUpError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plans:
+class Request:
     """What to build.
 
     Parameters
@@ -70,7 +79,7 @@ class Plans:
     files: Mapping[str, str]
 
 
-def build(plans: Plans) -> list[int]:
+def build(request: Request) -> list[int]:
     """Build nodes, switches and lanes.
 
     Returns
@@ -83,15 +92,18 @@ def build(plans: Plans) -> list[int]:
     SetUpError
         If the machine lacks something or does not allow it.
     """
-    pids = _start_nodes(plans.nodes)
-    _batch(plans.ip, switches.switch_links(pids, plans.lanes))
-    _batch(plans.tc, switches.switch_queues(plans.nodes, plans.lanes, plans.rate_bits_per_s))
+    _set_up_protocols()
+    pids = _start_nodes(request.nodes)
+    _batch(request.ip, switches.switch_links(pids, request.lanes))
+    _batch(
+        request.tc, switches.switch_queues(request.nodes, request.lanes, request.rate_bits_per_s)
+    )
     for node, pid in enumerate(pids):
-        enter = [plans.nsenter, "--target", str(pid), "--net", "--"]
-        _batch(plans.ip, switches.node_links(node, plans.lanes), enter)
-        _batch(plans.tc, switches.node_queues(plans.lanes, plans.rate_bits_per_s), enter)
+        enter = [request.nsenter, "--target", str(pid), "--net", "--"]
+        _batch(request.ip, switches.node_links(node, request.lanes), enter)
+        _batch(request.tc, switches.node_queues(request.lanes, request.rate_bits_per_s), enter)
     for pid in pids:
-        _install(pid, {**plans.files, Path(ENTER).name: _enter_script(plans.nsenter, pids)})
+        _install(pid, {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)})
     return pids
 
 
@@ -126,8 +138,7 @@ def _be_node(name: str, hosts: str, answer: int) -> NoReturn:
     try:
         _furnish_node(name, hosts)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        os.write(answer, f"{where}{error.strerror}".encode())
+        os.write(answer, kernel.describe(error).encode())
         os._exit(1)
     os.close(answer)
     while True:
@@ -144,11 +155,16 @@ def _furnish_node(name: str, hosts: str) -> None:
     table = Path(SCRIPTS, "hosts")
     table.write_text(hosts)
     kernel.mount(str(table), "/etc/hosts", "", kernel.MS_BIND)
-    # Neighbour discovery would put bytes on the lanes that nobody sent.
-    for setting in ("all", "default"):
-        ipv6 = Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6")
-        if ipv6.exists():
-            ipv6.write_text("1")
+    _set_up_protocols()
+
+
+def _set_up_protocols() -> None:
+    """Set what interfaces to come inherit; by itself that is the machine's own set-up."""
+    for name, value in _PROTOCOLS.items():
+        for scope in ("all", "default"):
+            setting = Path("/proc/sys/net", name.format(scope))
+            if setting.exists():
+                setting.write_text(value)
 
 
 def _install(pid: int, files: Mapping[str, str]) -> None:

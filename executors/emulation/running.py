@@ -16,7 +16,7 @@ from typing import Final
 from executors.emulation.cluster import Cluster
 from executors.emulation.errors import EmulationError
 from executors.emulation.host import find_tools
-from executors.emulation.launching import prepare_launch
+from executors.emulation.launching import FAMILIES, prepare_launch
 from executors.emulation.machine import emulated_machine
 from executors.emulation.sandbox import BOOT
 from executors.mpi.jobs import capture_job, run_job
@@ -35,7 +35,8 @@ MACHINE: Final = "COLLPLAN_MACHINE"
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _NAME: Final = "the command on the emulated cluster"
-_REPORT_BYTES: Final = 65536
+_SCHEDULERS: Final = ("SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "PE_HOSTFILE", "JOB_ID")
+"""Beginnings of variables by which launchers find out which nodes a batch job may use."""
 
 
 def run_emulated(
@@ -81,6 +82,7 @@ def run_emulated(
     machine = emulated_machine(cluster)
     tools = find_tools()
     launcher = _launcher_of(mpi)
+    directory = _directory()
     launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
     variables = {
         **_environment(launcher, machine),
@@ -95,7 +97,7 @@ def run_emulated(
         "rate_bits_per_s": cluster.rate_bits_per_s,
         **asdict(tools),
         "files": launch.files,
-        "directory": os.getcwd(),
+        "directory": directory,
     }
     # Without site packages Python starts in a third of the time; nothing inside needs them.
     boot = [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), json.dumps(request), "--"]
@@ -112,15 +114,28 @@ def run_emulated(
     return done
 
 
+def _directory() -> str:
+    directory = Path.cwd()
+    for hidden in ("/dev/shm", "/proc", "/sys"):
+        if directory.is_relative_to(hidden):
+            raise EmulationError(
+                f"the current directory is {directory}, and every emulated node has its own "
+                f"{hidden}; change to another directory"
+            )
+    return str(directory)
+
+
 def _launcher_of(mpi: str | None) -> Launcher:
     launcher = find_launcher()
     family = launcher.library.family
+    if mpi is not None and mpi not in FAMILIES:
+        raise EmulationError(f"mpi: {mpi!r} cannot be emulated on; valid: {', '.join(FAMILIES)}")
     if mpi is not None and mpi != family:
         raise EmulationError(
             f"mpi: {mpi} is asked for, {sys.executable} has {launcher.library.version}; "
             f"run the collplan of an environment with {mpi}"
         )
-    if family not in ("mpich", "openmpi"):
+    if family not in FAMILIES:
         raise EmulationError(
             f"mpi: {launcher.library.version} cannot be started on emulated nodes; "
             f"use an environment with MPICH or Open MPI"
@@ -129,7 +144,11 @@ def _launcher_of(mpi: str | None) -> Launcher:
 
 
 def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
-    inherited = clean_environment()
+    inherited = {
+        name: value
+        for name, value in clean_environment().items()
+        if not name.startswith(_SCHEDULERS)
+    }
     path = [str(Path(sys.prefix) / "bin"), inherited.get("PATH", os.defpath)]
     return {
         **inherited,
@@ -142,11 +161,10 @@ def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
 
 
 def _raise_reported(ours: socket.socket, status: int) -> None:
-    """Raise what the sandbox said went wrong; it has ended, so all of it is there."""
-    ours.settimeout(5)
-    text = b""
-    while chunk := ours.recv(_REPORT_BYTES):
-        text += chunk
+    """Raise what the sandbox said went wrong."""
+    ours.shutdown(socket.SHUT_WR)  # Were anything of it still there, this would end it.
+    with ours.makefile() as report:
+        text = report.read()
     if not text:
         raise EmulationError(
             f"the sandbox ended with status {status} before the cluster stood; try again"

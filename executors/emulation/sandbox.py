@@ -1,8 +1,8 @@
 """The first processes inside: namespaces that take everything with them when they end.
 
-``python -c BOOT ROOT REQUEST -- COMMAND`` with `REQUEST` the JSON of `nodes.Plans`,
+``python -c BOOT ROOT REQUEST -- COMMAND`` with `REQUEST` the JSON of a `nodes.Request`,
 and a socket as standard input. The socket's other end is held by who asked
-for the cluster. Through it goes one line of JSON when the cluster stands or cannot
+for the cluster. Through it comes one JSON object when the cluster stands or cannot
 be built; and when it is closed, however that comes, the sandbox ends.
 
 Three processes: the outermost waits; process 1 of the new process namespace
@@ -12,19 +12,19 @@ the third builds the cluster and becomes the command.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import select
 import signal
-import sys
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from executors.emulation import kernel
-from executors.emulation.nodes import Plans, SetUpError, build, start
+from executors.emulation.nodes import Request, SetUpError, build, start
 
 BOOT: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "sys.path.insert(0, sys.argv[1]); "
     "from executors.emulation.sandbox import main; main(sys.argv[2], sys.argv[4:])"
 )
 """The code that starts a sandbox in a Python without site packages."""
@@ -32,11 +32,6 @@ BOOT: Final = (
 LIFELINE: Final = 0
 FAILED: Final = 2
 _OWN: Final = kernel.NEWNS | kernel.NEWNET | kernel.NEWPID | kernel.NEWIPC | kernel.NEWUTS
-_WAY_OUT: Final = (
-    "run as root, or let the kernel allow it "
-    "(sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, "
-    "kernel.apparmor_restrict_unprivileged_userns)"
-)
 
 
 def main(request: str, command: list[str]) -> NoReturn:
@@ -44,7 +39,7 @@ def main(request: str, command: list[str]) -> NoReturn:
     try:
         _leave()
     except OSError as error:
-        _report(error=f"namespaces: {error.strerror}; {_WAY_OUT}")
+        _report(error=kernel.describe(error))
         os._exit(FAILED)
     first = os.fork()
     if first == 0:
@@ -74,6 +69,7 @@ def _leave() -> None:
 
 def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
     """Be process 1: watch the lifeline, collect orphans, end with the command."""
+    kernel.die_with_parent()
     # A terminal's signals reach the command itself, which decides what becomes of it.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -116,31 +112,22 @@ def _become(request: dict[str, Any], command: list[str]) -> NoReturn:
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
         # Process ids are the new namespace's, so must be what /proc says of them.
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
-        plans = Plans(**request)
-        pids = build(plans)
+        pids = build(Request(**request))
     except (SetUpError, OSError) as error:
-        problem = str(error) if isinstance(error, SetUpError) else _describe(error)
-        _report(error=problem)
+        _report(error=kernel.describe(error) if isinstance(error, OSError) else str(error))
         os._exit(FAILED)
     _report(error=None)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
-    start(plans.nsenter, pids[0], directory, command)
+    start(request["nsenter"], pids[0], directory, command)
 
 
 def _report(error: str | None) -> None:
-    """Say whether the cluster stands; where nobody listens any more, process 1 sees it, too."""
-    try:
-        os.write(LIFELINE, json.dumps({"error": error}).encode() + b"\n")
-    except OSError as gone:
-        if gone.errno != errno.EPIPE:
-            sys.stderr.write(f"{gone}\n")
-
-
-def _describe(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{error.strerror}; {_WAY_OUT}"
+    """Say whether the cluster stands."""
+    # Where nobody listens any more, process 1 knows that, too, and ends the sandbox.
+    with suppress(ConnectionError):
+        os.write(LIFELINE, json.dumps({"error": error}).encode())
 
 
 def _code_of(status: int) -> int:

@@ -1,0 +1,42 @@
+"""What a rank's node has received and sent on every lane, as the kernel counts it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+_COUNTERS: Final = Path("/proc/self/net/dev")
+_LANE: Final = re.compile(r"\s*lane(\d+):(.*)")
+
+
+def lane_bytes(text: str | None = None) -> dict[int, tuple[int, int]]:
+    """Return the bytes a node has received and sent on each lane so far.
+
+    Frames count, so what MPI sends comes with 1 to 5 % of headers, and
+    acknowledgements of what arrives go the other way. The launcher's own
+    messages travel on lane 0.
+
+    Parameters
+    ----------
+    text : str, optional
+        A table as ``/proc/net/dev`` has it; that of this process' node by default.
+
+    Returns
+    -------
+    dict of int to (int, int)
+        Received and sent bytes by lane; empty where there are no lanes.
+
+    Examples
+    --------
+    >>> lane_bytes(" lane1: 70 1 0 0 0 0 0 0 1514 1 0 0 0 0 0 0\\n    lo: 9")
+    {1: (70, 1514)}
+    """
+    found = {}
+    for line in (_COUNTERS.read_text() if text is None else text).splitlines():
+        match = _LANE.fullmatch(line)
+        if match is not None:
+            # Eight counters of each direction, bytes first.
+            counters = match[2].split()
+            found[int(match[1])] = (int(counters[0]), int(counters[8]))
+    return dict(sorted(found.items()))
