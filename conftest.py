@@ -2,10 +2,13 @@
 
 collect_ignore_glob = [
     "tests/mpi_programs/*",
+    "executors/mpi/bench_timing.py",
     "executors/mpi/binding.py",
     "executors/mpi/cores.py",
     "executors/mpi/datatypes.py",
     "executors/mpi/engine.py",
+    "executors/mpi/guideline.py",
     "executors/mpi/measure.py",
     "executors/mpi/native.py",
+    "executors/mpi/patterns.py",
 ]

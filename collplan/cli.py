@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "compare": "Price every algorithm of a collective over a range of sizes.",
     "run": "Run a plan under MPI; check it against numpy, time it against native.",
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
+    "bench": "Measure a machine's lanes, and whether its MPI keeps performance guidelines.",
     "export": "Write a plan in another project's format.",
     "algorithms": "List the algorithms and what they can do.",
     "schema": "Write the JSON Schema of specs, for editors.",
@@ -41,6 +42,8 @@ class LazyGroup(TyperGroup):
             hint = f"did you mean {close[0]!r}? " if close else ""
             ctx.fail(f"{cmd_name!r} is no command; {hint}valid: {', '.join(COMMANDS)}")
         module = import_module(f"collplan.commands.{cmd_name}")
+        if hasattr(module, "app"):  # a command of several
+            return typer.main.get_command(module.app)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name=cmd_name)(module.command)
         return typer.main.get_command(app)

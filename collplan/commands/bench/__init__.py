@@ -1,0 +1,28 @@
+"""``collplan bench``: what lanes a machine has, and whether its MPI makes use of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from collplan.commands.bench import guideline, lanes
+
+app: Final = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="""Measure a machine and its MPI: lane pattern, multi-collective, guideline.
+
+    Under mpiexec each just runs; otherwise it starts the right mpiexec by
+    itself. Of every repetition the slowest rank counts. Each takes --json, and
+    --plot FILE for a picture.
+    """,
+)
+app.command("lane-pattern")(lanes.lane_pattern)
+app.command("multi-collective")(lanes.multi_collective)
+app.command("guideline")(guideline.command)
+
+
+@app.callback()
+def _group() -> None:
+    """Keep the group a group."""

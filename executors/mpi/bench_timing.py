@@ -1,0 +1,98 @@
+"""Time several calls in turns, so that all of them meet the same noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter, sleep
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.mpi.cores import is_crowded
+from executors.mpi.launch import short_version
+
+Times = npt.NDArray[np.float64]
+Call = Callable[[], object]
+
+WARM_UPS: Final = 2
+"""Repetitions that are not counted: connections are made and pages touched in them."""
+
+_ARRIVED_SLEEP_S: Final = 100e-6
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+def library_name() -> str:
+    """Return which MPI this is, as ``MPICH 5.0.2``."""
+    return short_version(MPI.Get_library_version())
+
+
+def time_in_turns(
+    comm: MPI.Intracomm,
+    calls: Sequence[Call],
+    repetitions: int,
+    *,
+    prepare: Call = nothing,
+    advance: Call = nothing,
+) -> Times:
+    """Time calls; every repetition makes each of them once, each after a barrier.
+
+    Collective over `comm`. From one repetition to the next, another call goes
+    first: who goes first finds the last one's leavings in the caches.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        All ranks of it make the same calls.
+    calls : sequence of callable
+        What to time; on a rank that takes no part in one, `nothing`.
+    repetitions : int
+        How many to count, beside the `WARM_UPS`.
+    prepare : callable
+        What to do before each call, outside its time.
+    advance : callable
+        What to do after each repetition, warm-ups included, to show progress.
+
+    Returns
+    -------
+    ndarray of float64, shape (len(calls), repetitions)
+        Seconds of the slowest rank, the same on every rank.
+    """
+    crowded = is_crowded(comm)
+    times = np.empty((len(calls), WARM_UPS + repetitions))
+    for repetition in range(times.shape[1]):
+        for turn in range(len(calls)):
+            which = (repetition + turn) % len(calls)
+            prepare()
+            line_up(comm, crowded)
+            begin = perf_counter()
+            calls[which]()
+            times[which, repetition] = perf_counter() - begin
+        advance()
+    slowest = np.ascontiguousarray(times[:, WARM_UPS:])
+    comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+    return slowest
+
+
+def line_up(comm: MPI.Intracomm, crowded: bool) -> None:
+    """Return on all ranks at about the same time, when all have come.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks.
+    crowded : bool
+        Whether ranks share cores: who has come then sleeps until all have. A
+        barrier alone would spin, and take the core from those still at work.
+    """
+    if crowded:
+        arrived = comm.Ibarrier()
+        while not arrived.Test():
+            sleep(_ARRIVED_SLEEP_S)
+        # Sleepers wake at different times; from here on none sleeps.
+        comm.Barrier()
+    comm.Barrier()
