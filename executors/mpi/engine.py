@@ -22,12 +22,15 @@ if TYPE_CHECKING:
     from executors.mpi.program import Program, Successors
     from executors.mpi.views import Action
 
-IDLE_SLEEP_S: Final = 100e-6
-"""How long an idle rank sleeps between polls where ranks share cores."""
+FIRST_SLEEP_S: Final = 100e-6
+"""How long an idle rank first sleeps between polls where ranks share cores; then ever longer."""
+LONGEST_SLEEP_S: Final = 400e-6
+"""How long it sleeps at most: polls cost the cores that others compute on."""
+LOCAL_BATCH: Final = int(os.environ.get("LB","8"))
+LOCAL_BATCH: Final = 8
+"""Local tasks in a row before messages get a turn."""
 EAGER_POLLS: Final = 4
-"""Polls in a row before an idle rank first gives its core away."""
-PATIENT_POLLS: Final = 8
-"""Polls before it starts to sleep: a partner may be about to send."""
+"""Polls in a row before an idle rank with a core of its own gives it away for once."""
 
 
 class Engine:
@@ -134,8 +137,9 @@ class Engine:
         self._poll_until_something()
 
     def _run_ready(self) -> None:
-        """Start ready messages, then run local tasks one by one, polling in between."""
+        """Start ready messages, then run local tasks one by one, polling now and then."""
         messages, local = self._messages, self._local
+        n_local = 0
         while messages or local:
             while messages:
                 task = heappop(messages)
@@ -154,7 +158,8 @@ class Engine:
                 if action is not None:
                     action()
                 self._complete(task)
-                if self._active:
+                n_local += 1
+                if n_local % LOCAL_BATCH == 0 and self._active:
                     self._poll()
 
     def _poll(self) -> bool:
@@ -163,14 +168,13 @@ class Engine:
     def _poll_until_something(self) -> None:
         # Not Waitsome: it spins until the kernel takes the core away, which costs
         # milliseconds whenever the partner needs that core.
-        polls = 0
+        polls, sleep_s = 0, FIRST_SLEEP_S
         while not self._poll():
             polls += 1
-            if polls < EAGER_POLLS:
-                continue
-            if self._is_crowded and polls >= PATIENT_POLLS:
-                time.sleep(IDLE_SLEEP_S)
-            else:
+            if self._is_crowded:
+                time.sleep(sleep_s)
+                sleep_s = min(2 * sleep_s, LONGEST_SLEEP_S)
+            elif polls >= EAGER_POLLS:
                 os.sched_yield()
 
     def _retire(self, indices: list[int] | None) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from planner.compiled import compiled
 from planner.errors import AlgorithmError
 from planner.matching import match_messages
+from planner.plan import NONE, Op
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -42,7 +43,7 @@ class MessageGraph:
         Successors in CSR by row; rows of receives have none.
     edge : ndarray of int8
         Of every successor: `COMPLETION` or `START` of the node is what it waits
-        for, or it only `FOLLOWS` it, as segments of one message do.
+        for, or it only `FOLLOWS` it, as messages on one link do.
     """
 
     node: Ints
@@ -52,26 +53,26 @@ class MessageGraph:
     edge: Ints
 
     @classmethod
-    def of(cls, plan: Plan, follows: Bools | None = None) -> MessageGraph:
+    def of(cls, plan: Plan, previous: Ints | None = None) -> MessageGraph:
         """Return the graph of a plan of all ranks.
 
         Parameters
         ----------
         plan : Plan
-        follows : ndarray of bool, shape (n_tasks,), optional
-            Rows that follow the row before them, beside what dependencies say.
+        previous : ndarray of int64, shape (n_tasks,), optional
+            A row that each row follows, beside what dependencies say, or -1.
         """
         sends, recvs = match_messages(plan)
         node = np.arange(plan.n_tasks, dtype=np.int32)
         node[recvs] = sends
-        if follows is None:
-            follows = np.zeros(plan.n_tasks, dtype=bool)
+        if previous is None:
+            previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
         successors = _join_ends(
             np.ascontiguousarray(plan.deps.indptr),
             np.ascontiguousarray(plan.deps.task),
             np.ascontiguousarray(plan.deps.kind),
             node,
-            follows,
+            previous,
         )
         return cls(node, np.flatnonzero(node == np.arange(len(node))), *successors)
 
@@ -110,6 +111,22 @@ class MessageGraph:
             )
 
 
+def previous_on_link(plan: Plan) -> Ints:
+    """Return, for sends to other nodes, the send before it on the same link; -1 for others.
+
+    A link joins two ranks. Inside a node what comes first is free: memory is fast.
+    """
+    is_remote = plan.rank_node[plan.rank] != plan.rank_node[np.maximum(plan.peer, 0)]
+    sends = np.flatnonzero((plan.op == Op.SEND) & is_remote)
+    link = plan.rank[sends].astype(np.int64) * plan.n_ranks + plan.peer[sends]
+    order = sends[np.argsort(link, kind="stable")]
+    link = np.sort(link)
+    previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
+    same = link[1:] == link[:-1]
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
 def require_all_ranks(plan: Plan, name: str) -> None:
     """Raise `AlgorithmError` where pass `name`, which must see all ranks, is given one only."""
     if plan.only_rank is not None:
@@ -121,16 +138,16 @@ def require_all_ranks(plan: Plan, name: str) -> None:
 
 
 @compiled
-def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, follows: Bools) -> Any:
+def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Ints) -> Any:
     """Return the successors of every node in CSR, and what they wait for."""
     n = len(node)
     first = np.zeros(n + 1, np.int64)
     after, edge = np.empty(0, np.int32), np.empty(0, np.int8)
     for fill in range(2):
         for row in range(n):
-            for j in range(indptr[row], indptr[row + 1] + follows[row]):
+            for j in range(indptr[row], indptr[row + 1] + (previous[row] >= 0)):
                 is_stated = j < indptr[row + 1]
-                one = node[before[j]] if is_stated else node[row - 1]
+                one = node[before[j]] if is_stated else node[previous[row]]
                 on_start = is_stated and (kind[j] & 1) != 0
                 # Of a rank's message to itself one end may well wait for the other to start.
                 if one == node[row] and on_start:

@@ -8,9 +8,13 @@ import numpy as np
 
 from planner.errors import AlgorithmError
 from planner.passes.dispatch import Servers, begin_order
-from planner.passes.message_graph import Ints, MessageGraph, require_all_ranks
+from planner.passes.message_graph import (
+    Ints,
+    MessageGraph,
+    previous_on_link,
+    require_all_ranks,
+)
 from planner.passes.registry import register_pass
-from planner.passes.segment import continued_messages
 from planner.plan import Op
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ LOCAL: Final = 4
 STEP: Final = 2
 """How long a copy, a reduction or a computation takes."""
 SEGMENTS: Final = 4
-"""So many segments of a message that follow each other make a path as long as one message."""
+"""So many segments that follow each other on a link make a path as long as one message."""
 QUANTA: Final = 64
 """Sizes count in parts of the greatest, rounded up: a last, short segment changes little."""
 
@@ -36,8 +40,9 @@ def prioritize(plan: Plan) -> Plan:
     share a place. It is found by running the plan on its lanes and cores. A
     lane carries one message at a time, a rank takes one step at a time, and of
     what is ready the one with the longest path to the end begins, ties by
-    row. Segments of one message form a path, too, because they share a link:
-    messages of one kind so advance evenly, segment by segment.
+    row. Messages from one rank to one of another node form a path, too, in the
+    order of rows, because they share a link: messages side by side so advance
+    evenly, segment by segment, and what a ring needs first is made first.
 
     Times are the same on all machines: `REMOTE`, `LOCAL` and `STEP`, times the
     size for lanes and cores, whatever the size for paths.
@@ -78,10 +83,10 @@ def prioritize(plan: Plan) -> Plan:
     weight = _weights(plan)
     part = np.maximum(1, weight // SEGMENTS)
     try:
-        graph = MessageGraph.of(plan, continued_messages(plan))
+        graph = MessageGraph.of(plan, previous_on_link(plan))
         length = graph.longest_paths(weight, part)
     except AlgorithmError:
-        # What looks like segments of one message may be none, in an imported schedule.
+        # In an imported schedule a link's messages may go in another order than the rows.
         graph = MessageGraph.of(plan)
         length = graph.longest_paths(weight, part)
     place = begin_order(graph, _servers(plan, weight), -length)

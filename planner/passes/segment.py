@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from planner import pieces as csr
 from planner.arrays import Ints
@@ -76,21 +75,6 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     return plan.replace(
         **columns, reads=read_extents, writes=write_extents, patterns=patterns, deps=deps
     )
-
-
-def continued_messages(plan: Plan) -> npt.NDArray[np.bool_]:
-    """Mark the sends that continue the message of the row before, as segments do.
-
-    The segments of a message are what it was: neighbouring rows of one rank,
-    peer, phase and round.
-    """
-    continued = np.zeros(plan.n_tasks, dtype=bool)
-    if plan.n_tasks:
-        continued[1:] = plan.op[1:] == Op.SEND
-        for name in ("op", "rank", "peer", "phase", "round"):
-            column = getattr(plan, name)
-            continued[1:] &= column[1:] == column[:-1]
-    return continued
 
 
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
