@@ -96,8 +96,11 @@ def test_guideline_names_candidates_and_findings(collplan: CommandLine) -> None:
     assert [row["candidate"] for row in document["rows"]] == names * 2
     assert [row["bytes"] for row in document["rows"]] == [4] * 5 + [40] * 5
     for row in document["rows"]:
-        assert set(row) == {"bytes", "candidate", "factor", "violation", "wrong"} | STATISTICS
+        named = {"bytes", "candidate", "factor", "violation", "wrong", "plan"}
+        assert set(row) == named | STATISTICS
         assert row["wrong"] is None
+    assert document["rows"][1]["plan"] == "hierarchical; auto"
+    assert document["rows"][4]["plan"] == "flat; bruck"
     assert document["correct"] is True
     assert document["violations"] == sum(row["violation"] for row in document["rows"])
     assert (document["nodes"], document["ranks"]) == (1, 4)
@@ -115,6 +118,7 @@ def test_guideline_table_shows_refusals(collplan: CommandLine) -> None:
     assert "allgather on 3 ranks, 1 node, MPICH" in done.stdout
     assert "refused: mine: allgather/recursive_doubling: 3 ranks is not a power" in done.stdout
     assert " native " in done.stdout
+    assert "best: " in done.stdout
     assert "2 repetitions in turns" in done.stdout
 
 

@@ -8,7 +8,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +67,8 @@ class GuidelineRow:
         Whether native is slower beyond noise, and the candidate right.
     wrong : WrongElement or None
         Where its result is wrong.
+    plan : str or None
+        What was compiled, decomposition, algorithms and passes; None for `NATIVE`.
     """
 
     bytes: int
@@ -75,6 +77,7 @@ class GuidelineRow:
     factor: float
     violation: bool
     wrong: WrongElement | None
+    plan: str | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as what JSON can hold."""
@@ -85,6 +88,7 @@ class GuidelineRow:
             "factor": self.factor,
             "violation": self.violation,
             "wrong": None if self.wrong is None else str(self.wrong),
+            "plan": self.plan,
         }
 
 
@@ -124,6 +128,18 @@ def candidate_plan(spec: PlanSpec, rank: int) -> Plan:
     return compile_plan(spec, rank=rank)
 
 
+def describe_plan(plan: Plan) -> str:
+    """Return in a line what a plan's spec became: decomposition, algorithms and passes."""
+    spec = plan.spec
+    assert spec is not None
+    return "; ".join(map(str, (spec.decomposition, spec.algorithms, *spec.passes)))
+
+
+def run_only(name: str, call: Call) -> None:
+    """Run a candidate's checked call."""
+    call()
+
+
 def measure_guideline(
     comm: MPI.Intracomm,
     spec: PlanSpec,
@@ -132,6 +148,7 @@ def measure_guideline(
     *,
     repetitions: int,
     advance: Call = nothing,
+    watch: Callable[[str, Call], object] = run_only,
     seed: int = 0,
 ) -> Guideline:
     """Time the native collective and candidates in turns, and check each once.
@@ -152,6 +169,9 @@ def measure_guideline(
         At least 2.
     advance : callable
         Called after each repetition.
+    watch : callable
+        What runs the call that is checked, one of each candidate and of native,
+        given its name: something may be counted around it.
     seed : int
         Of the inputs.
 
@@ -163,7 +183,12 @@ def measure_guideline(
     found = Guideline([], [], [])
     for count in counts:
         sized = [Candidate(c.name, _with_count(c.spec, count)) for c in candidates]
-        _measure_size(comm, _with_count(spec, count), sized, found, repetitions, advance, seed)
+        measured = _measure_size(
+            comm, _with_count(spec, count), sized, repetitions, advance, watch, seed
+        )
+        found.rows.extend(measured.rows)
+        found.refused.extend(measured.refused)
+        found.checked_against.extend(measured.checked_against)
     return found
 
 
@@ -177,45 +202,58 @@ def _measure_size(
     comm: MPI.Intracomm,
     spec: PlanSpec,
     candidates: Sequence[Candidate],
-    found: Guideline,
     repetitions: int,
     advance: Call,
+    watch: Callable[[str, Call], object],
     seed: int,
-) -> None:
-    """Add one size's rows and refusals to `found`."""
+) -> Guideline:
     collective = spec.collective
     n_bytes = collective.count * collective.itemsize
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
     case = Case(candidate_plan(flat, comm.rank), collective, comm, seed)
+    refused: list[Refusal] = []
+    calls: dict[str, Call] = {}
+    plans: dict[str, str] = {}
     with ExitStack() as stack:
-        native = stack.enter_context(
-            NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf)
-        )
-        bound: dict[str, BoundPlan] = {}
+        native = NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf)
+        calls[NATIVE] = stack.enter_context(native)
         for candidate in candidates:
-            plan = _bind_or_refuse(candidate, case)
-            if isinstance(plan, str):
-                found.refused.append(Refusal(n_bytes, candidate.name, plan))
+            bound = _bind_or_refuse(candidate, case)
+            if isinstance(bound, str):
+                refused.append(Refusal(n_bytes, candidate.name, bound))
             else:
-                bound[candidate.name] = stack.enter_context(plan)
+                plans[candidate.name], calls[candidate.name] = bound
+                stack.enter_context(bound[1])
         oracle = choose_oracle(collective, comm.size)
         truth = _from_numpy(case) if oracle == "numpy" else _from_native(case, native)
         wrong: dict[str, WrongElement | None] = {}
-        for name, call in bound.items():
+        for name, call in calls.items():
             case.fill()
-            call()
-            wrong[name] = case.compare(truth)
-        calls: list[Call] = [native, *bound.values()]
-        times = time_in_turns(comm, calls, repetitions, prepare=case.refill, advance=advance)
-    found.checked_against.append(oracle)
-    summaries = dict(zip((NATIVE, *bound), map(summarize, times), strict=True))
-    for name, summary in summaries.items():
-        found.rows.append(_row(n_bytes, name, summary, summaries[NATIVE], wrong.get(name)))
+            watch(name, call)
+            wrong[name] = None if name == NATIVE else case.compare(truth)
+        times = time_in_turns(
+            comm, [*calls.values()], repetitions, prepare=case.refill, advance=advance
+        )
+    summaries = dict(zip(calls, map(summarize, times), strict=True))
+    native_summary = summaries[NATIVE]
+    rows = [
+        GuidelineRow(
+            bytes=n_bytes,
+            candidate=name,
+            summary=summary,
+            factor=native_summary.median_s / summary.median_s,
+            violation=wrong[name] is None and is_slower(native_summary, summary),
+            wrong=wrong[name],
+            plan=plans.get(name),
+        )
+        for name, summary in summaries.items()
+    ]
+    return Guideline(rows, refused, [oracle])
 
 
-def _bind_or_refuse(candidate: Candidate, case: Case) -> BoundPlan | str:
-    """Return a candidate bound, or why that can't be; the same answer on all ranks."""
+def _bind_or_refuse(candidate: Candidate, case: Case) -> tuple[str, BoundPlan] | str:
+    """Return what was compiled, and that bound, or why it can't be; the same on all ranks."""
     comm = case.comm
     plan: Plan | None = None
     reason: str | None = None
@@ -228,21 +266,8 @@ def _bind_or_refuse(candidate: Candidate, case: Case) -> BoundPlan | str:
         return reasons[0]
     assert plan is not None
     try:
-        return bind(plan, comm, case.sendbuf, case.recvbuf)
+        return describe_plan(plan), bind(plan, comm, case.sendbuf, case.recvbuf)
     except CollplanError as error:
         # All ranks come here together: if one cannot bind, all raise.
         shared: str = comm.bcast(str(error))
         return shared
-
-
-def _row(
-    n_bytes: int, name: str, summary: Summary, native: Summary, wrong: WrongElement | None
-) -> GuidelineRow:
-    return GuidelineRow(
-        bytes=n_bytes,
-        candidate=name,
-        summary=summary,
-        factor=native.median_s / summary.median_s,
-        violation=wrong is None and is_slower(native, summary),
-        wrong=wrong,
-    )

@@ -302,6 +302,21 @@ def with_times(body: Callable[[], Guideline], seconds: list[float]) -> Guideline
     return found
 
 
+def the_checked_call_can_be_watched() -> None:
+    seen: list[str] = []
+
+    def watch(name: str, call: Callable[[], object]) -> None:
+        seen.append(name)
+        if name != "skipped":
+            call()
+
+    spec = spec_of(kind="allreduce")
+    candidates = [Candidate(name, spec) for name in ("run", "skipped")]
+    found = measure_guideline(comm, spec, candidates, [40], repetitions=2, watch=watch)
+    assert seen == ["native", "run", "skipped"]
+    assert [row.wrong is None for row in found.rows] == [True, True, False]
+
+
 def violations_are_beyond_noise() -> None:
     spec = spec_of(kind="allreduce")
     candidates = [Candidate(str(i), spec_with(spec, "flat")) for i in range(3)]
@@ -323,6 +338,7 @@ standard_candidates_are_named_and_forget_the_specs_own_choice()
 refusals_of_one_rank_are_everybodys()
 impossible_algorithms_are_refused()
 wrong_results_are_found_and_are_no_violation()
+the_checked_call_can_be_watched()
 violations_are_beyond_noise()
 comm.Barrier()
 if rank == 0:

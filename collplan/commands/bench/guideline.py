@@ -245,6 +245,9 @@ def _print(document: Document, n_nodes: int) -> None:
             ],
             plain=True,  # Open MPI gives its ranks a pseudo-terminal.
         )
+        for row in document["rows"]:
+            if row["bytes"] == size and row["candidate"] == "best":
+                print_line(f"best: {row['plan']}")
         for refusal in document["refused"]:
             if refusal["bytes"] == size:
                 print_line(f"refused: {refusal['candidate']}: {refusal['reason']}")
