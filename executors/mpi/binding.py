@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.cores import is_crowded
+from executors.mpi.cores import ranks_per_core
 from executors.mpi.datatypes import MessageTypes
 from executors.mpi.engine import Engine
 from executors.mpi.errors import BindError
@@ -102,7 +102,7 @@ class BoundPlan:
         buffers: list[Array],
         operation: Applies | None,
     ) -> None:
-        crowded = is_crowded(comm)
+        sharing = ranks_per_core(comm)
         self._comm = comm.Dup()
         self._types = MessageTypes(plan.itemsize)
         self._requests: list[MPI.Prequest | None] = []
@@ -115,7 +115,7 @@ class BoundPlan:
             else:
                 self._requests.append(None)
                 actions.append(local_action(program, task, buffers, plan.patterns, apply))
-        self._engine = Engine(program, self._requests, actions, crowded)
+        self._engine = Engine(program, self._requests, actions, sharing)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""

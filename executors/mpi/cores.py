@@ -1,4 +1,4 @@
-"""Whether ranks of a communicator share cores, so that idle ones should sleep."""
+"""How many ranks of a communicator share a core, so that idle ones should sleep."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _cached_on_comm: list[int] = []
 
 
-def is_crowded(comm: MPI.Intracomm) -> bool:
-    """Return whether some host of `comm` runs more ranks than it may use cores.
+def ranks_per_core(comm: MPI.Intracomm) -> float:
+    """Return how many ranks share a core on the fullest host of `comm`; at most 1 if none do.
 
     Collective on the first call for a communicator; the answer is kept on it.
     """
@@ -24,17 +24,17 @@ def is_crowded(comm: MPI.Intracomm) -> bool:
     if known is None:
         known = _count(comm)
         comm.Set_attr(keyval, known)
-    return bool(known)
+    return float(known)
 
 
-def _count(comm: MPI.Intracomm) -> bool:
+def _count(comm: MPI.Intracomm) -> float:
     ranks: dict[str, int] = {}
     cores: dict[str, set[int]] = {}
     seen: list[tuple[str, Any]] = comm.allgather((_host(), sorted(_affinity())))
     for host, affinity in seen:
         ranks[host] = ranks.get(host, 0) + 1
         cores.setdefault(host, set()).update(affinity)
-    return any(ranks[host] > len(cores[host]) for host in ranks)
+    return max(ranks[host] / len(cores[host]) for host in ranks)
 
 
 def _host() -> str:

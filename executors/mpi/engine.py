@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from executors.mpi.program import Program, Successors
     from executors.mpi.views import Action
 
-FIRST_SLEEP_S: Final = 100e-6
-"""How long an idle rank first sleeps between polls where ranks share cores; then ever longer."""
+IDLE_SLEEP_S: Final = 50e-6
+"""How long an idle rank sleeps between polls, for each rank on its core, where ranks share it."""
 LONGEST_SLEEP_S: Final = 400e-6
-"""How long it sleeps at most: polls cost the cores that others compute on."""
+"""How long it sleeps at most."""
 LOCAL_BATCH: Final = int(os.environ.get("LB","8"))
 LOCAL_BATCH: Final = 8
 """Local tasks in a row before messages get a turn."""
@@ -44,8 +44,9 @@ class Engine:
         The persistent request of each SEND and RECV, None for local tasks.
     actions : sequence of callable or None
         What each local task does; None where there is nothing to do.
-    is_crowded : bool
-        Whether ranks share cores, so that an idle one should sleep.
+    ranks_per_core : float
+        Above 1 an idle rank sleeps between polls, which cost the core that
+        others compute on.
     """
 
     def __init__(
@@ -53,11 +54,13 @@ class Engine:
         program: Program,
         requests: Sequence[MPI.Prequest | None],
         actions: Sequence[Action | None],
-        is_crowded: bool,
+        ranks_per_core: float,
     ) -> None:
         self._requests = requests
         self._actions = actions
-        self._is_crowded = is_crowded
+        self._sleep_s = 0.0
+        if ranks_per_core > 1:
+            self._sleep_s = min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S)
         self._n_before: list[int] = program.n_before.tolist()
         self._on_start = _lists(program.on_start)
         self._on_completion = _lists(program.on_completion)
@@ -168,12 +171,11 @@ class Engine:
     def _poll_until_something(self) -> None:
         # Not Waitsome: it spins until the kernel takes the core away, which costs
         # milliseconds whenever the partner needs that core.
-        polls, sleep_s = 0, FIRST_SLEEP_S
+        polls = 0
         while not self._poll():
             polls += 1
-            if self._is_crowded:
-                time.sleep(sleep_s)
-                sleep_s = min(2 * sleep_s, LONGEST_SLEEP_S)
+            if self._sleep_s:
+                time.sleep(self._sleep_s)
             elif polls >= EAGER_POLLS:
                 os.sched_yield()
 
