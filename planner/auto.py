@@ -120,7 +120,7 @@ def _forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Any]]:
         | {f"lane/{k}": across for k, (_, across) in PIPELINED.items()}
     )
     shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
-    if machine.lanes < fullest and machine.lanes > 1:
+    if 1 < machine.lanes <= fullest // 4:
         shapes.append({"name": "multi_leader", "leaders": machine.lanes})
     for shape in shapes:
         chosen = Decomposition.model_validate(shape)

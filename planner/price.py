@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
+CONGESTION = 1.05
+"""What messages of any length in no order take a lane more than segments in windows."""
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -95,10 +98,11 @@ class Workload:
         Unsegmented, rounds follow each other, and each takes as long as its
         latency and its busiest lane and core::
 
-            T = Σ_rounds (L + 2o + max_lanes Σ (sG + g) + max_cores Σ (o + s·G_node))
+            T = Σ_rounds (L + 2o + max_lanes Σ (κsG + g) + max_cores Σ (o + s·G_node))
 
         Segmented, everything overlaps: the busiest lane or core of the whole
-        counts, and the rounds of one segment each fill the pipeline.
+        counts, and the rounds of one segment each fill the pipeline. κ is
+        `CONGESTION`.
 
         Parameters
         ----------
@@ -116,7 +120,7 @@ class Workload:
     def _rounds_ns(self, n_bytes: Ints, step_ns: Floats) -> float:
         on_wire = n_bytes * self.per_byte
         is_local = self.lane_out == self.n_lanes
-        lanes = np.where(is_local, 0.0, on_wire + self.gap)
+        lanes = np.where(is_local, 0.0, CONGESTION * on_wire + self.gap)
         cores = self.overhead + np.where(is_local, on_wire, 0.0)
         latency = np.zeros(self.n_rounds)
         np.maximum.at(latency, self.round, self.latency + 2 * self.overhead)

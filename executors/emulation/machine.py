@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from executors.emulation.cluster import Cluster
 from executors.emulation.errors import EmulationError
+from executors.mpi.launch import n_cores
 from specs.loading import explain
 from specs.machine import Machine
 from specs.network import Link, Network
@@ -17,13 +18,17 @@ PAYLOAD: Final = 1448 / 1514
 HEADER_BYTES: Final = 66
 """What a lane carries for the shortest message, beside the message."""
 
-# Ping-pong, MPICH 5.0.2 on two shared cores of an AMD EPYC virtual machine, the other ranks
-# asleep, medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs
-# inside one (of which a rank that yields sleeps most); a send of a byte keeps its core 9.5 and
-# 1.5 µs; a MiB takes 0.1 to 0.2 ms longer than a byte inside a node.
+# Ping-pong, MPICH 5.0.2 on two cores of an AMD EPYC virtual machine, the other ranks asleep,
+# medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs inside
+# one (of which a rank that yields sleeps most); a send of a byte keeps its core 9.5 and 1.5 µs;
+# a MiB takes 0.1 to 0.2 ms longer than a byte inside a node. A plan's own step adds 5 µs.
 _BETWEEN_L_NS: Final = 75_000.0
-_BETWEEN_o_NS: Final = 9_500.0
-_INSIDE: Final = Link(L_ns=80_000, o_ns=1_500, g_ns=0, G_ns_per_byte=0.16)
+_BETWEEN_o_NS: Final = 14_500.0
+_INSIDE_L_NS: Final = 80_000.0
+_INSIDE_o_NS: Final = 6_500.0
+_INSIDE_G_NS: Final = 0.16
+_COPY_NS: Final = 0.1
+_REDUCE_NS: Final = 0.2
 
 
 def emulated_machine(cluster: Cluster) -> Machine:
@@ -38,7 +43,8 @@ def emulated_machine(cluster: Cluster) -> Machine:
     -------
     Machine
         Its nodes, ranks, lanes and costs. The bandwidth between nodes is the cluster's,
-        the latencies are those of this machine's cores and kernel: estimates.
+        the latencies are those of this machine's cores and kernel: estimates. What a
+        rank's core does takes longer where ranks share cores.
 
     Raises
     ------
@@ -46,13 +52,29 @@ def emulated_machine(cluster: Cluster) -> Machine:
         If ranks and nodes do not fit together.
     """
     ns_per_byte = 8e9 / cluster.rate_bits_per_s
+    per_node = cluster.ranks_per_node
+    n_ranks = sum(per_node) if isinstance(per_node, tuple) else cluster.nodes * per_node
+    sharing = max(1.0, n_ranks / n_cores())
     between = Link(
         L_ns=_BETWEEN_L_NS,
-        o_ns=_BETWEEN_o_NS,
+        o_ns=_BETWEEN_o_NS * sharing,
         g_ns=HEADER_BYTES * ns_per_byte,
         G_ns_per_byte=ns_per_byte / PAYLOAD,
     )
-    network = Network(core=_INSIDE, numa=_INSIDE, node=_INSIDE, network=between)
+    inside = Link(
+        L_ns=_INSIDE_L_NS,
+        o_ns=_INSIDE_o_NS * sharing,
+        g_ns=0,
+        G_ns_per_byte=_INSIDE_G_NS * sharing,
+    )
+    network = Network(
+        core=inside,
+        numa=inside,
+        node=inside,
+        network=between,
+        copy_ns_per_byte=_COPY_NS * sharing,
+        reduce_ns_per_byte=_REDUCE_NS * sharing,
+    )
     try:
         return Machine.model_validate(
             {
