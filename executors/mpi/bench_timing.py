@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.cores import is_crowded
+from executors.mpi.cores import ranks_per_core
 from executors.mpi.launch import short_version
 
 Times = npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ def time_in_turns(
     ndarray of float64, shape (len(calls), repetitions)
         Seconds of the slowest rank, the same on every rank.
     """
-    crowded = is_crowded(comm)
+    crowded = ranks_per_core(comm) > 1
     times = np.empty((len(calls), WARM_UPS + repetitions))
     for repetition in range(times.shape[1]):
         for turn in range(len(calls)):
