@@ -14,6 +14,13 @@ from specs.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")
 """The MPIs whose launchers are known here."""
+INTERFACE_CHOICES: Final = (
+    "UCX_NET_DEVICES",
+    "FI_TCP_IFACE",
+    "OMPI_MCA_btl_tcp_if_include",
+    "OMPI_MCA_btl_tcp_if_exclude",
+)
+"""Environment variables that name interfaces; those of this machine are not in the nodes."""
 NODE: Final = "COLLPLAN_NODE"
 """Environment variable with the number of the node a rank is on."""
 LANE: Final = "COLLPLAN_LANE"

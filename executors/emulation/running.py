@@ -16,7 +16,7 @@ from typing import Final
 from executors.emulation.cluster import Cluster
 from executors.emulation.errors import EmulationError
 from executors.emulation.host import find_tools
-from executors.emulation.launching import FAMILIES, prepare_launch
+from executors.emulation.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
 from executors.emulation.machine import emulated_machine
 from executors.emulation.sandbox import BOOT
 from executors.mpi.jobs import capture_job, run_job
@@ -147,7 +147,7 @@ def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in clean_environment().items()
-        if not name.startswith(_SCHEDULERS)
+        if not name.startswith(_SCHEDULERS) and name not in (*INTERFACE_CHOICES, LANE)
     }
     path = [str(Path(sys.prefix) / "bin"), inherited.get("PATH", os.defpath)]
     return {
