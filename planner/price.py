@@ -21,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 CONGESTION = 1.05
 """What messages of any length in no order take a lane more than segments in windows."""
 
+LOST_OVERLAP = 0.25
+"""How much of the lesser of wire and core time is not hidden behind the greater."""
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -30,14 +33,14 @@ class Workload:
     ----------
     round : ndarray of int64, shape (n_messages,)
     n_bytes : ndarray of int64
-    latency, overhead, gap, per_byte : ndarray of float64
-        L, o, g and G of every message's link.
+    latency, overhead, gap, per_byte, core_per_byte : ndarray of float64
+        L, o, g, G and O of every message's link; inside a node G keeps the core.
     lane_out, lane_in : ndarray of int64
         Which lane and direction carries it; the last number inside a node.
     source, dest : ndarray of int64
     step_round, step_rank : ndarray of int64, shape (n_steps,)
     step_ns : ndarray of float64
-    n_lanes, n_ranks, n_rounds : int
+    n_lanes, n_ranks, n_rounds, eager_limit_bytes : int
     """
 
     round: Ints
@@ -46,6 +49,7 @@ class Workload:
     overhead: Floats
     gap: Floats
     per_byte: Floats
+    core_per_byte: Floats
     lane_out: Ints
     lane_in: Ints
     source: Ints
@@ -56,6 +60,7 @@ class Workload:
     n_lanes: int
     n_ranks: int
     n_rounds: int
+    eager_limit_bytes: int
 
     @classmethod
     def of(
@@ -68,7 +73,9 @@ class Workload:
         crosses = node[source] != node[dest]
         kind = np.where(crosses, 2, np.where(domain[source] != domain[dest], 1, 0))
         links = [network.numa, network.node, network.network]
-        table = np.array([(k.L_ns, k.o_ns, k.g_ns, k.G_ns_per_byte) for k in links])
+        table = np.array(
+            [(k.L_ns, k.o_ns, k.g_ns, k.G_ns_per_byte, k.O_ns_per_byte) for k in links]
+        )
         n_lanes = machine.nodes * machine.lanes
         lane = placement.lane[dest]
         per_byte = np.array([network.copy_ns_per_byte, network.reduce_ns_per_byte])
@@ -80,6 +87,7 @@ class Workload:
             overhead=table[kind, 1],
             gap=table[kind, 2],
             per_byte=table[kind, 3],
+            core_per_byte=table[kind, 4] + np.where(crosses, 0.0, table[kind, 3]),
             lane_out=np.where(crosses, node[source] * machine.lanes + lane, n_lanes),
             lane_in=np.where(crosses, node[dest] * machine.lanes + lane, n_lanes),
             source=source,
@@ -90,6 +98,7 @@ class Workload:
             n_lanes=n_lanes,
             n_ranks=machine.n_ranks,
             n_rounds=n_rounds,
+            eager_limit_bytes=network.eager_limit_bytes,
         )
 
     def price_ns(self, segment_bytes: int | None = None) -> float:
@@ -98,57 +107,59 @@ class Workload:
         Unsegmented, rounds follow each other, and each takes as long as its
         latency and its busiest lane and core::
 
-            T = Σ_rounds (L + 2o + max_lanes Σ (κsG + g) + max_cores Σ (o + s·G_node))
+            T = Σ_rounds (L + 2o + max_lanes Σ (κsG + g) + max_cores Σ (o + sO))
 
         Segmented, everything overlaps: the busiest lane or core of the whole
-        counts, and the rounds of one segment each fill the pipeline. κ is
-        `CONGESTION`.
+        counts, `LOST_OVERLAP` of the other, and one segment a round fills the
+        pipeline; a segment above the eager limit is three messages to a core,
+        for its handshake::
+
+            T = max(wire, core) + λ min(wire, core) + Σ_rounds (L + 2o + SG)
+
+        κ is `CONGESTION`; inside a node G keeps the core as O does.
 
         Parameters
         ----------
         segment_bytes : int, optional
-            Greatest segment; None for whole messages.
+            Greatest segment S; None for whole messages.
         """
         if segment_bytes is None:
-            return self._rounds_ns(self.n_bytes, self.step_ns)
+            return self._rounds_ns()
         n_segments = np.maximum(1, -(-self.n_bytes // segment_bytes))
+        if segment_bytes > self.eager_limit_bytes:
+            n_segments = np.where(self.n_bytes > self.eager_limit_bytes, 3 * n_segments, n_segments)
         first = np.minimum(self.n_bytes, segment_bytes)
-        longest = max(1, int(n_segments.max(initial=1)))
-        fill = self._rounds_ns(first, self.step_ns / longest)
-        return self._busiest_ns(n_segments) + fill
+        through = self.latency + 2 * self.overhead + first * self.per_byte
+        fill = np.zeros(self.n_rounds)
+        np.maximum.at(fill, self.round, through)
+        wire = self._lane_ns(self.n_bytes * self.per_byte + n_segments * self.gap)
+        core = n_segments * self.overhead + self.n_bytes * self.core_per_byte
+        cores = np.bincount(self.source, core, self.n_ranks)
+        cores += np.bincount(self.dest, core, self.n_ranks)
+        cores += np.bincount(self.step_rank, self.step_ns, self.n_ranks)
+        lanes = max(np.bincount(end, wire).max(initial=0) for end in (self.lane_out, self.lane_in))
+        low, high = sorted((float(lanes), float(cores.max(initial=0))))
+        return high + LOST_OVERLAP * low + float(fill.sum())
 
-    def _rounds_ns(self, n_bytes: Ints, step_ns: Floats) -> float:
-        on_wire = n_bytes * self.per_byte
-        is_local = self.lane_out == self.n_lanes
-        lanes = np.where(is_local, 0.0, CONGESTION * on_wire + self.gap)
-        cores = self.overhead + np.where(is_local, on_wire, 0.0)
+    def _rounds_ns(self) -> float:
         latency = np.zeros(self.n_rounds)
         np.maximum.at(latency, self.round, self.latency + 2 * self.overhead)
-        total = latency.sum()
-        for end, width, load in (
-            (self.lane_out, self.n_lanes + 1, lanes),
-            (self.lane_in, self.n_lanes + 1, lanes),
-        ):
-            total = max(total, latency.sum() + self._most(self.round, end, width, load).sum())
+        wire = self._lane_ns(CONGESTION * self.n_bytes * self.per_byte + self.gap)
+        lanes = [
+            self._most(self.round, end, self.n_lanes + 1, wire).sum()
+            for end in (self.lane_out, self.lane_in)
+        ]
+        core = self.overhead + self.n_bytes * self.core_per_byte
         busy = np.maximum(
-            self._most(self.round, self.source, self.n_ranks, cores),
-            self._most(self.round, self.dest, self.n_ranks, cores),
+            self._most(self.round, self.source, self.n_ranks, core),
+            self._most(self.round, self.dest, self.n_ranks, core),
         )
-        busy += self._most(self.step_round, self.step_rank, self.n_ranks, step_ns)
-        return float(total + busy.sum())
+        busy += self._most(self.step_round, self.step_rank, self.n_ranks, self.step_ns)
+        return float(latency.sum() + max(lanes) + busy.sum())
 
-    def _busiest_ns(self, n_segments: Ints) -> float:
-        on_wire = self.n_bytes * self.per_byte
-        is_local = self.lane_out == self.n_lanes
-        lanes = np.where(is_local, 0.0, on_wire + n_segments * self.gap)
-        cores = n_segments * self.overhead + np.where(is_local, on_wire, 0.0)
-        core = np.bincount(self.source, cores, self.n_ranks)
-        core += np.bincount(self.dest, cores, self.n_ranks)
-        core += np.bincount(self.step_rank, self.step_ns, self.n_ranks)
-        out, into = (
-            np.bincount(end, lanes).max(initial=0) for end in (self.lane_out, self.lane_in)
-        )
-        return float(max(out, into, core.max(initial=0)))
+    def _lane_ns(self, on_wire: Floats) -> Floats:
+        """Return what messages take of lanes: inside a node nothing."""
+        return np.where(self.lane_out == self.n_lanes, 0.0, on_wire)
 
     def _most(self, round_: Ints, end: Ints, width: int, load: Floats) -> Floats:
         """Return, round by round, the greatest load of any end."""

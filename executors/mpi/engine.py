@@ -26,7 +26,6 @@ IDLE_SLEEP_S: Final = 50e-6
 """How long an idle rank sleeps between polls, for each rank on its core, where ranks share it."""
 LONGEST_SLEEP_S: Final = 400e-6
 """How long it sleeps at most."""
-LOCAL_BATCH: Final = int(os.environ.get("LB","8"))
 LOCAL_BATCH: Final = 8
 """Local tasks in a row before messages get a turn."""
 EAGER_POLLS: Final = 4
