@@ -13,8 +13,9 @@ from planner.algorithms import registry
 from planner.errors import AlgorithmError
 from planner.matching import match_messages
 from planner.passes.limit_requests import limit_requests
+from planner.passes.message_graph import previous_on_link
 from planner.passes.prioritize import prioritize
-from planner.passes.segment import continued_messages, segment
+from planner.passes.segment import segment
 from planner.plan import INTENT, ON_START, Buffer, Op
 from planner.streams import MAX_TAGS
 from specs import Network
@@ -81,7 +82,7 @@ def sends_of(plan: Plan, rank: int) -> list[tuple[int, int]]:
     return order
 
 
-def test_an_alltoall_serves_all_ranks_a_segment_at_a_time_nearest_first():
+def test_an_alltoall_serves_other_nodes_a_segment_at_a_time_nearest_first():
     spec = make_spec(
         "alltoall", "linear", 16, CLUSTER, count=300, datatype="int32",
         passes=[{"name": "segment", "max_bytes": 400}, "prioritize"],
@@ -89,11 +90,10 @@ def test_an_alltoall_serves_all_ranks_a_segment_at_a_time_nearest_first():
     plan = compile_plan(spec)
     for rank in range(16):
         order = sends_of(plan, rank)
-        for is_remote in (True, False):
-            dests = [(rank + distance) % 16 for distance in range(1, 16)]
-            dests = [dest for dest in dests if (dest // 4 != rank // 4) == is_remote]
-            expected = [(dest, turn) for turn in range(3) for dest in dests]
-            assert [sent for sent in order if sent[0] in dests] == expected
+        dests = [(rank + distance) % 16 for distance in range(1, 16)]
+        dests = [dest for dest in dests if dest // 4 != rank // 4]
+        expected = [(dest, turn) for turn in range(3) for dest in dests]
+        assert [sent for sent in order if sent[0] in dests] == expected
 
 
 def test_a_root_serves_its_ranks_a_segment_at_a_time():
@@ -175,7 +175,7 @@ def test_messages_of_one_stream_keep_their_order():
     limit_requests(plan).verify()
 
 
-def test_rows_that_look_like_segments_may_depend_the_other_way_round():
+def test_messages_of_a_link_may_go_against_the_rows():
     """Rank 0's first send waits for the answer to its second."""
     book = PlanBook([0, 1])
     a, b, c = ([(Buffer.RECV, i, 1)] for i in range(3))
@@ -187,7 +187,7 @@ def test_rows_that_look_like_segments_may_depend_the_other_way_round():
     assert book.add(Op.RECV, 0, [], c, peer=1, tag=2) == got
     book.add(Op.RECV, 1, [], a, peer=0, tag=0)
     plan = book.plan()
-    assert continued_messages(plan).tolist() == [False, True] + [False] * 4
+    assert previous_on_link(plan).tolist() == [-1, first] + [-1] * 4
     ordered = prioritize(plan)
     assert_is_serial_order(ordered)
     assert ordered.priority[second] < ordered.priority[first]
@@ -222,11 +222,11 @@ def test_a_message_to_oneself_may_wait_for_its_other_end_to_start():
     assert limit_requests(plan, 1, 1, 1) is plan
 
 
-@pytest.mark.parametrize("name", ["prioritize", "limit_requests"])
-def test_one_ranks_program_is_refused(name):
-    spec = make_spec("bcast", "chain", 4, count=8, passes=[name])
-    with pytest.raises(AlgorithmError, match=rf"passes.{name}: it needs .* this is rank 1's"):
-        compile_plan(spec, rank=1)
+@pytest.mark.parametrize("rewrite", [prioritize, limit_requests])
+def test_one_ranks_program_is_refused(rewrite):
+    own = compile_plan(make_spec("bcast", "chain", 4, count=8), rank=1)
+    with pytest.raises(AlgorithmError, match=rf"passes.{rewrite.__name__}: .* this is rank 1's"):
+        rewrite(own)
 
 
 def test_a_plan_without_tasks_stays_as_it_is():

@@ -54,6 +54,20 @@ def test_a_restriction_is_what_compiling_for_the_rank_gives(kind, passes):
                     assert_equal(own, compile_plan(spec, rank=rank))
 
 
+@pytest.mark.parametrize("decomposition", ["full_lane", "hierarchical"])
+def test_decomposed_plans_are_restricted_alike(decomposition):
+    for kind in registry.kinds():
+        if kind == "barrier":
+            continue
+        spec = make_spec(
+            kind, "auto", 6, MACHINE, count=5, root=4,
+            passes=[{"name": "segment", "max_bytes": 16}],
+        ).replace(decomposition=decomposition)  # fmt: skip
+        plan = compile_plan(spec)
+        for rank in range(6):
+            assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+
+
 def test_patterns_are_those_the_rank_uses():
     plan = compile_plan(make_spec("alltoall", "bruck", 12, count=4))
     spec = plan.spec

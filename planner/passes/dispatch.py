@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.compiled import compiled
-from planner.passes.message_graph import COMPLETION, FOLLOWS, START, Ints, MessageGraph
+from planner.passes.message_graph import COMPLETION, FOLLOWS, START, MessageGraph
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -18,25 +19,30 @@ class Servers:
 
     Parameters
     ----------
-    sender : ndarray of int64, shape (n_tasks,)
-        The server every node waits for: one node begins at a time.
-    receiver : ndarray of int64, shape (n_tasks,)
-        For messages, the server that takes them in as they come; else -1.
+    server : ndarray of int64, shape (n_tasks,)
+        Who begins every node, the first by key when it has a slot free.
+    port_out, port_in : ndarray of int64, shape (n_tasks,)
+        What the node then occupies, in the order of the begins: one after the
+        other, or together where both are free; -1 for none.
     duration : ndarray of int64, shape (n_tasks,)
-        How long both are taken, at least 1.
-    n_servers : int
+        How long it occupies each, at least 1; the slot until it has completed.
+    n_slots : ndarray of int64, shape (n_servers,)
+        Nodes that a server can have begun and not completed.
+    n_ports : int
     """
 
-    sender: Ints
-    receiver: Ints
+    server: Ints
+    port_out: Ints
+    port_in: Ints
     duration: Ints
-    n_servers: int
+    n_slots: Ints
+    n_ports: int
 
     @classmethod
     def only_one(cls, n_tasks: int) -> Servers:
         """Return one server for all: nodes begin one after another."""
-        one = np.zeros(n_tasks, dtype=np.int64)
-        return cls(sender=one, receiver=one - 1, duration=one + 1, n_servers=1)
+        zero = np.zeros(n_tasks, dtype=np.int64)
+        return cls(zero, zero - 1, zero - 1, zero + 1, np.ones(1, dtype=np.int64), 0)
 
 
 def begin_order(graph: MessageGraph, servers: Servers, key: Ints) -> Ints:
@@ -69,18 +75,20 @@ def begin_order(graph: MessageGraph, servers: Servers, key: Ints) -> Ints:
         graph.edge,
         by_key,
         place,
-        servers.sender,
-        servers.receiver,
+        servers.server,
+        servers.port_out,
+        servers.port_in,
         servers.duration,
-        servers.n_servers,
+        servers.n_slots,
+        servers.n_ports,
     )
     graph.require_all(begun >= 0)
     return np.asarray(begun)
 
 
-_FIRST, _LENGTH, _HAS_TURN, _FREE, _TAKEN = range(5)
-"""A server: where its line begins and how long it is; whether it has a turn coming; until when it
-is busy with what it begins, and with what it takes in."""
+_FIRST, _LENGTH, _N_FREE, _HAS_TURN = range(4)
+"""A server: where its line begins and how long it is, its free slots, and whether its turn comes
+at the present time."""
 
 
 @compiled
@@ -90,10 +98,12 @@ def _begin_order(
     edge: Ints,
     by_key: Ints,
     place: Ints,
-    sender: Ints,
-    receiver: Ints,
+    server_of: Ints,
+    port_out: Ints,
+    port_in: Ints,
     duration: Ints,
-    n_servers: int,
+    n_slots: Ints,
+    n_ports: int,
 ) -> Any:
     """Run everything event by event.
 
@@ -103,61 +113,74 @@ def _begin_order(
     """
     n = len(indptr) - 1
     waiting = np.zeros(n, np.int32)
-    servers = np.zeros((n_servers + 1, 5), np.int64)
+    servers = np.zeros((len(n_slots) + 1, 4), np.int64)
+    servers[:-1, _N_FREE] = n_slots
     for node in by_key:
-        servers[sender[node] + 1, _FIRST] += 1
+        servers[server_of[node] + 1, _FIRST] += 1
         for j in range(indptr[node], indptr[node + 1]):
             waiting[after[j]] += edge[j] != FOLLOWS
     servers[:, _FIRST] = np.cumsum(servers[:, _FIRST])
+    free = np.zeros(n_ports + 1, np.int64)
     line = np.empty(len(by_key), np.int32)
     events = [(np.int64(0), np.int64(0)) for _ in range(0)]
     for node in by_key:
         if waiting[node] == 0:
-            _line_up(line, servers[sender[node]], events, place[node], 0, n + sender[node])
+            _line_up(line, servers[server_of[node]], place[node])
+            _call(servers[server_of[node]], events, 0, n + server_of[node])
     begun = np.full(n, -1, np.int64)
     n_begun = 0
     while events:
         now, node = heapq.heappop(events)
-        awaited = COMPLETION
-        if node >= n:
+        if node < n:
+            awaited = COMPLETION
+            servers[server_of[node], _N_FREE] += 1
+            _call(servers[server_of[node]], events, now, n + server_of[node])
+        else:
+            awaited = START
             turn, server = node, servers[node - n]
             node = by_key[_take_first(line, server)]
             begun[node] = n_begun
             n_begun += 1
-            server[_FREE] = end = now + duration[node]
-            if server[_HAS_TURN]:
-                heapq.heappush(events, (end, turn))
-            if receiver[node] >= 0:
-                target = servers[receiver[node]]
-                target[_TAKEN] = end = max(now, target[_TAKEN]) + duration[node]
+            _call(server, events, now, turn)
+            end = now + duration[node]
+            if port_out[node] >= 0:
+                begin = max(now, free[port_out[node]])
+                free[port_out[node]] = begin + duration[node]
+                end = max(begin, free[port_in[node]]) + duration[node]
+                free[port_in[node]] = end
             heapq.heappush(events, (end, np.int64(node)))
-            awaited = START
         for j in range(indptr[node], indptr[node + 1]):
             other = after[j]
             if edge[j] == awaited:
                 waiting[other] -= 1
                 if waiting[other] == 0:
-                    turn = n + sender[other]
-                    _line_up(line, servers[sender[other]], events, place[other], now, turn)
+                    _line_up(line, servers[server_of[other]], place[other])
+                    _call(servers[server_of[other]], events, now, n + server_of[other])
     return begun
 
 
 @compiled
-def _line_up(line: Ints, server: Ints, events: Any, place: int, now: int, turn: int) -> None:
-    """Let a node wait for its server, which gets a turn if it has none."""
+def _line_up(line: Ints, server: Ints, place: int) -> None:
+    """Let a node wait for its server."""
     _push(line, server[_FIRST], server[_LENGTH], place)
     server[_LENGTH] += 1
-    if not server[_HAS_TURN]:
+
+
+@compiled
+def _call(server: Ints, events: Any, now: int, turn: int) -> None:
+    """Give a server its turn if it has a slot free and a node to begin."""
+    if server[_LENGTH] > 0 and server[_N_FREE] > 0 and not server[_HAS_TURN]:
         server[_HAS_TURN] = 1
-        heapq.heappush(events, (max(np.int64(now), server[_FREE]), np.int64(turn)))
+        heapq.heappush(events, (np.int64(now), np.int64(turn)))
 
 
 @compiled
 def _take_first(line: Ints, server: Ints) -> Any:
-    """Take the first node by key out of a server's line."""
+    """Take the first node by key out of a server's line, into a slot."""
     place = _pop(line, server[_FIRST], server[_LENGTH])
     server[_LENGTH] -= 1
-    server[_HAS_TURN] = server[_LENGTH] > 0
+    server[_N_FREE] -= 1
+    server[_HAS_TURN] = 0
     return place
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from planner.arrays import Ints
 from planner.compiled import compiled
 from planner.errors import AlgorithmError
-from planner.passes.message_graph import Ints, require_all_ranks
+from planner.passes.message_graph import require_all_ranks
 from planner.passes.prioritize import serial_order
 from planner.passes.registry import register_pass
 from planner.plan import INTENT, Dependencies, Op

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from planner.arrays import Bools, Ints
 from planner.compiled import compiled
 from planner.errors import AlgorithmError
 from planner.matching import match_messages
@@ -21,9 +21,6 @@ from planner.plan import NONE, Op
 
 if TYPE_CHECKING:
     from planner.plan import Plan
-
-Ints = npt.NDArray[np.integer[Any]]
-Bools = npt.NDArray[np.bool_]
 
 COMPLETION, START, FOLLOWS = 0, 1, 2
 """What an edge waits for."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from planner.arrays import Ints
 from planner.errors import AlgorithmError
 from planner.passes.dispatch import Servers, begin_order
 from planner.passes.message_graph import (
-    Ints,
     MessageGraph,
     previous_on_link,
     require_all_ranks,
@@ -30,6 +30,8 @@ SEGMENTS: Final = 4
 """So many segments that follow each other on a link make a path as long as one message."""
 QUANTA: Final = 64
 """Sizes count in parts of the greatest, rounded up: a last, short segment changes little."""
+SLOTS: Final = (2, 3, 1)
+"""Messages to other nodes, messages within its own and steps that a rank has under way."""
 
 
 @register_pass("prioritize", level="plan", locality="global")
@@ -37,15 +39,16 @@ def prioritize(plan: Plan) -> Plan:
     """Put all tasks into the order in which they would begin, longest paths first.
 
     The order is written to the `priority` column; the two ends of a message
-    share a place. It is found by running the plan on its lanes and cores. A
-    lane carries one message at a time, a rank takes one step at a time, and of
-    what is ready the one with the longest path to the end begins, ties by
-    row. Messages from one rank to one of another node form a path, too, in the
-    order of rows, because they share a link: messages side by side so advance
-    evenly, segment by segment, and what a ring needs first is made first.
+    share a place. It is found by running the plan on its lanes: a lane carries
+    one message at a time at either end, a rank has a few under way, as
+    `limit_requests` will have it, and begins what has the longest path to the
+    end among what is ready, ties by row. Messages from one rank to one of
+    another node form a path, too, in the order of rows, because they share a
+    link: messages side by side so advance evenly, segment by segment, and what
+    a ring needs first is made first.
 
-    Times are the same on all machines: `REMOTE`, `LOCAL` and `STEP`, times the
-    size for lanes and cores, whatever the size for paths.
+    Times are the same for all machines: `REMOTE`, `LOCAL` and `STEP`, times
+    the size; paths count messages, whatever their size.
 
     Parameters
     ----------
@@ -137,24 +140,28 @@ def _weights(plan: Plan) -> Ints:
 
 
 def _servers(plan: Plan, weight: Ints) -> Servers:
-    """Return which lanes and cores tasks need, and for how long.
+    """Return who begins tasks, and which lanes and memory they need for how long.
 
-    A message between nodes needs its lane at both nodes; one within a node its
-    two ranks' memory. A rank's copies and reductions take turns.
+    A rank has a few messages to other nodes under way, and a few within its
+    own, and takes one step at a time. A message between nodes occupies its
+    lane at both nodes; one within a node the memory of its two ranks.
     """
     is_message = plan.op <= Op.RECV
     peer = np.where(is_message, plan.peer, plan.rank)
     here, there = plan.rank_node[plan.rank], plan.rank_node[peer]
+    crosses = here != there
     lane = np.maximum(plan.lane, 0).astype(np.int64)
     n_lanes = int(lane.max(initial=0)) + 1
-    n_ports = plan.n_nodes * n_lanes
-    port_out, port_in = here * n_lanes + lane, there * n_lanes + lane
-    core = n_ports + plan.n_ranks + plan.rank
+    n_lane_ports = 2 * plan.n_nodes * n_lanes
+    port_out, port_in = 2 * (here * n_lanes + lane), 2 * (there * n_lanes + lane) + 1
+    memory_out, memory_in = n_lane_ports + 2 * plan.rank, n_lane_ports + 2 * peer + 1
     largest = max(1, int(plan.elements.max(initial=0)))
     size = np.maximum(1, -(-plan.elements * QUANTA // largest))
     return Servers(
-        sender=np.where(here != there, port_out, np.where(is_message, n_ports + plan.rank, core)),
-        receiver=np.where(here != there, port_in, np.where(is_message, n_ports + peer, -1)),
+        server=np.where(crosses, 0, np.where(is_message, 1, 2)) * plan.n_ranks + plan.rank,
+        port_out=np.where(crosses, port_out, np.where(is_message, memory_out, -1)),
+        port_in=np.where(crosses, port_in, np.where(is_message, memory_in, -1)),
         duration=weight * size,
-        n_servers=n_ports + 2 * plan.n_ranks,
+        n_slots=np.repeat(SLOTS, plan.n_ranks),
+        n_ports=n_lane_ports + 2 * plan.n_ranks,
     )
