@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from planner.choice import state
-from planner.decompose import draft, is_commutative
+from planner.decompose import draft, is_commutative, transpose
 from planner.errors import AlgorithmError
 from planner.lowering import lower
 from planner.price import Workload
@@ -122,6 +122,8 @@ def _forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Any]]:
     shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
     if 1 < machine.lanes <= fullest // 4:
         shapes.append({"name": "multi_leader", "leaders": machine.lanes})
+    if kind in transpose.FORMS:
+        shapes += [shape | {"form": "transpose"} for shape in shapes]
     for shape in shapes:
         chosen = Decomposition.model_validate(shape)
         yield chosen, AUTO

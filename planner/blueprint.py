@@ -249,9 +249,9 @@ def simplified(task: Task) -> Task:
         if task.spare is not None:
             output = output.where(np.arange(len(output.base)) == task.ranks[root], task.spare)
         return replace(task, kind="reduce", root=root, output=output, given=given)
-    if task.input.differs(task.output)[task.ranks].any():
+    if task.input.differs(task.output)[task.ranks[root]]:
         return task
-    return replace(task, kind="bcast", root=root, given=given)
+    return replace(task, kind="bcast", root=root, input=task.output, given=given)
 
 
 def _as_gather(task: Task) -> Task:

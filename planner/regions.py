@@ -75,6 +75,10 @@ class Regions:
         ends = running_total([len(some) for some in lists])
         return Regions(taken.indptr[ends], taken.low, taken.count)
 
+    def shifted(self, by: int) -> Regions:
+        """Return the same rows, `by` elements further on."""
+        return Regions(self.indptr, self.low + by, self.count)
+
     def cut(self, parts: int) -> Regions:
         """Cut every row into `parts` rows whose sizes differ by at most one element.
 

@@ -50,6 +50,10 @@ class Home:
         """Mark the ranks where this home is another place than `other`."""
         return np.asarray((self.buffer != other.buffer) | (self.base != other.base))
 
+    def shifted(self, by: Ints | int) -> Home:
+        """Return a home whose elements lie `by` further on."""
+        return Home(self.buffer, self.base + by)
+
     def copy(self) -> Home:
         """Return a home that may be changed."""
         return Home(self.buffer.copy(), self.base.copy())

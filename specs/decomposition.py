@@ -27,7 +27,7 @@ DECOMPOSITIONS: Final = (
 )
 """All decompositions by name."""
 
-_NESTING: Final = ("by", "node", "lane")
+_NESTING: Final = ("by", "node", "lane", "form")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "hierarchical": _NESTING,
     "full_lane": _NESTING,
@@ -58,7 +58,8 @@ class Decomposition(SpecModel):
     node, lane : Decomposition
         How to split in turn what runs inside nodes, and what runs across.
     form : str
-        Which composition, for ``guideline``: as ``reduce+bcast``.
+        Which composition, for ``guideline``: as ``reduce+bcast``; for the
+        others how a collective runs through leaders, where there is a choice.
 
     Examples
     --------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.arrays import Bools, Ints
 from planner.blueprint import Blueprint, Path, Sketch, Task, simplified
-from planner.decompose import leaders, mesh
+from planner.decompose import leaders, mesh, transpose
 from planner.decompose.grid import Grid
 from planner.decompose.guideline import find_form
 from planner.decompose.leaders import Parts
@@ -72,6 +73,18 @@ def _settle_alone(sketch: Sketch, task: Task) -> None:
         )  # fmt: skip
 
 
+def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
+    """Return how a collective runs through leaders."""
+    if form is None:
+        return leaders.FORMS[kind]
+    if form == "transpose" and kind in transpose.FORMS:
+        return transpose.FORMS[kind]
+    there = "transpose, or leave it out" if kind in transpose.FORMS else "none: leave it out"
+    raise AlgorithmError(
+        f"decomposition.form: {kind} has no form {form!r} through leaders; {there}"
+    )
+
+
 @dataclass(frozen=True)
 class _Expansion:
     """Expands tasks into components, nested decompositions in turn."""
@@ -104,9 +117,8 @@ class _Expansion:
         wanted = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
         assert wanted is not None
         grid = Grid(rows, min(wanted, longest), task.root)
-        leaders.FORMS[task.kind](
-            self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
-        )
+        parts = self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
+        _leader_form(task.kind, chosen.form)(parts)
 
     def _expand_mesh(self, path: Path, task: Task, shape: tuple[int, ...]) -> None:
         length = int(np.prod(shape[1:]))

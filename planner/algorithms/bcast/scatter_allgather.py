@@ -30,7 +30,8 @@ def scatter_allgather(group: Group) -> Rounds:
         yield Round(
             Message(group.from_root(receiving - span), group.from_root(receiving), subtree, subtree)
         )
-    me = group.positions
+    # The ring ends before the root, which has everything and may not be written to.
+    me = group.positions[:-1]
     for step in range(size - 1):
         chunk = at(out, (me - step) % size)
         yield Round(Message(group.from_root(me), group.from_root(me + 1), chunk, chunk))
