@@ -155,6 +155,9 @@ def _furnish_node(name: str, hosts: str) -> None:
     table = Path(SCRIPTS, "hosts")
     table.write_text(hosts)
     kernel.mount(str(table), "/etc/hosts", "", kernel.MS_BIND)
+    # A name server's cache would answer from the machine's own table.
+    if Path("/run/nscd").is_dir():
+        kernel.mount("tmpfs", "/run/nscd", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
     _set_up_protocols()
 
 

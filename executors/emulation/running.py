@@ -33,6 +33,9 @@ from specs.machine import Machine
 MACHINE: Final = "COLLPLAN_MACHINE"
 """Environment variable by which ranks learn the machine they run on: a spec's, as JSON."""
 
+MAX_RANKS: Final = 2048
+"""Each is a process of this machine, and the ranks' table must fit an argument of Linux."""
+
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _NAME: Final = "the command on the emulated cluster"
 _SCHEDULERS: Final = ("SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "PE_HOSTFILE", "JOB_ID")
@@ -80,6 +83,10 @@ def run_emulated(
         If MPI is missing or `program` takes too long.
     """
     machine = emulated_machine(cluster)
+    if machine.n_ranks > MAX_RANKS:
+        raise EmulationError(
+            f"ranks: {machine.n_ranks} would be started on this machine; give at most {MAX_RANKS}"
+        )
     tools = find_tools()
     launcher = _launcher_of(mpi)
     directory = _directory()

@@ -24,7 +24,7 @@ from executors.emulation.nodes import Request, SetUpError, build, start
 
 BOOT: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
-    "sys.path.insert(0, sys.argv[1]); "
+    "sys.path.append(sys.argv[1]); "
     "from executors.emulation.sandbox import main; main(sys.argv[2], sys.argv[4:])"
 )
 """The code that starts a sandbox in a Python without site packages."""
