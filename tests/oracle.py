@@ -39,15 +39,15 @@ def make_spec(
     kind: str, algorithm: object, n_ranks: int, machine: dict[str, Any] | None = None, **fields: Any
 ) -> PlanSpec:
     """Return a spec; fields the collective does not have are left out."""
-    passes = fields.pop("passes", ())
+    chosen = {name: fields.pop(name) for name in ("decomposition", "passes") if name in fields}
     known = COLLECTIVES[kind].model_fields
     collective = {"kind": kind} | {k: v for k, v in fields.items() if k in known}
     return PlanSpec.model_validate(
         {
-            "machine": machine or {"ranks_per_node": n_ranks},
+            "machine": {"ranks_per_node": n_ranks} if machine is None else machine,
             "collective": collective,
             "algorithms": algorithm,
-            "passes": passes,
+            **chosen,
         }
     )
 
