@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,10 @@ from specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from planner.plan import Plan
+    from specs import PlanSpec
 
+MACHINE = "COLLPLAN_MACHINE"
+"""Environment variable that tells the machine at hand, as JSON."""
 ZIP_MAGIC = b"PK\x03\x04"
 PLAN_SUFFIXES = (".plan", ".npz")
 
@@ -34,9 +38,29 @@ def open_plan(path: Path) -> Plan:
 
         return Plan.load(path)
     from planner import compile_plan
-    from specs import load_spec
 
-    return compile_plan(load_spec(path))
+    return compile_plan(open_spec(path))
+
+
+def open_spec(path: Path) -> PlanSpec:
+    """Return the spec in a file; on an emulated cluster it describes the cluster by default.
+
+    Raises
+    ------
+    CollplanError
+        If the file is no spec, or the machine at hand is told wrongly.
+    """
+    from pydantic import ValidationError
+
+    from specs import Machine, load_spec
+    from specs.loading import explain
+
+    text = os.environ.get(MACHINE)
+    try:
+        here = None if text is None else Machine.model_validate_json(text)
+    except ValidationError as error:
+        raise CollplanError(f"{MACHINE}: is no machine: {explain(error)}; unset it") from None
+    return load_spec(path, here)
 
 
 def is_plan_file(path: Path) -> bool:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from specs.choice import CHOICE_TAG, ROLES_TAG
 from specs.collective import COLLECTIVES
 from specs.errors import SpecError
+from specs.machine import Machine
 from specs.request import PlanSpec
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from yaml.nodes import Node
 
 
-def load_spec(path: str | Path) -> PlanSpec:
+def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
     """Read a spec from a YAML or JSON file.
 
     Parameters
@@ -28,6 +29,9 @@ def load_spec(path: str | Path) -> PlanSpec:
     path : str or Path
         A ``.json`` file is read as JSON, any other as YAML. Its ``machine``
         may name a file in turn, relative to the spec.
+    here : Machine, optional
+        The machine at hand: all of it where the spec names none, its network
+        where the spec's machine has none of its own.
 
     Returns
     -------
@@ -44,6 +48,8 @@ def load_spec(path: str | Path) -> PlanSpec:
     document = _read_document(path, "spec")
     if isinstance(document, Mapping) and "machine" in document:
         document = {**document, "machine": _open_machine(path, document["machine"])}
+    if here is not None and isinstance(document, Mapping):
+        document = {**document, "machine": _placed(document.get("machine", {}), here)}
     return parse_spec(document, source=str(path))
 
 
@@ -94,6 +100,14 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a spec file, for editors."""
     schema = PlanSpec.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _placed(machine: Any, here: Machine) -> Any:
+    """Return a spec's machine with what it leaves open taken from the machine at hand."""
+    if not isinstance(machine, Mapping) or "preset" in machine or "network" in machine:
+        return machine
+    known = here.model_dump(mode="json")
+    return {**machine, "network": known["network"]} if machine else known
 
 
 def _read_document(path: Path, what: str) -> Any:

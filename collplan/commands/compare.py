@@ -27,10 +27,10 @@ def command(
 
     What an algorithm cannot do is said, not skipped in silence.
     """
+    from collplan.inputs import open_spec
     from collplan.output import print_json, show_progress
-    from specs import load_spec
 
-    spec = load_spec(source)
+    spec = open_spec(source)
     requests = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
     rows: list[dict[str, Any]] = []
     refused: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,19 +24,21 @@ def command(
     as_json: Json = False,
 ) -> int:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
+    from collplan.inputs import open_spec
     from collplan.output import print_json, show_progress
     from planner import compile_plan
     from planner.metrics import measure
-    from specs import load_spec
 
-    spec = load_spec(source)
+    spec = open_spec(source)
     with show_progress(f"compiling for {spec.machine.n_ranks} ranks"):
         begin = perf_counter()
         plan = compile_plan(spec)
         compile_s = perf_counter() - begin
         document = measure(plan).to_json() | {"compile_s": compile_s}
+        if spec.decomposition.name == "auto" and plan.spec is not None:
+            document["chosen"] = _chosen(plan.spec, plan.phases)
         if passes:
-            document["passes"] = trace_passes(spec)
+            document["passes"] = trace_passes(plan.spec or spec)
     if output is not None:
         plan.save(output)
         document["output"] = str(output)
@@ -44,6 +47,12 @@ def command(
     else:
         _print_report(document)
     return 0
+
+
+def _chosen(spec: PlanSpec, phases: Sequence[str]) -> str:
+    """Say in one line what auto became."""
+    passes = "; ".join(map(str, spec.passes)) or "none"
+    return f"{spec.decomposition}: {', '.join(phases)}; passes: {passes}"
 
 
 def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
@@ -76,7 +85,7 @@ def _print_report(document: dict[str, Any]) -> None:
     bounds = document["bounds"] or {}
     rows = []
     for name, value in document.items():
-        if name in ("bounds", "compile_s", "output", "passes"):
+        if name in ("bounds", "chosen", "compile_s", "output", "passes"):
             continue
         is_bytes = "bytes" in name
         bound = bounds.get(name)
@@ -88,6 +97,8 @@ def _print_report(document: dict[str, Any]) -> None:
             ]
         )
     print_table(["", "plan", "at least"], rows)
+    if "chosen" in document:
+        print_line(f"auto chose {document['chosen']}")
     if "argument" in bounds:
         print_line(f"at least: {bounds['argument']}")
     if bounds.get("lane_bytes"):

@@ -106,11 +106,12 @@ def _measure(
 
 def _agree_on_plan(comm: Any, source: Path, ranks: int | None) -> Plan:
     """Return this rank's plan; where one rank has none, all raise instead of waiting for it."""
+    from executors.mpi.world import first_alone
     from specs.errors import CollplanError
 
     plan, error = None, None
     try:
-        plan = plan_for(source, ranks, comm.rank)
+        plan = first_alone(comm, lambda: plan_for(source, ranks, comm.rank))
     except CollplanError as failure:
         error = str(failure)
     errors = [text for text in comm.allgather(error) if text is not None]
@@ -129,14 +130,13 @@ def plan_for(source: Path, ranks: int | None, rank: int | None = None) -> Plan:
     CollplanError
         If the source describes another number of ranks and can't be changed.
     """
-    from collplan.inputs import is_plan_file
+    from collplan.inputs import is_plan_file, open_spec
     from planner import compile_plan
     from planner.plan import Plan
-    from specs import load_spec
     from specs.errors import CollplanError
 
     if not is_plan_file(source):
-        spec = resize(load_spec(source), ranks)
+        spec = resize(open_spec(source), ranks)
         # Where there are too many ranks, that is said later; until then any program will do.
         return compile_plan(spec, rank=None if rank is None else rank % spec.machine.n_ranks)
     plan = Plan.load(source)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from executors.mpi.errors import LaunchError
 from executors.mpi.jobs import INSTALL
@@ -12,6 +14,8 @@ from executors.mpi.launch import EXPECTED_RANKS, MPIEXEC, family_of, find_launch
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+T = TypeVar("T")
 
 
 def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
@@ -54,6 +58,28 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
             f"start it with -n {needed}"
         )
     return comm
+
+
+def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
+    """Call `make` on rank 0, then on all other ranks; collective.
+
+    What rank 0 had to compile to machine code the others then find in the
+    cache; at once, all would compile the same, and share cores for it.
+    """
+    try:
+        if comm.rank == 0:
+            return make()
+    finally:
+        if comm.size > 1:
+            _wait_for_first(comm)
+    return make()
+
+
+def _wait_for_first(comm: MPI.Intracomm) -> None:
+    """Return when rank 0 is here, leaving it the core meanwhile."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)
 
 
 def _n_started() -> int:
