@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from cluster_cases import spec_of
 from mpi4py import MPI
 
 from executors.emulation.counters import lane_bytes
+from executors.emulation.launching import NODE
 from executors.mpi import join_world
 from executors.mpi.bench_timing import library_name, line_up
 from executors.mpi.guideline import measure_guideline, standard_candidates
@@ -32,25 +32,31 @@ SETTLE_S: Final = 0.1
 class LaneCounter:
     """Count the bytes of each candidate's checked call on the lanes of all nodes."""
 
-    def __init__(self, comm: MPI.Intracomm, n_lanes: int) -> None:
+    def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
-        self._n_lanes = n_lanes
-        self.most_bytes: dict[str, int] = {}
-        """Of the busiest lane of any node, in its busier direction, by candidate."""
+        self.lanes: dict[str, list[list[tuple[int, int]]]] = {}
+        """By candidate, for every node and lane: bytes received and sent."""
 
     def __call__(self, name: str, call: Callable[[], object]) -> None:
         """Run `call`, counting."""
         before = self._read()
         line_up(self._comm, crowded=True)
         call()
-        moved = self._read() - before
-        self.most_bytes[name] = int(self._comm.allreduce(int(moved.max()), MPI.MAX))
+        after = self._read()
+        moved = [
+            (after[lane][0] - before[lane][0], after[lane][1] - before[lane][1]) for lane in after
+        ]
+        # All ranks of a node see the same; the last one's word is taken.
+        of_nodes = dict(self._comm.allgather((int(os.environ[NODE]), moved)))
+        self.lanes[name] = [of_nodes[node] for node in sorted(of_nodes)]
 
-    def _read(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _read(self) -> dict[int, tuple[int, int]]:
         line_up(self._comm, crowded=True)
         time.sleep(SETTLE_S)
         counted = lane_bytes()
-        return np.array([counted[lane] for lane in range(self._n_lanes)], np.int64)
+        # Nobody goes on, and sends, before all have read.
+        line_up(self._comm, crowded=True)
+        return counted
 
 
 def main() -> int:
@@ -67,7 +73,7 @@ def main() -> int:
     found: dict[str, Any] = {"library": library_name(), "collectives": {}}
     for kind in options.collectives:
         spec = spec_of(kind, machine, options.bytes)
-        counter = LaneCounter(comm, machine.lanes)
+        counter = LaneCounter(comm)
         candidates = [] if options.only_native else standard_candidates(spec)
         measured = measure_guideline(
             comm, spec, candidates, [spec.collective.count],
@@ -78,7 +84,7 @@ def main() -> int:
                 {
                     **row.to_json(),
                     "max_s": row.summary.max_s,
-                    "lane_bytes": counter.most_bytes[row.candidate],
+                    "lanes": counter.lanes[row.candidate],
                 }
                 for row in measured.rows
             ],
