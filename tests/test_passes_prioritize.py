@@ -106,7 +106,8 @@ def test_a_root_serves_its_ranks_a_segment_at_a_time():
         assert order == [(dest, turn) for turn in range(3) for dest in (1, 2, 3)]
 
 
-def test_a_tree_lets_no_child_starve():
+@pytest.mark.parametrize("machine", [{"nodes": 8}, {"ranks_per_node": 8}])
+def test_a_tree_lets_no_child_starve(machine):
     """Binary tree of 8: child 1 has more below it than child 2, and is ahead, but not far.
 
         0
@@ -118,7 +119,7 @@ def test_a_tree_lets_no_child_starve():
     7
     """
     spec = make_spec(
-        "bcast", "binary", 8, {"nodes": 8}, count=1600, datatype="int32",
+        "bcast", "binary", 8, machine, count=1600, datatype="int32",
         passes=[{"name": "segment", "max_bytes": 400}, "prioritize"],
     )  # fmt: skip
     order = sends_of(compile_plan(spec), 0)

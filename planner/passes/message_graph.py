@@ -18,6 +18,7 @@ from planner.compiled import compiled
 from planner.errors import AlgorithmError
 from planner.matching import match_messages
 from planner.plan import NONE, Op
+from planner.streams import joint_key
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -111,15 +112,17 @@ class MessageGraph:
 def previous_on_link(plan: Plan) -> Ints:
     """Return, for sends to other nodes, the send before it on the same link; -1 for others.
 
-    A link joins two ranks. Inside a node what comes first is free: memory is fast.
+    A link joins two ranks. Inside a node what comes first is free, as memory is
+    fast; it counts only where all ranks share one node.
     """
-    is_remote = plan.rank_node[plan.rank] != plan.rank_node[np.maximum(plan.peer, 0)]
-    sends = np.flatnonzero((plan.op == Op.SEND) & is_remote)
-    link = plan.rank[sends].astype(np.int64) * plan.n_ranks + plan.peer[sends]
-    order = sends[np.argsort(link, kind="stable")]
-    link = np.sort(link)
+    is_slow = plan.rank_node[plan.rank] != plan.rank_node[np.maximum(plan.peer, 0)]
+    if not is_slow.any():
+        is_slow[:] = True
+    sends = np.flatnonzero((plan.op == Op.SEND) & is_slow)
+    link = joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
+    by_link = np.argsort(link, kind="stable")
+    order, same = sends[by_link], link[by_link[1:]] == link[by_link[:-1]]
     previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
-    same = link[1:] == link[:-1]
     previous[order[1:][same]] = order[:-1][same]
     return previous
 
