@@ -102,13 +102,13 @@ def test_uneven_nodes_in_any_order(mpi: str, order: str) -> None:
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_striped_messages_use_all_lanes(mpi: str) -> None:
-    options = ("--nodes", "2", "--per-node", "1", "--lanes", "2", "--stripe")
-    document = look(mpi, *options, n_bytes=2 * N_BYTES, messages=("0>1",))
+    options = ("--nodes", "2", "--per-node", "1", "--lanes", "3", "--stripe")
+    document = look(mpi, *options, n_bytes=3 * N_BYTES, messages=("0>1",))
     (grown,) = document["counts"]
     sent = [lane[1] for lane in grown[0]]
-    assert min(sent) > 0.25 * 2 * N_BYTES
-    assert 2 * N_BYTES <= sum(sent) < 1.06 * 2 * N_BYTES
-    cluster = Cluster(nodes=2, ranks_per_node=1, lanes=2, rate_bits_per_s=10**8, striped=True)
+    assert min(sent) > 0.25 * 3 * N_BYTES
+    assert 3 * N_BYTES <= sum(sent) < 1.06 * 3 * N_BYTES
+    cluster = Cluster(nodes=2, ranks_per_node=1, lanes=3, rate_bits_per_s=10**8, striped=True)
     assert_ranks_see(document, cluster)
 
 

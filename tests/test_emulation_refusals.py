@@ -61,7 +61,7 @@ def test_rates_are_whole_bits() -> None:
     [
         (("--nodes", "0", "--per-node", "1"), "nodes: 0 cannot be emulated; give 1 to 1000"),
         (("--nodes", "1001", "--per-node", "1"), "nodes: 1001 cannot be emulated"),
-        ((*CLUSTER, "--lanes", "0"), "lanes: 0 cannot be emulated; give 1 to 250"),
+        ((*CLUSTER, "--lanes", "0"), "lanes: 0 cannot be emulated; give 1 to 64"),
         ((*CLUSTER, "--lanes", "-2"), "lanes: -2 cannot be emulated"),
         ((*CLUSTER, "--rate", "0Mbit"), "rate: 0 bit/s cannot be emulated; give 10000 to"),
         ((*CLUSTER, "--rate", "1000Gbit"), f"give 10000 to {MAX_RATE} bit/s"),

@@ -11,8 +11,8 @@ from executors.emulation.errors import EmulationError
 
 MAX_NODES: Final = 1000
 """A switch is a Linux bridge, and that has 1,023 ports."""
-MAX_LANES: Final = 250
-"""A lane's network is 10.<lane>.0.0/16."""
+MAX_LANES: Final = 64
+"""UCX, which MPICH stripes with, breaks down where it finds 250 interfaces; 100 went well."""
 MIN_RATE: Final = 10**4
 MAX_RATE: Final = 10**11
 """Bits per second; above, tc's 32-bit limit of the queue overflows."""

@@ -96,8 +96,10 @@ def prepare_launch(
         }
         options = _openmpi_options()
     else:
-        if not striped:
-            # By itself the library takes UCX, which uses every interface for each message.
+        if striped:
+            # By itself the library takes UCX, and that no more than two interfaces a message.
+            environment = {"UCX_MAX_RNDV_RAILS": str(machine.lanes)}
+        else:
             environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         options = _mpich_options(machine)
     command = [str(launcher.mpiexec), *options, "-n", str(machine.n_ranks), *wrapped]
