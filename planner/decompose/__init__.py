@@ -99,6 +99,9 @@ class _Expansion:
         is_empty = task.size < 2 or not task.given.totals.any()
         if chosen is None or chosen.name == "flat" or is_empty:
             return self.sketch.add(path, task)
+        if task.received is not None and task.kind in ("gather", "scatter"):
+            if chosen.name != "guideline":
+                return self._expand_renumbered(path, task, chosen)
         if chosen.name == "guideline":
             role = f"{task.role}.world" if task.role else "world"
             find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
@@ -109,6 +112,21 @@ class _Expansion:
             self._expand_leaders(path, task, chosen)
         moved = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         moved[task.ranks] = True
+        return moved
+
+    def _expand_renumbered(self, path: Path, task: Task, chosen: Decomposition) -> Bools:
+        """State a gather or scatter whose output is numbered otherwise in one numbering.
+
+        What lies at leaders between its parts has one only; copies translate.
+        """
+        ends = (task.role, task.ranks, task.input, task.output, task.given, task.received)
+        if task.kind == "gather":
+            assert task.received is not None
+            self.sketch.copy((*path, 0), *ends)
+            task = replace(task, input=task.output, given=task.received, received=None)
+            return self.expand((*path, 1), task, chosen)
+        moved = self.expand((*path, 0), replace(task, output=task.input, received=None), chosen)
+        self.sketch.copy((*path, 1), *ends)
         return moved
 
     def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
