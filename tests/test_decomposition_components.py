@@ -9,7 +9,7 @@ from oracle import check_result, make_spec
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.choice import is_regular
-from planner.decompose import draft
+from planner.decompose import draft, transpose
 from planner.decompose.guideline import FORMS
 from planner.errors import AlgorithmError
 from specs import Machine
@@ -27,11 +27,14 @@ DECOMPOSITIONS = ("hierarchical", "full_lane", "multi_leader", "mesh", "guidelin
 
 def decompositions(name, kind, n_ranks):
     if name == "multi_leader":
-        return [{"name": name, "leaders": 2}]
+        forms = (None, "transpose") if kind in transpose.FORMS else (None,)
+        return [{"name": name, "leaders": 2, "form": form} for form in forms]
     if name == "mesh":
         return [{"name": name, "shape": [2, n_ranks // 2]}]
     if name == "guideline":
         return [{"name": name, "form": form} for form in FORMS[kind]]
+    if kind in transpose.FORMS:
+        return [name, {"name": name, "form": "transpose"}]
     return [name]
 
 

@@ -40,11 +40,11 @@ SIZES = [(2, 2), (2, 3), (3, 2), (4, 4), (3, 4), (5, 3), (4, 1), (2, 8), (3, 5)]
 """Nodes, and ranks a node."""
 
 
-def full_lane(kind, n_nodes, n, names, root=0, **fields):
-    """Return the metrics of a full-lane plan in bytes of one element each."""
+def full_lane(kind, n_nodes, n, names, root=0, decomposition="full_lane", **fields):
+    """Return the metrics of a full-lane plan, elements being bytes."""
     machine = {"nodes": n_nodes, "ranks_per_node": n, "lanes": 2}
     spec = make_spec(
-        kind, "auto", 0, machine, decomposition="full_lane", datatype="int8",
+        kind, "auto", 0, machine, decomposition=decomposition, datatype="int8",
         count=n_nodes * n * 2, root=root, **fields,
     )  # fmt: skip
     components = [part for part in draft(spec).components if not part.is_local]
@@ -145,6 +145,22 @@ def test_volumes_are_the_papers(n_nodes, n, kind):
             counted.bytes_sent_per_node,
             counted.bytes_received_per_node,
         )
+
+
+@pytest.mark.parametrize("kind", ["scan", "exscan"])
+@pytest.mark.parametrize(("n_nodes", "n"), SIZES)
+def test_transposed_scans_move_less_inside_nodes(n_nodes, n, kind):
+    """An alltoall of shares there and one back, instead of two phases and a whole scan."""
+    form = {"name": "full_lane", "form": "transpose"}
+    if kind == "scan":  # rank 0 gets nothing from an exscan, and bruck moves blocks of one size
+        rounds = full_lane(kind, n_nodes, n, FEWEST_ROUNDS, decomposition=form).n_rounds
+        assert rounds == 2 * ceil_log2(n) + ceil_log2(n_nodes)
+    c = n_nodes * n * 2
+    counted = full_lane(kind, n_nodes, n, FEWEST_BYTES, decomposition=form)
+    assert counted.bytes_sent_per_rank == counted.bytes_received_per_rank == 2 * c - c // n
+    assert counted.bytes_sent_per_node == counted.bytes_received_per_node == c
+    there = full_lane(kind, n_nodes, n, FEWEST_BYTES)
+    assert counted.bytes_received_per_rank <= there.bytes_received_per_rank
 
 
 @pytest.mark.parametrize("kind", ["bcast", "allgather"])

@@ -36,10 +36,11 @@ MACHINES = {
 }
 NESTED = [
     {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}},
-    {"name": "hierarchical", "by": "numa", "lane": "full_lane"},
     {"name": "full_lane", "node": {"name": "mesh", "shape": [2, 2]}, "lane": "guideline"},
-    {"name": "multi_leader", "leaders": 2, "node": "guideline",
-     "lane": {"name": "mesh", "shape": [2, 1]}},
+    {"name": "hierarchical", "by": "numa", "lane": "full_lane"},
+    {"name": "hierarchical", "node": {"name": "full_lane", "by": "numa"}},
+    {"name": "hierarchical", "node": "guideline", "lane": {"name": "mesh", "shape": [2, 1]}},
+    {"name": "multi_leader", "leaders": 2, "node": {"name": "hierarchical", "by": "numa"}},
 ]  # fmt: skip
 
 
@@ -63,6 +64,13 @@ def through_leaders():
             yield name, {"name": "multi_leader", "leaders": leaders}
     for nested in NESTED:
         yield "numa", nested
+
+
+def transposed():
+    for name, decomposition in through_leaders():
+        fields = Decomposition.model_validate(decomposition).model_dump()
+        fields = {"name": fields} if isinstance(fields, str) else fields
+        yield name, fields | {"form": "transpose"}
 
 
 def meshes():
@@ -132,6 +140,12 @@ def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavo
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in through_leaders()])
 def test_through_leaders(machine, decomposition, kind):
+    check_structures(kind, machine, decomposition)
+
+
+@pytest.mark.parametrize("kind", SCANS)
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in transposed()])
+def test_scans_by_transposing(machine, decomposition, kind):
     check_structures(kind, machine, decomposition)
 
 
@@ -256,6 +270,9 @@ def test_a_barrier_is_not_decomposed():
         ({"name": "guideline", "form": "gather"},
          "decomposition.form: allreduce has no guideline 'gather'; "
          "use reduce_scatter+allgather or reduce+bcast"),
+        ({"name": "full_lane", "form": "transpose"},
+         "decomposition.form: allreduce has no form 'transpose' through leaders; "
+         "none: leave it out"),
         ({"name": "full_lane", "node": {"name": "mesh", "shape": [2, 2]}},
          "decomposition.shape: 2 x 2 does not fit a group of 3 ranks; "
          "use extents whose product is 3"),
