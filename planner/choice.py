@@ -116,7 +116,7 @@ class _Choices:
         if component.is_local:
             return Stated(component, LOCAL[component.kind])
         self.kinds.setdefault(component.role, set()).add(component.kind)
-        choice, is_required = self._find(component)
+        choice, key, is_required = self._find(component)
         if choice.name == "auto":
             algorithm = self._preferred(component)
             return Stated(component, algorithm, dict(algorithm.options or {}))
@@ -125,22 +125,22 @@ class _Choices:
             algorithm = self._preferred(component)
             return Stated(component, algorithm, dict(algorithm.options or {}))
         algorithm = registry.find(component.kind, choice.name)
-        self.used.add(component.role)
+        self.used.add(key)
         for size in np.unique(component.groups.sizes):
             registry.require(algorithm, int(size), self.commutative, is_regular(component))
         return Stated(component, algorithm, _options(algorithm, choice))
 
-    def _find(self, component: Component) -> tuple[AlgorithmChoice, bool]:
-        """Return what the spec says of a component, and whether of exactly this kind."""
-        role, kind = component.role, component.kind
-        for key in (f"{role}/{kind}", f"{role}/{kind.removesuffix('_block')}"):
+    def _find(self, component: Component) -> tuple[AlgorithmChoice, str, bool]:
+        """Return what the spec says of a component, under which key, and whether it must serve."""
+        role = component.role
+        for key in _keys(role, component.kind):
             if key in self.by_role:
                 self.used.add(key)
-                return self.by_role[key], True
+                return self.by_role[key], key, True
         if role in self.by_role:
-            return self.by_role[role], False
+            return self.by_role[role], role, False
         # A single name is for a flat plan's one component.
-        return self.single, True
+        return self.single, role, True
 
     def _preferred(self, component: Component) -> Algorithm:
         """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on."""
@@ -164,20 +164,29 @@ class _Choices:
         if not self.kinds:
             return  # one rank, or nothing to move: there is nothing to choose
         for key, choice in self.by_role.items():
-            if key in self.used or (choice.name == "auto" and key.partition("/")[0] in self.kinds):
+            if key in self.used or (choice.name == "auto" and key in self.kinds):
                 continue
-            role = key.partition("/")[0]
-            if role not in self.kinds:
-                there = ", ".join(self.kinds) or "none"
-                raise AlgorithmError(
-                    f"algorithms.{key}: this plan has no such role; its roles are {there}"
-                )
-            kinds = ", ".join(sorted(self.kinds[role]))
-            names = {a.name for kind in self.kinds[role] for a in registry.of(kind)}
-            raise AlgorithmError(
-                f"algorithms.{key}: {choice.name} fits none of {kinds}; "
-                f"use one of {', '.join(sorted(names))} or auto"
-            )
+            role, _, kind = key.partition("/")
+            raise AlgorithmError(f"algorithms.{key}: {self._misfit(role, kind, choice.name)}")
+
+    def _misfit(self, role: str, kind: str, name: str) -> str:
+        """Say why nothing takes what is said of a role, or of a kind there, and what to say."""
+        if role not in self.kinds:
+            return f"this plan has no such role; its roles are {', '.join(self.kinds)}"
+        there = sorted(self.kinds[role])
+        if kind:
+            keys = " or ".join(f"{role}/{other}" for other in there)
+            return f"{role} has no {kind} in this plan; use {keys}"
+        left = [other for other in there if not self.by_role.keys() & set(_keys(role, other))]
+        if not left:
+            return f"each collective of {role} has its own algorithm already; leave {role} out"
+        names = sorted({algorithm.name for other in left for algorithm in registry.of(other)})
+        return f"{name} fits none of {', '.join(left)}; use one of {', '.join(names)} or auto"
+
+
+def _keys(role: str, kind: str) -> tuple[str, str]:
+    """Return how specs may name a kind of component of a role."""
+    return f"{role}/{kind}", f"{role}/{kind.removesuffix('_block')}"
 
 
 def _options(algorithm: Algorithm, choice: AlgorithmChoice) -> dict[str, object]:

@@ -99,9 +99,9 @@ class _Expansion:
         is_empty = task.size < 2 or not task.given.totals.any()
         if chosen is None or chosen.name == "flat" or is_empty:
             return self.sketch.add(path, task)
-        if task.received is not None and task.kind in ("gather", "scatter"):
-            if chosen.name != "guideline":
-                return self._expand_renumbered(path, task, chosen)
+        is_renumbered = task.received is not None and task.kind in ("gather", "scatter")
+        if is_renumbered and chosen.name != "guideline":
+            return self._expand_renumbered(path, task, chosen)
         if chosen.name == "guideline":
             role = f"{task.role}.world" if task.role else "world"
             find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))

@@ -1,0 +1,224 @@
+"""Algorithms by role: what specs say is taken, what nothing takes is refused in a line."""
+
+from __future__ import annotations
+
+import pytest
+
+from oracle import make_spec
+from planner import compile_plan
+from planner.choice import LONG_BYTES
+from planner.errors import AlgorithmError
+from specs.collective import COLLECTIVES
+
+MACHINE = {"nodes": 2, "ranks_per_node": 3, "lanes": 2}
+
+
+def phases(kind, algorithms="auto", decomposition="full_lane", count=12, **fields):
+    """Return the labels of a plan's phases, local steps left out."""
+    spec = make_spec(
+        kind, algorithms, 0, MACHINE, decomposition=decomposition, count=count, **fields
+    )
+    return [label for label in compile_plan(spec).phases if not label.endswith("/local")]
+
+
+FORMS = {
+    "bcast": ("lane bcast, node bcast",
+              "node scatter, lane bcast, node allgather",
+              "column bcast, row bcast"),
+    "gather": ("node gather, lane gather",
+               "lane gather, node gather",
+               "row gather, column gather"),
+    "scatter": ("lane scatter, node scatter",
+                "node scatter, lane scatter",
+                "column scatter, row scatter"),
+    "reduce": ("node reduce, lane reduce",
+               "node reduce_scatter_block, lane reduce, node gather",
+               "row reduce, column reduce"),
+    "allgather": ("node gather, lane allgather, node bcast",
+                  "lane allgather, node allgather",
+                  "row allgather, column allgather"),
+    "allreduce": ("node reduce, lane allreduce, node bcast",
+                  "node reduce_scatter_block, lane allreduce, node allgather",
+                  "row allreduce, column allreduce"),
+    "reduce_scatter_block": ("node reduce, lane reduce_scatter_block, node scatter",
+                             "node reduce_scatter_block, lane reduce_scatter_block",
+                             "column reduce_scatter_block, row reduce_scatter_block"),
+    "scan": ("node reduce, lane exscan, node scan, node bcast",
+             "node reduce_scatter_block, lane exscan, node scan, node allgather",
+             "row scan, column exscan, row bcast"),
+    "exscan": ("node reduce, lane exscan, node exscan, node bcast",
+               "node reduce_scatter_block, lane exscan, node exscan, node allgather",
+               "row exscan, column exscan, row bcast"),
+    "alltoall": ("node gather, lane alltoall, node scatter",
+                 "node alltoall, lane alltoall",
+                 "row alltoall, column alltoall"),
+}  # fmt: skip
+"""Hierarchical, full-lane, and over a mesh."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in COLLECTIVES if kind != "barrier"])
+def test_phases_are_the_papers_components(kind):
+    mesh = {"name": "mesh", "shape": [2, 3]}
+    for decomposition, form in zip(("hierarchical", "full_lane", mesh), FORMS[kind], strict=True):
+        labels = phases(kind, decomposition=decomposition)
+        assert ", ".join(label.partition("/")[0] for label in labels) == form
+
+
+def test_a_name_goes_to_all_of_a_role_that_know_it():
+    chosen = {"node": "ring", "lane": "rabenseifner"}
+    assert phases("allreduce", chosen) == [
+        "node reduce_scatter_block/ring", "lane allreduce/rabenseifner", "node allgather/ring"
+    ]  # fmt: skip
+    assert phases("bcast", {"node": "ring"}) == [
+        "node scatter/binomial", "lane bcast/binomial", "node allgather/ring"
+    ]  # fmt: skip
+
+
+def test_a_kind_of_a_role_has_its_own():
+    chosen = {"node": "ring", "node/reduce_scatter": "pairwise", "lane": "auto"}
+    assert phases("allreduce", chosen) == [
+        "node reduce_scatter_block/pairwise",
+        "lane allreduce/recursive_doubling",
+        "node allgather/ring",
+    ]
+    by_full_name = {"node/reduce_scatter_block": "pairwise", "node/allgather": "auto"}
+    assert phases("allreduce", by_full_name)[::2] == [
+        "node reduce_scatter_block/pairwise", "node allgather/bruck"
+    ]  # fmt: skip
+
+
+def test_options_go_to_the_components_algorithm():
+    spec = make_spec(
+        "bcast", {"lane": {"name": "knomial", "radix": 5}}, 0, {"nodes": 5, "ranks_per_node": 2},
+        decomposition="hierarchical", count=4,
+    )  # fmt: skip
+    plan = compile_plan(spec)
+    sends = [task for task in plan.tasks() if task.op.name == "SEND" and task.rank == 0]
+    assert [task.peer for task in sends if task.peer % 2 == 0] == [2, 4, 6, 8]
+
+
+def test_nested_roles_are_joined_by_dots():
+    machine = {"nodes": 2, "ranks_per_node": 4, "numa_domains": 2}
+    nested = {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}}
+    chosen = {"node.lane": "linear", "node.node/allgather": "ring", "lane": "chain"}
+    spec = make_spec("bcast", chosen, 0, machine, decomposition=nested, count=8)
+    labels = compile_plan(spec).phases
+    assert "node.lane scatter/linear" in labels
+    assert "node.node allgather/ring" in labels
+    assert "lane bcast/chain" in labels
+
+
+def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
+    """What counts is what a component moves: the share of a lane, not the vector."""
+    lanes = 3
+    assert phases("allreduce", count=lanes * (LONG_BYTES - 1), datatype="int8") == [
+        "node reduce_scatter_block/circulant", "lane allreduce/recursive_doubling",
+        "node allgather/bruck",
+    ]  # fmt: skip
+    long = {"count": lanes * LONG_BYTES, "datatype": "int8"}
+    assert phases("allreduce", **long) == [
+        "node reduce_scatter_block/ring", "lane allreduce/ring", "node allgather/ring"
+    ]  # fmt: skip
+    op = {"name": "sum", "commutative": False}
+    assert phases("allreduce", **long, op=op) == [
+        "node reduce_scatter_block/pairwise", "lane allreduce/rabenseifner", "node allgather/ring"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("decomposition", "algorithms", "message"),
+    [
+        ("full_lane", "ring",
+         "algorithms: ring is one algorithm, full_lane takes one a role; write {node: ring} or "
+         "auto"),
+        ({"name": "mesh", "shape": [2, 3]}, "ring",
+         "algorithms: ring is one algorithm, mesh(shape=2x3) takes one a role; "
+         "write {row: ring} or auto"),
+        ("full_lane", {"socket": "ring"},
+         "algorithms.socket: this plan has no such role; its roles are node, lane"),
+        ("full_lane", {"socket": "auto"},
+         "algorithms.socket: this plan has no such role; its roles are node, lane"),
+        ("full_lane", {"node": "rang"},
+         "algorithms.node: rang fits none of allgather, reduce_scatter_block; use one of bruck, "
+         "circulant, linear, neighbor_exchange, pairwise, recursive_doubling, recursive_halving, "
+         "ring or auto"),
+        ("full_lane", {"lane": "bruck"},
+         "algorithms.lane: bruck fits none of allreduce; use one of circulant, rabenseifner, "
+         "recursive_doubling, reduce_bcast, ring or auto"),
+        ("full_lane", {"node/bcast": "binomial"},
+         "algorithms.node/bcast: node has no bcast in this plan; "
+         "use node/allgather or node/reduce_scatter_block"),
+        ("full_lane", {"node/bcast": "auto"},
+         "algorithms.node/bcast: node has no bcast in this plan; "
+         "use node/allgather or node/reduce_scatter_block"),
+        ("full_lane", {"lane/allreduce": "bruck"},
+         "algorithms: allreduce has no 'bruck'; use one of circulant, rabenseifner, "
+         "recursive_doubling, reduce_bcast, ring or auto"),
+        ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
+         "algorithms.node: bruk fits none of reduce_scatter_block; use one of circulant, linear, "
+         "pairwise, recursive_halving, ring or auto"),
+        ("full_lane", {"lane": "ring", "lane/allreduce": "auto"},
+         "algorithms.lane: each collective of lane has its own algorithm already; "
+         "leave lane out"),
+        ("full_lane", {"node": "recursive_doubling"},
+         "allgather/recursive_doubling: 3 ranks is not a power of two; "
+         "use 'bruck' or 'linear' or 'ring'"),
+        ("full_lane", {"node": {"name": "ring", "radix": 2}},
+         "algorithms.radix: reduce_scatter_block/ring has no such option; it has none"),
+        ("guideline", {"node": "ring"},
+         "algorithms.node: this plan has no such role; its roles are world"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_nothing_takes_is_refused(decomposition, algorithms, message):
+    with pytest.raises(AlgorithmError) as raised:
+        phases("allreduce", algorithms, decomposition)
+    assert str(raised.value) == message
+
+
+def test_where_nothing_moves_there_is_nothing_to_choose():
+    chosen = {"node": "ring", "lane": "ring"}
+    assert phases("allreduce", chosen, count=0) == []
+    alone = make_spec("allreduce", chosen, 0, {}, decomposition="full_lane", count=3)
+    assert compile_plan(alone).n_tasks == 1
+
+
+@pytest.mark.parametrize(
+    ("decomposition", "passes", "message"),
+    [
+        ("flat", ["split_lanes"],
+         "passes.split_lanes: flat has no leaders to split; use it with decomposition: "
+         "hierarchical"),
+        ({"name": "mesh", "shape": [2, 3]}, ["split_lanes"],
+         "passes.split_lanes: mesh(shape=2x3) has no leaders to split; use it with decomposition: "
+         "hierarchical"),
+        ("full_lane", ["split_lanes"],
+         "passes.split_lanes: full_lane has no leaders to split; use it with decomposition: "
+         "hierarchical"),
+        ("hierarchical", [{"name": "split_lanes", "leaders": 4}],
+         "passes.split_lanes.leaders: 4 leaders, no node has more than 3 ranks; use 1 to 3"),
+        ("hierarchical", [{"name": "split_lanes", "leaders": 0}],
+         "passes.split_lanes.leaders: 0 leaders, no node has more than 3 ranks; use 1 to 3"),
+        ("hierarchical", [{"name": "split_lanes", "leaders": "two"}],
+         "passes.split_lanes.leaders: 'two' leaders, no node has more than 3 ranks; use 1 to 3"),
+        ("hierarchical", [{"name": "split_lanes", "lanes": 2}],
+         "passes.split_lanes.lanes: no such option; use leaders"),
+        ("hierarchical", [{"name": "segment", "max_bytes": 8}, "split_lanes"],
+         "passes.split_lanes: rewrites the blueprint, but segment before it needs tasks already; "
+         "put it first"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lanes_that_cannot_be_split_say_why(decomposition, passes, message):
+    with pytest.raises(AlgorithmError) as raised:
+        phases("bcast", decomposition=decomposition, passes=passes)
+    assert str(raised.value) == message
+
+
+def test_lanes_are_split_where_nothing_or_a_multi_leader_was_said():
+    two = [{"name": "split_lanes"}]
+    split = phases("bcast", decomposition="hierarchical", passes=two)
+    again = {"name": "multi_leader", "leaders": 3}
+    assert split == phases("bcast", decomposition=again, passes=two) == [
+        "node scatter/binomial", "lane bcast/binomial", "node allgather/bruck"
+    ]  # fmt: skip
