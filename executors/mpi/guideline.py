@@ -26,6 +26,7 @@ from executors.mpi.measure import (
     choose_oracle,
 )
 from executors.mpi.native import NativeCollective
+from executors.mpi.world import first_alone
 from executors.statistics import Summary, is_slower, summarize
 from planner import compile_plan
 from specs import PlanSpec
@@ -211,7 +212,8 @@ def _measure_size(
     n_bytes = collective.count * collective.itemsize
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
-    case = Case(candidate_plan(flat, comm.rank), collective, comm, seed)
+    plan = first_alone(comm, lambda: candidate_plan(flat, comm.rank))
+    case = Case(plan, collective, comm, seed)
     refused: list[Refusal] = []
     calls: dict[str, Call] = {}
     plans: dict[str, str] = {}
@@ -258,7 +260,7 @@ def _bind_or_refuse(candidate: Candidate, case: Case) -> tuple[str, BoundPlan] |
     plan: Plan | None = None
     reason: str | None = None
     try:
-        plan = candidate_plan(candidate.spec, comm.rank)
+        plan = first_alone(comm, lambda: candidate_plan(candidate.spec, comm.rank))
     except CollplanError as error:
         reason = str(error)
     reasons: list[str] = [text for text in comm.allgather(reason) if text is not None]

@@ -176,12 +176,12 @@ def _prepare(
         If they don't make sense, alone or together.
     """
     from collplan.commands.run import resize
+    from collplan.inputs import open_spec
     from collplan.plots import check_plot_path
-    from specs import load_spec
 
     if plot is not None:
         check_plot_path(plot)
-    spec = resize(load_spec(source), ranks)
+    spec = resize(open_spec(source), ranks)
     collective = spec.collective
     counts = [collective.count]
     if sizes is not None and collective.kind != "barrier":
@@ -196,13 +196,13 @@ def _prepare(
 
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
-    from specs import load_spec
+    from collplan.inputs import open_spec
     from specs.errors import CollplanError
 
     name, separator, path = text.partition("=")
     if not (name and separator and path):
         raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
-    other = load_spec(path)
+    other = open_spec(Path(path))
     mine, asked = (s.collective.replace(count=0) if s.collective.kind != "barrier"
                    else s.collective for s in (other, spec))  # fmt: skip
     if mine != asked:

@@ -242,8 +242,8 @@ def _prepare(
     CollplanError
         If they don't make sense, alone or together.
     """
+    from collplan.inputs import open_spec
     from collplan.plots import check_plot_path
-    from specs import load_spec
     from specs.errors import CollplanError
 
     if plot is not None:
@@ -252,7 +252,7 @@ def _prepare(
         _check_collective(collective)
     rank_to_node = None
     if nodes_from is not None:
-        rank_to_node = load_spec(nodes_from).machine.rank_to_node
+        rank_to_node = open_spec(nodes_from).machine.rank_to_node
         if ranks not in (None, len(rank_to_node)):
             raise CollplanError(
                 f"-n: {ranks} ranks, but the machine of {nodes_from} has {len(rank_to_node)}; "
