@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 README = ROOT / "README.md"
-NAMES = ("plan", "proof", "cost-model", "algorithms", "executing")
+NAMES = ("plan", "proof", "cost-model", "algorithms", "executing", "emulation")
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
     "allgather_two_lanes": ("allgather_two_lanes", "rank"),
