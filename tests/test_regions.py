@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,7 @@ def elements(regions):
     bounds = regions.indptr.tolist()
     return [
         [int(regions.low[j]) + e for j in range(a, b) for e in range(int(regions.count[j]))]
-        for a, b in zip(bounds, bounds[1:], strict=False)
+        for a, b in itertools.pairwise(bounds)
     ]
 
 

@@ -1,7 +1,8 @@
 """The coarsest view: phases side by side, their rounds as a chain of totals.
 
 Rounds in a row that do the same amount of work share a box, so a ring of any
-size is two boxes; where too many are left, neighbours are put together.
+size is two boxes; where too many are left, neighbours are put together. Phases
+in a row of one name, as the steps of a local reduction, share a column.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from planner.draw.style import (
     format_bytes,
     format_count,
     line_width,
+    text_width,
 )
 from planner.plan import Op
 
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
     from planner.plan import Plan
 
 _MAX_BOXES: Final = 40
-_WIDTH: Final = 190.0
+_MIN_WIDTH: Final = 190.0
 _HEIGHT: Final = 44.0
+_MARGIN: Final = 12.0
 _GAP: Final = 26.0
 _COLUMN_GAP: Final = 70.0
-_COLUMN: Final = _WIDTH + 24 + _COLUMN_GAP
 _ARC: Final = 16.0
+_TITLE_SIZE: Final = 11.0
 
 
 @dataclass(slots=True)
@@ -48,66 +51,97 @@ class _Step:
     is_uniform: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Phases in a row of one name: their chain of rounds, and its first box."""
+
+    phase: int
+    title: str
+    chain: list[_Step]
+    first: Box
+
+
 def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
     """Draw the rounds of every phase below `top`; return the box all of it takes."""
-    steps = _steps(plan)
-    phases = sorted(steps)
-    column = {phase: i for i, phase in enumerate(phases)}
-    dependencies = _count_phase_dependencies(plan)
-    furthest = max((abs(column[b] - column[a]) for a, b in dependencies), default=0)
+    leads = _first_of_name(plan)
+    dependencies = _count_phase_dependencies(plan, leads)
+    steps = _steps(plan, leads)
+    place = {phase: i for i, phase in enumerate(steps)}
+    furthest = max((abs(place[b] - place[a]) for a, b in dependencies), default=0)
     frames_top = top + (_ARC * furthest if furthest > 1 else 0)
+    columns = _columns(plan, steps, leads, frames_top + 52)
     bottom = top
-    firsts = {}
-    for phase, chain in steps.items():
-        first = Box(column[phase] * _COLUMN + 12 + _WIDTH / 2, frames_top + 52, _WIDTH, _HEIGHT)
-        firsts[phase] = first
-        bottom = max(bottom, _draw_chain(sheet, plan.phases[phase], phase, chain, first))
+    for column in columns:
+        bottom = max(bottom, _draw_chain(sheet, column))
     for (before, phase), n in dependencies.items():
-        _draw_phase_dependency(
-            sheet,
-            f"phase_{before}_{len(steps[before]) - 1}",
-            f"phase_{phase}_0",
-            (firsts[before], firsts[phase]),
-            frames_top,
-            f"{n:,} deps",
-        )
-    right = len(phases) * _COLUMN - _COLUMN_GAP
+        ends = columns[place[before]], columns[place[phase]]
+        n_between = abs(place[phase] - place[before]) - 1
+        _draw_phase_dependency(sheet, ends, n_between, frames_top, f"{n:,} deps")
+    right = columns[-1].first.right + _MARGIN if columns else 0.0
     return Box(right / 2, (top + bottom) / 2, right, bottom - top)
 
 
-def _draw_chain(sheet: Sheet, name: str, phase: int, chain: list[_Step], first: Box) -> float:
-    """Draw a phase's frame and its rounds from `first` down; return where the frame ends."""
+def _first_of_name(plan: Plan) -> list[int]:
+    """Return, for every phase, the first of those before it in a row that share its name."""
+    leads: list[int] = []
+    for phase, name in enumerate(plan.phases):
+        is_same = phase > 0 and name == plan.phases[phase - 1]
+        leads.append(leads[-1] if is_same else phase)
+    return leads
+
+
+def _columns(
+    plan: Plan, steps: dict[int, list[_Step]], leads: list[int], y: float
+) -> list[_Column]:
+    """Place the phases side by side, each as wide as its title."""
+    columns, x = [], 0.0
+    for phase, chain in steps.items():
+        last = max(i for i, lead in enumerate(leads) if lead == phase)
+        title = f"phase {phase}" if last == phase else f"phases {phase}–{last}"
+        title += f": {plan.phases[phase]}" if plan.phases[phase] else ""
+        width = max(_MIN_WIDTH, text_width([title], _TITLE_SIZE) - _MARGIN)
+        columns.append(
+            _Column(phase, title, chain, Box(x + _MARGIN + width / 2, y, width, _HEIGHT))
+        )
+        x += width + 2 * _MARGIN + _COLUMN_GAP
+    return columns
+
+
+def _draw_chain(sheet: Sheet, column: _Column) -> float:
+    """Draw a phase's frame and its rounds from the first down; return where the frame ends."""
+    first, frame = column.first, f"phase_{column.phase}"
     top = first.top - 30
-    bottom = first.top + len(chain) * (_HEIGHT + _GAP) - _GAP + 12
+    bottom = first.top + len(column.chain) * (_HEIGHT + _GAP) - _GAP + _MARGIN
     sheet.frame(
-        f"phase_{phase}",
-        (first.left - 12, top, first.right + 12, bottom),
-        label=f"phase {phase}: {name}" if name else f"phase {phase}",
+        frame,
+        (first.left - _MARGIN, top, first.right + _MARGIN, bottom),
+        label=column.title,
         label_at=(first.x, top + 14),
-        fontsize="11",
+        fontsize=f"{_TITLE_SIZE:g}",
         fillcolor=NODE_FILL,
         color=NODE_LINE,
     )
-    for i, step in enumerate(chain):
+    for i, step in enumerate(column.chain):
         box = replace(first, y=first.y + i * (_HEIGHT + _GAP))
         sheet.box(
-            f"phase_{phase}_{i}",
+            f"{frame}_{i}",
             box,
             _label(step),
-            inside=f"phase_{phase}",
+            inside=frame,
             fillcolor=RANK_FILL,
             color=LOCAL_COLOR,
         )
         if i:
-            _draw_step(sheet, phase, i, box, chain[i - 1])
+            _draw_step(sheet, frame, i, box, column.chain[i - 1])
     return bottom
 
 
-def _steps(plan: Plan) -> dict[int, list[_Step]]:
-    """Return the chain of every phase that has tasks."""
+def _steps(plan: Plan, leads: list[int]) -> dict[int, list[_Step]]:
+    """Return the chain of every phase that has tasks, under the first phase of its column."""
     if not plan.n_tasks:
         return {}
-    keys, band = np.unique(np.stack((plan.phase, plan.round)), axis=1, return_inverse=True)
+    phases = np.array(leads)[plan.phase]
+    keys, band = np.unique(np.stack((phases, plan.round)), axis=1, return_inverse=True)
     band = band.ravel()
     n_bands = keys.shape[1]
     counts = {op: np.bincount(band[plan.op == op], minlength=n_bands) for op in Op}
@@ -168,11 +202,11 @@ def _label(step: _Step) -> list[str]:
     return [title, *lines, ", ".join(work).replace("copys", "copies")][: 2 + bool(work)]
 
 
-def _draw_step(sheet: Sheet, phase: int, i: int, box: Box, before: _Step) -> None:
+def _draw_step(sheet: Sheet, frame: str, i: int, box: Box, before: _Step) -> None:
     start, end = (box.x, box.top - _GAP), (box.x, box.top)
     sheet.arrow(
-        f"phase_{phase}_{i - 1}",
-        f"phase_{phase}_{i}",
+        f"{frame}_{i - 1}",
+        f"{frame}_{i}",
         [start, start, end, end],
         color=LOCAL_COLOR,
         penwidth=f"{line_width(before.n_bytes):g}",
@@ -180,10 +214,11 @@ def _draw_step(sheet: Sheet, phase: int, i: int, box: Box, before: _Step) -> Non
     )
 
 
-def _count_phase_dependencies(plan: Plan) -> dict[tuple[int, int], int]:
-    """Return how many tasks of a phase wait for tasks of another, by (before, after)."""
+def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, int], int]:
+    """Return how many tasks of a column wait for tasks of another, by (before, after)."""
     after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
-    pairs = np.stack((plan.phase[plan.deps.task], plan.phase[after]))
+    first = np.array(leads)
+    pairs = np.stack((first[plan.phase[plan.deps.task]], first[plan.phase[after]]))
     pairs = pairs[:, pairs[0] != pairs[1]]
     if not pairs.size:
         return {}
@@ -193,17 +228,17 @@ def _count_phase_dependencies(plan: Plan) -> dict[tuple[int, int], int]:
 
 
 def _draw_phase_dependency(
-    sheet: Sheet, tail: str, head: str, ends: tuple[Box, Box], top: float, label: str
+    sheet: Sheet, columns: tuple[_Column, _Column], n_between: int, top: float, label: str
 ) -> None:
     """Draw an arrow between first boxes of phases, over the phases between them."""
-    start, end = (ends[0].right, ends[0].y), (ends[1].left, ends[1].y)
-    n_between = round(abs(ends[1].x - ends[0].x) / _COLUMN) - 1
+    before, after = columns
+    start, end = (before.first.right, before.first.y), (after.first.left, after.first.y)
     peak = top + 2 - _ARC * n_between if n_between else start[1]
     # A cubic rises to three quarters of its control points' height.
     height = start[1] - (start[1] - peak) / 0.75
     sheet.arrow(
-        tail,
-        head,
+        f"phase_{before.phase}_{len(before.chain) - 1}",
+        f"phase_{after.phase}_0",
         [start, (start[0] + 24, height), (end[0] - 24, height), end],
         label=label,
         label_at=((start[0] + end[0]) / 2, peak - 7),
