@@ -98,7 +98,7 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "decomposition": {"name": "full_lane", "leaders": 2}},
-            "decomposition: full_lane has no leaders; it takes by, node, lane",
+            "decomposition: full_lane has no leaders; it takes by, node, lane, form",
         ),
         (
             {"collective": BARRIER, "machine": {"network": {"eager_limit_bytes": "lots"}}},
