@@ -24,6 +24,9 @@ CONGESTION = 1.05
 LOST_OVERLAP = 0.25
 """How much of the lesser of wire and core time is not hidden behind the greater."""
 
+RENDEZVOUS = 2.0
+"""How much longer a byte keeps cores in a message above the eager limit: on emulated clusters."""
+
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -111,12 +114,13 @@ class Workload:
 
         Segmented, everything overlaps: the busiest lane or core of the whole
         counts, `LOST_OVERLAP` of the other, and one segment a round fills the
-        pipeline; a segment above the eager limit is three messages to a core,
-        for its handshake::
+        pipeline::
 
             T = max(wire, core) + λ min(wire, core) + Σ_rounds (L + 2o + SG)
 
-        κ is `CONGESTION`; inside a node G keeps the core as O does.
+        κ is `CONGESTION`; inside a node G keeps the core as O does. Above the
+        eager limit a message or segment is three to a core, for its handshake,
+        and its bytes count `RENDEZVOUS` times.
 
         Parameters
         ----------
@@ -126,14 +130,12 @@ class Workload:
         if segment_bytes is None:
             return self._rounds_ns()
         n_segments = np.maximum(1, -(-self.n_bytes // segment_bytes))
-        if segment_bytes > self.eager_limit_bytes:
-            n_segments = np.where(self.n_bytes > self.eager_limit_bytes, 3 * n_segments, n_segments)
         first = np.minimum(self.n_bytes, segment_bytes)
         through = self.latency + 2 * self.overhead + first * self.per_byte
         fill = np.zeros(self.n_rounds)
         np.maximum.at(fill, self.round, through)
         wire = self._lane_ns(self.n_bytes * self.per_byte + n_segments * self.gap)
-        core = n_segments * self.overhead + self.n_bytes * self.core_per_byte
+        core = self._core_ns(n_segments, first)
         cores = np.bincount(self.source, core, self.n_ranks)
         cores += np.bincount(self.dest, core, self.n_ranks)
         cores += np.bincount(self.step_rank, self.step_ns, self.n_ranks)
@@ -149,13 +151,20 @@ class Workload:
             self._most(self.round, end, self.n_lanes + 1, wire).sum()
             for end in (self.lane_out, self.lane_in)
         ]
-        core = self.overhead + self.n_bytes * self.core_per_byte
+        core = self._core_ns(1, self.n_bytes)
         busy = np.maximum(
             self._most(self.round, self.source, self.n_ranks, core),
             self._most(self.round, self.dest, self.n_ranks, core),
         )
         busy += self._most(self.step_round, self.step_rank, self.n_ranks, self.step_ns)
         return float(latency.sum() + max(lanes) + busy.sum())
+
+    def _core_ns(self, n_segments: Ints | int, segment_bytes: Ints) -> Floats:
+        """Return how long each message, in so many segments, keeps the cores at its ends."""
+        is_long = segment_bytes > self.eager_limit_bytes
+        per_byte = np.where(is_long, RENDEZVOUS, 1) * self.core_per_byte
+        tasks = np.where(is_long, 3, 1) * n_segments
+        return np.asarray(tasks * self.overhead + self.n_bytes * per_byte)
 
     def _lane_ns(self, on_wire: Floats) -> Floats:
         """Return what messages take of lanes: inside a node nothing."""
