@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
+from planner.candidates import SEGMENTS, likely_forms, segmented
 from planner.choice import state
-from planner.decompose import draft, is_commutative, transpose
+from planner.decompose import draft, is_commutative
 from planner.errors import AlgorithmError
 from planner.lowering import lower
 from planner.price import Workload
-from specs import AlgorithmsByRole, Decomposition, PassChoice, PlanSpec
+from specs import PlanSpec
 from specs.request import AUTO
-
-SEGMENTS = tuple(1 << bits for bits in range(12, 19))
-"""Segments tried, in bytes: 4 KiB to 256 KiB."""
-PIPELINED = {
-    "bcast": ("linear", "chain"),
-    "reduce": ("linear", "chain"),
-    "allreduce": ("ring", "ring"),
-    "allgather": ("linear", "ring"),
-    "reduce_scatter_block": ("linear", "ring"),
-    "gather": ("linear", "linear"),
-    "scatter": ("linear", "linear"),
-    "alltoall": ("linear", "linear"),
-    "scan": ("chain", "chain"),
-    "exscan": ("chain", "chain"),
-}
-"""Algorithms whose segments follow each other closely: inside nodes, and across."""
-MANY_RANKS = 256
-"""From so many ranks on, flat algorithms of p² messages are not tried."""
-WINDOWS = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
-"""What segments need: an order, and few requests in flight."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +56,7 @@ def resolve(spec: PlanSpec) -> PlanSpec:
 def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
     """Return all candidates for a spec's collective on its machine, cheapest first."""
     found = []
-    for decomposition, algorithms in _forms(spec):
+    for decomposition, algorithms in likely_forms(spec):
         plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
         try:
             workload = _workload(plain)
@@ -88,9 +67,8 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
             continue
         for segment in SEGMENTS:
             if segment < workload.n_bytes.max(initial=0):
-                passes = (PassChoice(name="segment", options={"max_bytes": segment}), *WINDOWS)
                 price_s = workload.price_ns(segment) * 1e-9
-                found.append(Candidate(plain.replace(passes=passes), price_s))
+                found.append(Candidate(plain.replace(passes=segmented(segment)), price_s))
     return tuple(sorted(found, key=lambda candidate: candidate.price_s))
 
 
@@ -99,46 +77,3 @@ def _workload(spec: PlanSpec) -> Workload:
     n_ranks, itemsize = spec.machine.n_ranks, spec.collective.itemsize
     messages, steps, _ = lower(state(blueprint), n_ranks, blueprint.n_scratch, is_commutative(spec))
     return Workload.of(messages, steps, spec.machine, itemsize)
-
-
-def _forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Any]]:
-    """Yield decompositions and algorithms worth trying, simple ones first."""
-    machine, kind = spec.machine, spec.collective.kind
-    yield Decomposition(name="flat"), AUTO
-    if kind == "barrier" or machine.n_ranks == 1:
-        return
-    inside, across = PIPELINED[kind]
-    is_small = machine.n_ranks <= MANY_RANKS
-    if is_small or inside == "chain" or kind in ("bcast", "reduce", "gather", "scatter"):
-        for name in dict.fromkeys((across, inside)):
-            yield Decomposition(name="flat"), {"name": name}
-    fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
-    if machine.nodes == 1 or fullest == 1:
-        return
-    by_role = AlgorithmsByRole.model_validate(
-        {f"node/{k}": inside for k, (inside, _) in PIPELINED.items()}
-        | {f"lane/{k}": across for k, (_, across) in PIPELINED.items()}
-    )
-    shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
-    if 1 < machine.lanes <= fullest // 4:
-        shapes.append({"name": "multi_leader", "leaders": machine.lanes})
-    if kind in transpose.FORMS:
-        shapes += [shape | {"form": "transpose"} for shape in shapes]
-    for shape in shapes:
-        chosen = Decomposition.model_validate(shape)
-        yield chosen, AUTO
-        yield chosen, _present(spec, chosen, by_role)
-    for length in {machine.nodes, fullest}:
-        if size % length == 0 and 1 < length < size:
-            yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
-
-
-def _present(spec: PlanSpec, chosen: Decomposition, by_role: AlgorithmsByRole) -> AlgorithmsByRole:
-    """Return the algorithms of the roles and kinds a decomposition really has."""
-    plain = spec.replace(decomposition=chosen)
-    try:
-        components = draft(plain).components
-    except AlgorithmError:
-        return by_role
-    there = [f"{c.role}/{c.kind}" for c in components if not c.is_local]
-    return AlgorithmsByRole(roles={key: by_role.roles[key] for key in dict.fromkeys(there)})

@@ -1,0 +1,243 @@
+"""Ways to compute a collective on a machine: decompositions, algorithms, segment sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isqrt
+from typing import Any, Final
+
+from planner.algorithms import registry
+from planner.blueprint import Component
+from planner.decompose import draft, guideline, transpose
+from planner.errors import AlgorithmError
+from specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PassChoice, PlanSpec
+from specs.choice import Algorithms
+from specs.request import AUTO
+
+SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
+"""Segments tried, in bytes: 4 KiB to 256 KiB."""
+PIPELINED: Final = {
+    "bcast": ("linear", "chain"),
+    "reduce": ("linear", "chain"),
+    "allreduce": ("ring", "ring"),
+    "allgather": ("linear", "ring"),
+    "reduce_scatter_block": ("linear", "ring"),
+    "gather": ("linear", "linear"),
+    "scatter": ("linear", "linear"),
+    "alltoall": ("linear", "linear"),
+    "scan": ("chain", "chain"),
+    "exscan": ("chain", "chain"),
+}
+"""Algorithms whose segments follow each other closely: inside nodes, and across."""
+MANY_RANKS: Final = 256
+"""From so many ranks on, flat algorithms of p² messages are not among the likely ones."""
+WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
+"""What segments need: an order, and few requests in flight."""
+FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
+"""The kinds of candidates, by the decomposition's name."""
+PIPELINE: Final = "pipelined"
+"""What names call the algorithms of `PIPELINED`."""
+STREAMING: Final = ("linear", "chain", "binary", "binomial", "ring", "pairwise")
+"""Flat algorithms worth segments: what is long moves whole, or in turn."""
+MOST_LEADERS: Final = 16
+
+
+@dataclass(frozen=True)
+class Form:
+    """A decomposition and its algorithms, whatever the size.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    decomposition : Decomposition
+    algorithms : AlgorithmChoice or AlgorithmsByRole
+    has_segments : bool
+        Whether it is worth segments.
+    """
+
+    name: str
+    decomposition: Decomposition
+    algorithms: Algorithms
+    has_segments: bool
+
+    def of(self, spec: PlanSpec) -> PlanSpec:
+        """Return a spec in this form, without passes."""
+        return spec.replace(decomposition=self.decomposition, algorithms=self.algorithms, passes=())
+
+
+def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
+    """Return the passes that cut a plan into segments and order them."""
+    return (PassChoice(name="segment", options={"max_bytes": max_bytes}), *WINDOWS)
+
+
+def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
+    """Yield decompositions and algorithms worth trying first, simple ones first."""
+    machine, kind = spec.machine, spec.collective.kind
+    yield Decomposition(name="flat"), AUTO
+    if kind == "barrier" or machine.n_ranks == 1:
+        return
+    inside, across = PIPELINED[kind]
+    is_small = machine.n_ranks <= MANY_RANKS
+    if is_small or inside == "chain" or kind in ("bcast", "reduce", "gather", "scatter"):
+        for name in dict.fromkeys((across, inside)):
+            yield Decomposition(name="flat"), AlgorithmChoice(name=name)
+    fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
+    if machine.nodes == 1 or fullest == 1:
+        return
+    by_role = AlgorithmsByRole.model_validate(
+        {f"node/{k}": inside for k, (inside, _) in PIPELINED.items()}
+        | {f"lane/{k}": across for k, (_, across) in PIPELINED.items()}
+    )
+    shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
+    if 1 < machine.lanes <= fullest // 4:
+        shapes.append({"name": "multi_leader", "leaders": machine.lanes})
+    if kind in transpose.FORMS:
+        shapes += [shape | {"form": "transpose"} for shape in shapes]
+    for shape in shapes:
+        chosen = Decomposition.model_validate(shape)
+        yield chosen, AUTO
+        there = [f"{c.role}/{c.kind}" for c in _components(spec, chosen)] or by_role.roles
+        yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
+    for length in {machine.nodes, fullest}:
+        if size % length == 0 and 1 < length < size:
+            yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
+
+
+def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
+    """Return all forms of a spec's collective on its machine, simple ones first.
+
+    Every flat algorithm; through leaders (one, several, or all ranks of a node)
+    with the planner's algorithms, with those that pipeline, and, in the main of
+    these, with each algorithm inside nodes or across them; meshes of two and three dimensions;
+    compositions of other collectives. A form may be refused all the same, by
+    what its algorithms or this order of ranks do not allow.
+    """
+    kind = spec.collective.kind
+    flat = Decomposition(name="flat")
+    forms = [
+        Form(one.name, flat, AlgorithmChoice(name=one.name), one.name in STREAMING)
+        for one in registry.of(kind)
+    ]
+    if kind == "barrier" or spec.machine.n_ranks == 1:
+        return tuple(forms)
+    machine = spec.machine
+    for chosen in _through_leaders(spec):
+        # The others differ from these in degree: there the planner's algorithms will do.
+        by_domain = chosen.by == "numa" and machine.nodes > 1
+        is_thorough = chosen.leaders in (None, max(2, machine.lanes)) and not by_domain
+        forms += _with_algorithms(spec, chosen, is_thorough=is_thorough)
+    for shape in _mesh_shapes(spec):
+        chosen = Decomposition(name="mesh", shape=shape)
+        forms += _with_algorithms(spec, chosen, is_thorough=False)
+    for form in guideline.FORMS[kind]:
+        chosen = Decomposition(name="guideline", form=form)
+        forms.append(Form(name_of(chosen), chosen, AUTO, False))
+    return tuple(forms)
+
+
+def name_of(chosen: Decomposition) -> str:
+    """Return a decomposition's name in tables, in words.
+
+    Examples
+    --------
+    >>> name_of(Decomposition(name="mesh", shape=(4, 8)))
+    'mesh 4x8'
+    >>> name_of(Decomposition(name="multi_leader", leaders=2, form="transpose"))
+    'multi_leader 2 transpose'
+    """
+    shape = chosen.shape and "x".join(map(str, chosen.shape))
+    by = None if chosen.by == "node" else chosen.by
+    words = [chosen.name, chosen.leaders, shape, by, chosen.form]
+    words += [f"{key}={name_of(part)}" for key, part in _nested(chosen)]
+    return " ".join(str(word) for word in words if word is not None)
+
+
+def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
+    parts = (("node", chosen.node), ("lane", chosen.lane))
+    return [(key, part) for key, part in parts if part is not None]
+
+
+def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
+    """Return what a decomposition really has to compute; nothing where it is refused."""
+    try:
+        components = draft(spec.replace(decomposition=chosen, algorithms=AUTO)).components
+    except AlgorithmError:
+        return []
+    by_key = {(c.role, c.kind): c for c in components if not c.is_local}
+    return list(by_key.values())
+
+
+def _with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
+    """Return a decomposition with several algorithms."""
+    name, components = name_of(chosen), _components(spec, chosen)
+    forms = [Form(name, chosen, AUTO, False)]
+    pipelined = {
+        f"{c.role}/{c.kind}": AlgorithmChoice(name=PIPELINED[c.kind][_is_across(c)])
+        for c in components
+    }
+    if pipelined:
+        roles = AlgorithmsByRole(roles=pipelined)
+        forms.append(Form(f"{name} {PIPELINE}", chosen, roles, True))
+    for role in dict.fromkeys(c.role for c in components if is_thorough):
+        kinds = [c.kind for c in components if c.role == role]
+        for one in dict.fromkeys(one.name for kind in kinds for one in registry.of(kind)):
+            roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
+            forms.append(Form(f"{name} {role}={one}", chosen, roles, False))
+    return forms
+
+
+def _is_across(component: Component) -> bool:
+    """Return whether a component runs along lanes or columns, across what rows hold."""
+    return component.role.rpartition(".")[2] in ("lane", "column")
+
+
+def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
+    machine = spec.machine
+    fullest = max(machine.node_to_n_ranks)
+    shapes: list[dict[str, Any]] = []
+    if machine.nodes > 1 and fullest > 1:
+        shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
+        shapes += [{"name": "multi_leader", "leaders": n} for n in _leaders(machine.lanes, fullest)]
+    if machine.numa_domains > 1 and fullest > machine.numa_domains:
+        shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
+    forms = (None, "transpose") if spec.collective.kind in transpose.FORMS else (None,)
+    for form in forms:
+        for shape in shapes:
+            yield Decomposition.model_validate(shape | {"form": form})
+
+
+def _leaders(lanes: int, fullest: int) -> list[int]:
+    """Return numbers of leaders: the lanes, and powers of two times them that share a node out."""
+    found = {lanes} if lanes > 1 else set()
+    for first in (2, lanes):
+        n = first
+        while n <= min(MOST_LEADERS, fullest // 2):
+            if fullest % n == 0:
+                found.add(n)
+            n *= 2
+    return sorted(n for n in found if 1 < n < fullest)
+
+
+def _mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:
+    """Return meshes along nodes, and of extents as alike as can be; then of three dimensions."""
+    size, fullest, nodes = (
+        spec.machine.n_ranks,
+        max(spec.machine.node_to_n_ranks),
+        spec.machine.nodes,
+    )
+    flat = [(size // n, n) for n in (fullest, nodes, _half(size)) if size % n == 0]
+    deep = []
+    for rows, columns in flat[:1]:
+        deep = [(rows, columns // _half(columns), _half(columns))]
+        deep.append((rows // _half(rows), _half(rows), columns))
+    cube = round(size ** (1 / 3))
+    third = next((n for n in range(cube, 1, -1) if size % n == 0), 1)
+    deep.append((third, size // third // _half(size // third), _half(size // third)))
+    return [shape for shape in dict.fromkeys([*flat, *deep]) if min(shape) > 1]
+
+
+def _half(n: int) -> int:
+    """Return the greatest divisor of n that is not above its root."""
+    return next(d for d in range(isqrt(n), 0, -1) if n % d == 0)
