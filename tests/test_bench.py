@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
-from mpi_launching import REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from emulating import emulate, need_emulation
+from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 NODES = {"machine": {"nodes": 2, "ranks_per_node": 2}}
 UNEVEN = {"machine": {"nodes": 2, "ranks_per_node": [2, 1], "rank_order": "cyclic"}}
@@ -122,6 +123,54 @@ def test_guideline_table_shows_refusals(collplan: CommandLine) -> None:
     assert "2 repetitions in turns" in done.stdout
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> None:
+    need_emulation()
+    spec = collplan.folder / "bcast.yaml"
+    spec.write_text("collective: {kind: bcast, count: 1, datatype: int32}\n")
+    arguments = ["--sizes", "0,4KiB", "--repetitions", "2", "--json"]
+    arguments += ["--plot", str(collplan.folder / "bcast.svg")]
+    document = document_of(run(on_two_nodes(mpi, "guideline", str(spec), *arguments)))
+    assert (document["nodes"], document["ranks"], document["correct"]) == (2, 4, True)
+    names = ["native", "hierarchical", "full_lane", "best"]
+    found = [(row["bytes"], row["candidate"]) for row in document["rows"]]
+    assert found == [(size, name) for size in (0, 4096) for name in names]
+    assert ">0 B<" in (collplan.folder / "bcast.svg").read_text()
+
+
+def test_lanes_of_an_emulated_cluster() -> None:
+    """Which ranks share a node is what MPI says there."""
+    need_emulation()
+    arguments = ["--sizes", "0,4KiB", "--inner", "1", "--repetitions", "2", "--json"]
+    document = document_of(run(on_two_nodes("mpich", "lane-pattern", *arguments)))
+    assert (document["nodes"], document["ranks_per_node"], document["idle_ranks"]) == (2, 2, 0)
+    found = [(row["bytes"], row["lanes"]) for row in document["rows"]]
+    assert found == [(size, k) for size in (0, 4096) for k in (1, 2)]
+
+
+def on_two_nodes(mpi: str, *arguments: str) -> list[str]:
+    cluster = ["--nodes", "2", "--per-node", "2", "--lanes", "2", "--rate", "100Mbit"]
+    return [*emulate(mpi), *cluster, "--", "python", "-m", "collplan", "bench", *arguments]
+
+
+def test_what_was_measured_is_printed_before_a_plot_fails(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"ranks_per_node": 2})
+    done = bench("mpich", "guideline", spec, "--repetitions", 2, "--plot", "/proc/plot.svg")
+    assert done.returncode == 2
+    assert "allreduce on 2 ranks, 1 node, MPICH" in done.stdout
+    assert "collplan: error: /proc/plot.svg: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sizes_beyond_memory_end_all_ranks(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2})
+    done = bench("mpich", "lane-pattern", "--nodes-from", spec, "--sizes", "1024TiB")
+    assert done.returncode == 2
+    assert "collplan: error: Unable to allocate" in done.stderr
+    assert "give smaller --sizes" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_rank_complains_for_all(collplan: CommandLine) -> None:
     """Under mpiexec every rank sees the mistake; one says it, and all end."""
     command = [str(mpiexec_of(mpi_python("mpich"))), "-n", "3", str(mpi_python("mpich"))]
@@ -129,7 +178,7 @@ def test_a_rank_complains_for_all(collplan: CommandLine) -> None:
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if "error" in line]
     assert len(lines) == 1, done.stderr
-    assert "all 3 ranks share one node, lanes join two or more" in lines[0]
+    assert "one node has all ranks (3), lanes join two or more" in lines[0]
     done = run([*command, "-m", "collplan", "bench", "lane-pattern", "--sizes", "much"])
     assert done.returncode == 2
     assert done.stderr.count("'much' is not a size") == 1
@@ -185,6 +234,7 @@ def test_each_has_help(name: str, collplan: CommandLine) -> None:
         ("guideline nowhere.yaml", "nowhere.yaml: no such file"),
         ("guideline {spec} -n 8", "-n: 8 ranks, but machine has 4 on 2 nodes"),
         ("guideline {spec} --sizes 6", "--sizes: 6 is no multiple of the 4 bytes of int32"),
+        ("guideline {spec} --sizes 1024TiB", "--sizes: "),
         ("guideline {spec} --candidate {spec}", "is no NAME=SPEC; give it as mine=mine.yaml"),
         ("guideline {spec} --candidate best={spec}", "there is a 'best' already"),
         ("guideline {spec} --candidate a={spec} --candidate a={spec}", "there is a 'a' already"),

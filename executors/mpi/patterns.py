@@ -16,7 +16,7 @@ from typing import Final, cast
 
 import numpy as np
 from mpi4py import MPI
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from executors.mpi.bench_timing import Call, nothing, time_in_turns
 from executors.mpi.errors import LaunchError
@@ -24,6 +24,7 @@ from executors.mpi.native import NativeCollective
 from executors.statistics import Summary, summarize
 from specs.collective import Collective
 from specs.errors import CollplanError
+from specs.loading import explain
 
 DATATYPE: Final = "int32"
 """What multi-collectives move: MPI_INT, as in [1]_."""
@@ -110,7 +111,7 @@ def split_lanes(comm: MPI.Intracomm, rank_to_node: Sequence[int] | None = None) 
     sizes = Counter(colours)
     if len(sizes) < 2:
         raise LaunchError(
-            f"all {comm.size} ranks share one node, lanes join two or more; start ranks on "
+            f"one node has all ranks ({comm.size}), lanes join two or more; start ranks on "
             f"more nodes, or say with a spec's machine which ranks stand for a node"
         )
     node = list(sizes).index(colours[comm.rank])  # in order of the nodes' first ranks
@@ -251,7 +252,7 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
     Raises
     ------
     CollplanError
-        If they are not whole elements, or too few.
+        If they are not whole elements, too many, or too few, but for none at all.
 
     Examples
     --------
@@ -265,13 +266,18 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
             f"give whole elements"
         )
     blocks = n_nodes if kind in _OF_BLOCKS else 1
-    if count < blocks:
+    if 0 < count < blocks:
         raise CollplanError(
             f"--sizes: {n_bytes} bytes are {count} elements, {kind} over {n_nodes} nodes divides "
             f"them into {blocks} blocks; give {blocks * _ITEMSIZE} bytes or more"
         )
     adapter: TypeAdapter[Collective] = TypeAdapter(Collective)
-    return adapter.validate_python({"kind": kind, "count": count // blocks, "datatype": DATATYPE})
+    try:
+        return adapter.validate_python(
+            {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
+        )
+    except ValidationError as error:
+        raise CollplanError(f"--sizes: {explain(error)}") from None
 
 
 def _native(lanes: Lanes, collective: Collective, n_bytes: int) -> AbstractContextManager[Call]:

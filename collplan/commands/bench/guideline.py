@@ -25,6 +25,7 @@ from collplan.options import Json, Spec
 if TYPE_CHECKING:
     from executors.mpi.guideline import Guideline
     from specs import PlanSpec
+    from specs.collective import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +95,16 @@ class GuidelineBenchmark:
         """Print what was measured, and plot it if asked to."""
         from collplan.output import print_json
 
+        if self.as_json:
+            print_json(document)
+        else:
+            _print(document, self.spec.machine.nodes)
         if self.plot is not None:
             title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
             names = [row["candidate"] for row in document["rows"]]
             plot_rows(
                 self.plot, document["rows"], names, title=title, size_label="bytes of the count"
             )
-        if self.as_json:
-            print_json(document)
-        else:
-            _print(document, self.spec.machine.nodes)
 
 
 def _findings(found: Guideline) -> Document:
@@ -187,12 +188,26 @@ def _prepare(
     if sizes is not None and collective.kind != "barrier":
         parsed = parse_sizes(sizes, collective.itemsize, collective.datatype)
         counts = [size // collective.itemsize for size in parsed]
+        _check_counts(spec, counts)
     named: dict[str, PlanSpec] = {}
     for text in candidates:
         name, other = _read_candidate(text, spec)
         _check_name(name, named)
         named[name] = other
     return GuidelineBenchmark(spec, named, counts, repetitions, plot, as_json)
+
+
+def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
+    from pydantic import ValidationError
+
+    from specs.errors import CollplanError
+    from specs.loading import explain
+
+    try:
+        for count in counts:
+            spec.replace(collective=spec.collective.replace(count=count))
+    except ValidationError as error:
+        raise CollplanError(f"--sizes: {explain(error)}") from None
 
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
@@ -203,9 +218,7 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     if not (name and separator and path):
         raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
     other = open_spec(Path(path))
-    mine, asked = (s.collective.replace(count=0) if s.collective.kind != "barrier"
-                   else s.collective for s in (other, spec))  # fmt: skip
-    if mine != asked:
+    if _but_for_count(other.collective) != _but_for_count(spec.collective):
         raise CollplanError(
             f"--candidate: {path} is of another collective than the guideline's; "
             f"let them differ in count only"
@@ -216,6 +229,10 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
             f"{spec.machine.n_ranks}; make them the same"
         )
     return name, other
+
+
+def _but_for_count(collective: Collective) -> Collective:
+    return collective if collective.kind == "barrier" else collective.replace(count=0)
 
 
 def _check_name(name: str, others: dict[str, PlanSpec]) -> None:

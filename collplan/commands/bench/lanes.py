@@ -120,15 +120,15 @@ class LaneBenchmark:
         """Print what was measured, and plot it if asked to."""
         from collplan.output import print_json
 
+        if self.as_json:
+            print_json(document)
+        else:
+            self._print(document)
         if self.plot is not None:
             names = [_name(row["lanes"]) for row in document["rows"]]
             label = "bytes of each lane" if self.collective else "bytes out of each node"
             title = f"{self._title}, {document['library']}"
             plot_rows(self.plot, document["rows"], names, title=title, size_label=label)
-        if self.as_json:
-            print_json(document)
-        else:
-            self._print(document)
 
     @property
     def _title(self) -> str:

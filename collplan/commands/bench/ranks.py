@@ -34,7 +34,7 @@ class Benchmark(Protocol):
         """Measure on the ranks of a communicator; return the same on all."""
 
     def show(self, document: Document) -> None:
-        """Print, or plot, what was measured; called on one rank."""
+        """Print what was measured, then plot it, which may fail; called on one rank."""
 
 
 def run_benchmark(
@@ -93,15 +93,22 @@ def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
             document = benchmark.measure(comm, advance)
     except CollplanError:
         raise
+    except MemoryError as error:
+        _end_all(comm, f"collplan: error: {error}; give smaller --sizes\n", _BAD_INPUT)
+        raise
     except Exception:
-        # The other ranks would wait for this one.
-        sys.stderr.write(traceback.format_exc())
-        sys.stderr.flush()
-        comm.Abort(1)
+        _end_all(comm, traceback.format_exc(), 1)
         raise
     if comm.rank == 0:
         benchmark.show(document)
     return 0 if document.get("correct", True) else 1
+
+
+def _end_all(comm: Any, reason: str, status: int) -> None:
+    """End all ranks where one cannot go on: the others would wait for it."""
+    sys.stderr.write(reason)
+    sys.stderr.flush()
+    comm.Abort(status)
 
 
 @contextmanager
