@@ -21,7 +21,7 @@ from specs.decomposition import DECOMPOSITIONS, Decomposition
 from specs.errors import CollplanError, SpecError
 from specs.loading import json_schema, load_spec, parse_spec
 from specs.machine import Machine
-from specs.network import Link, Network
+from specs.network import Link, Network, Nic
 from specs.operation import Operation
 from specs.presets import preset_names
 from specs.request import PlanSpec
@@ -47,6 +47,7 @@ __all__ = [
     "Link",
     "Machine",
     "Network",
+    "Nic",
     "Operation",
     "PassChoice",
     "PlanSpec",

@@ -27,6 +27,9 @@ class Link(SpecModel):
         Gap a byte: the inverse of the lane's bandwidth.
     O_ns_per_byte : float
         Overhead a byte: the time a core is busy with each byte of a message.
+    offload : bool
+        The adapter writes incoming bytes to memory by itself: G keeps the lane
+        only. Otherwise it keeps the receiver's core too, as in LogGOPSim.
     """
 
     L_ns: Nanoseconds
@@ -34,6 +37,22 @@ class Link(SpecModel):
     g_ns: Nanoseconds
     G_ns_per_byte: Nanoseconds
     O_ns_per_byte: Nanoseconds = 0.0
+    offload: bool = False
+
+
+class Nic(SpecModel):
+    """An adapter's cache of connections (queue pairs), least recently used first out.
+
+    Parameters
+    ----------
+    connections : int
+        How many pairs of ranks fit, of each lane of a node.
+    miss_ns : float
+        Time the lane is busy with fetching one that is not there.
+    """
+
+    connections: Annotated[int, Field(ge=1)]
+    miss_ns: Nanoseconds
 
 
 class Network(SpecModel):
@@ -56,10 +75,29 @@ class Network(SpecModel):
         Different nodes.
     eager_limit_bytes : int
         Messages above this many bytes wait for their receive (rendezvous): LogGPS's S.
+    handshake : bool
+        A rendezvous asks the receiver first: its bytes set out one o + L after
+        the receive is posted and the request, o + L long too, is there.
     copy_ns_per_byte : float
         Time a core takes to copy a byte within memory.
     reduce_ns_per_byte : float
         Time a core takes to combine a byte of two operands.
+    strided_ns_per_byte : float
+        What a byte costs a core more where it is not in one piece: in a copy, a
+        reduction, or at the end of a message that a derived datatype describes.
+    cache_bytes : int or None
+        A core's share of the caches; None for one that holds everything.
+    uncached_ns_per_byte : float
+        What a byte of a copy or reduction costs more where the buffers it
+        touches are larger than that.
+    memory_ns_per_byte : float
+        Time a node's memory is busy with a byte that its cores copy, reduce, or
+        send each other; 0 leaves the memory out.
+    processors : int or None
+        Processors that the cores of all nodes together really are, as on an
+        emulated cluster; None for as many as there are cores.
+    nic : Nic or None
+        The adapters' cache of connections; None for one that holds all.
     """
 
     core: Link = Link(L_ns=100, o_ns=100, g_ns=0, G_ns_per_byte=0.08)
@@ -67,5 +105,12 @@ class Network(SpecModel):
     node: Link = Link(L_ns=350, o_ns=150, g_ns=40, G_ns_per_byte=0.16)
     network: Link = Link(L_ns=1000, o_ns=300, g_ns=100, G_ns_per_byte=0.08)
     eager_limit_bytes: Bytes = 16384
+    handshake: bool = False
     copy_ns_per_byte: Nanoseconds = 0.1
     reduce_ns_per_byte: Nanoseconds = 0.2
+    strided_ns_per_byte: Nanoseconds = 0.0
+    cache_bytes: Bytes | None = None
+    uncached_ns_per_byte: Nanoseconds = 0.0
+    memory_ns_per_byte: Nanoseconds = 0.0
+    processors: Annotated[int, Field(ge=1)] | None = None
+    nic: Nic | None = None

@@ -87,6 +87,7 @@ def test_loggps_sets_all_links() -> None:
         "g_ns": 3,
         "G_ns_per_byte": 0.5,
         "O_ns_per_byte": 0,
+        "offload": False,
     }
     assert parsed.eager_limit_bytes == 6
     assert parsed.copy_ns_per_byte == parsed.reduce_ns_per_byte == 0

@@ -9,15 +9,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.event_queue import Records, compiled, earliest, pop, push
-from executors.cost.waiting import advance, busier, call, enqueue, free_at, hold
+from executors.cost.charges import charge_arrival, charge_local, charge_send
+from executors.cost.event_queue import Records, compiled, earliest, inlined, pop, push
+from executors.cost.parameters import EAGER, HANDSHAKE, L, o
+from executors.cost.waiting import advance, busier, call, enqueue, free_at
 
 _SEND, _RECV = 0, 1
-_L, _o, _g, _G, _O = 0, 1, 2, 3, 4
 _STAMP, _DONE = 0, 1
-HAS_ON_START, RENDEZVOUS, ARRIVED, QUEUED = 1, 2, 4, 8
-"""Bits of a task's state: a successor waits for its start; it is a send above the eager limit;
-its message is here; its posting has an event."""
+HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
+"""Bits of a task's state: a successor waits for its start; its message is here; its posting has
+an event; it has asked its receiver whether it may send."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -34,7 +35,11 @@ def run(
     runs: Records,
     entries: Records,
     counters: Counters,
+    places: Ints,
     links: Floats,
+    costs: Floats,
+    connections: Records,
+    adapters: Records,
 ) -> int:
     """Simulate until no event is left and return how many tasks are done.
 
@@ -45,7 +50,7 @@ def run(
     """
     n_queues, n_tasks = len(queues), len(tasks)
     for row in initial:
-        _make_ready(tasks, clocks, queues, runs, entries, counters, row)
+        _make_ready(tasks, clocks, queues, runs, entries, counters, links, costs, row)
     while True:
         place = earliest(runs)
         if place < 0:
@@ -65,23 +70,28 @@ def run(
                 tasks[row].stamp = counters[_STAMP]
                 enqueue(tasks, clocks, queues, runs, entries, tasks[row].queue, row, now)
             elif tasks[row].state & ARRIVED:
-                _match(tasks, successors, clocks, queues, runs, entries, counters, row, now, True)
+                _match(
+                    tasks, successors, clocks, queues, runs, entries, counters, links, costs,
+                    row, now, True,
+                )  # fmt: skip
             else:
                 _release(
-                    tasks, successors, clocks, queues, runs, entries, counters, row, True, False
-                )
+                    tasks, successors, clocks, queues, runs, entries, counters, links, costs,
+                    row, True, False,
+                )  # fmt: skip
             continue
         row = -1 - event
         if event >= 0:
-            core = queues[event].core
+            core = queues[event].awaits
             if clocks[core].time > now:
                 push(runs, entries, clocks[core].time, stamp, event)
                 continue
             row = queues[event].first
             if tasks[row].queue == event:
                 _execute(
-                    tasks, successors, clocks, queues, runs, entries, counters, links, row, now
-                )
+                    tasks, successors, clocks, queues, runs, entries, counters, places, links,
+                    costs, connections, adapters, row, now,
+                )  # fmt: skip
                 continue
         recv = tasks[row].partner
         queue = tasks[recv].queue
@@ -89,7 +99,7 @@ def run(
             enqueue(tasks, clocks, queues, runs, entries, queue, row, now)
             continue
         following = tasks[row].following
-        _receive(tasks, clocks, queues, links, row, now)
+        charge_arrival(tasks, clocks, queues, places, links, costs, row, now, event >= 0)
         if event >= 0:
             advance(tasks, clocks, queues, runs, entries, queue, following, now)
         tasks[recv].state |= ARRIVED
@@ -97,13 +107,16 @@ def run(
             continue
         posted = tasks[recv].start
         if posted < now or (posted == now and tasks[recv].stamp < stamp):
-            _match(tasks, successors, clocks, queues, runs, entries, counters, recv, now, False)
+            _match(
+                tasks, successors, clocks, queues, runs, entries, counters, links, costs,
+                recv, now, False,
+            )  # fmt: skip
         elif not tasks[recv].state & QUEUED:
             tasks[recv].state |= QUEUED
             push(runs, entries, posted, tasks[recv].stamp, n_queues + recv)
 
 
-@compiled
+@inlined
 def _execute(
     tasks: Records,
     successors: Ints,
@@ -112,54 +125,47 @@ def _execute(
     runs: Records,
     entries: Records,
     counters: Counters,
+    places: Ints,
     links: Floats,
+    costs: Floats,
+    connections: Records,
+    adapters: Records,
     row: int,
     now: float,
 ) -> None:
     """Run a send, a copy, a reduction or a computation: the first of its queue."""
     task = tasks[row]
-    queue = task.queue
-    core, lane = queues[queue].core, queues[queue].lane
+    queue, following = task.queue, task.following
     if task.start < now:
         task.cause = busier(clocks, queues, queue, now)
-    task.start = now
     ends = True
     if task.op == _SEND:
-        link = links[task.link]
-        more = task.work - 1
-        end = hold(clocks, core, row, now, link[_o] + more * link[_O])
-        hold(clocks, lane, row, now, link[_g] + more * link[_G])
-        advance(tasks, clocks, queues, runs, entries, queue, task.following, now)
+        arrives = charge_send(
+            tasks, clocks, queues, places, links, costs, connections, adapters, row, now
+        )
+        advance(tasks, clocks, queues, runs, entries, queue, following, now)
         counters[_STAMP] += 1
         task.stamp = counters[_STAMP]
-        push(runs, entries, now + link[_o] + link[_L], task.stamp, -1 - row)
-        ends = not task.state & RENDEZVOUS
-        if ends:
-            task.end = end
+        push(runs, entries, arrives, task.stamp, -1 - row)
+        ends = not _is_rendezvous(tasks, costs, row)
+        if not ends:
+            task.end = -1.0
     else:
-        task.end = hold(clocks, core, row, now, task.work)
-        advance(tasks, clocks, queues, runs, entries, queue, task.following, now)
+        charge_local(tasks, clocks, queues, places, costs, row, now)
+        advance(tasks, clocks, queues, runs, entries, queue, following, now)
     counters[_DONE] += ends
-    _release(tasks, successors, clocks, queues, runs, entries, counters, row, True, ends)
+    _release(
+        tasks, successors, clocks, queues, runs, entries, counters, links, costs, row, True, ends
+    )
 
 
-@compiled
-def _receive(
-    tasks: Records, clocks: Records, queues: Records, links: Floats, row: int, now: float
-) -> None:
-    """Charge the receiver for the message of send `row`."""
-    send = tasks[row]
-    recv = tasks[send.partner]
-    link = links[send.link]
-    waited = now > send.start + link[_o] + link[_L]
-    send.following = busier(clocks, queues, recv.queue, now) if waited else row
-    more = send.work - 1
-    held = link[_o] + max(more * link[_O], more * link[_G])
-    recv.end = hold(clocks, queues[recv.queue].core, send.partner, now, held)
-    hold(clocks, queues[recv.queue].lane, send.partner, now, link[_g] + more * link[_G])
+@inlined
+def _is_rendezvous(tasks: Records, costs: Floats, row: int) -> bool:
+    """Tell whether a send ends only when its receive matches."""
+    return bool(tasks[row].work > costs[EAGER] and costs[HANDSHAKE] == 0)
 
 
-@compiled
+@inlined
 def _match(
     tasks: Records,
     successors: Ints,
@@ -168,6 +174,8 @@ def _match(
     runs: Records,
     entries: Records,
     counters: Counters,
+    links: Floats,
+    costs: Floats,
     row: int,
     now: float,
     starts: bool,
@@ -179,7 +187,7 @@ def _match(
     send = tasks[recv.partner]
     sender = queues[send.queue]
     first, last = -1, -1
-    if send.state & RENDEZVOUS:
+    if _is_rendezvous(tasks, costs, recv.partner):
         counters[_DONE] += 1
         send.end = now
         for clock in (sender.core, sender.lane):
@@ -191,13 +199,21 @@ def _match(
         else:
             last = recv.partner
     if first >= 0:
-        _release(tasks, successors, clocks, queues, runs, entries, counters, first, False, True)
-    _release(tasks, successors, clocks, queues, runs, entries, counters, row, starts, True)
+        _release(
+            tasks, successors, clocks, queues, runs, entries, counters, links, costs,
+            first, False, True,
+        )  # fmt: skip
+    _release(
+        tasks, successors, clocks, queues, runs, entries, counters, links, costs, row, starts, True
+    )
     if last >= 0:
-        _release(tasks, successors, clocks, queues, runs, entries, counters, last, False, True)
+        _release(
+            tasks, successors, clocks, queues, runs, entries, counters, links, costs,
+            last, False, True,
+        )  # fmt: skip
 
 
-@compiled
+@inlined
 def _release(
     tasks: Records,
     successors: Ints,
@@ -206,6 +222,8 @@ def _release(
     runs: Records,
     entries: Records,
     counters: Counters,
+    links: Floats,
+    costs: Floats,
     row: int,
     starts: bool,
     ends: bool,
@@ -227,10 +245,12 @@ def _release(
             successor.cause = row
         successor.pending -= 1
         if successor.pending == 0:
-            _make_ready(tasks, clocks, queues, runs, entries, counters, successors[i] >> 1)
+            _make_ready(
+                tasks, clocks, queues, runs, entries, counters, links, costs, successors[i] >> 1
+            )
 
 
-@compiled
+@inlined
 def _make_ready(
     tasks: Records,
     clocks: Records,
@@ -238,6 +258,8 @@ def _make_ready(
     runs: Records,
     entries: Records,
     counters: Counters,
+    links: Floats,
+    costs: Floats,
     row: int,
 ) -> None:
     """Stamp a task whose predecessors are done, and queue it; a receive is posted."""
@@ -245,13 +267,21 @@ def _make_ready(
     task = tasks[row]
     task.stamp = counters[_STAMP]
     if task.op == _RECV:
-        core = clocks[queues[task.queue].core]
+        core = clocks[queues[task.queue].awaits]
         if task.start < core.time:
             task.start = core.time
             task.cause = core.holder
         if task.state & (ARRIVED | HAS_ON_START):
             task.state |= QUEUED
             push(runs, entries, task.start, task.stamp, len(queues) + row)
+        if tasks[task.partner].state & ASKING:
+            _allow(tasks, queues, runs, entries, links, task.partner)
+        return
+    if task.op == _SEND and costs[HANDSHAKE] > 0 and task.work > costs[EAGER]:
+        # The request goes out; the bytes when the receive is posted and has answered.
+        task.state |= ASKING
+        if tasks[task.partner].pending == 0 and tasks[task.partner].stamp > 0:
+            _allow(tasks, queues, runs, entries, links, row)
         return
     free = free_at(clocks, queues, task.queue)
     if task.start > free:
@@ -259,3 +289,19 @@ def _make_ready(
         push(runs, entries, task.start, task.stamp, len(queues) + row)
     else:
         enqueue(tasks, clocks, queues, runs, entries, task.queue, row, free)
+
+
+@compiled
+def _allow(
+    tasks: Records, queues: Records, runs: Records, entries: Records, links: Floats, row: int
+) -> None:
+    """Let send `row` become ready when its receiver's answer is there."""
+    send = tasks[row]
+    recv = tasks[send.partner]
+    delay = links[send.link, o] + links[send.link, L]
+    # Codes below -1 are no holders here: with handshakes no send holds clocks until it matches.
+    send.cause = -2 - send.cause
+    if recv.start > send.start + delay:
+        send.cause = -2 - send.partner
+    send.start = max(send.start + delay, recv.start) + delay
+    push(runs, entries, send.start, send.stamp, len(queues) + row)

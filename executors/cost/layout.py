@@ -2,93 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from executors.cost.charges import IS_STRIDED, IS_UNCACHED
 from executors.cost.event_queue import Records
-from executors.cost.kernel import HAS_ON_START, RENDEZVOUS
+from executors.cost.kernel import HAS_ON_START
 from executors.cost.messages import partners, read_only, stepped
-from executors.cost.waiting import CLOCK, QUEUE, TASK
+from executors.cost.waiting import TASK
 from planner.compiled import compiled
 from planner.matching import match_messages
-from planner.plan import ON_START
+from planner.plan import ON_START, Op
 
 if TYPE_CHECKING:
+    from executors.cost.clocks import Clocks
     from planner.plan import Plan
-    from specs import Link, Network
 
-Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-LINK_CLASSES: Final = ("core", "numa", "node", "network")
 _NETWORK = 3
 _MOST_PRIORITIES: Final = 1 << 16
 """Priorities are counted one by one up to this range, above it they are ranked first."""
-_SEND, _RECV, _COPY, _REDUCE = 0, 1, 2, 3
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Where each kind of resource begins in the simulator's table of clocks."""
-
-    n_nodes: int
-    n_cores: int
-    n_lanes: int
-    n_ranks: int
-
-    @property
-    def lane_out(self) -> int:
-        """First clock of the lanes' sending side; cores come before, by node."""
-        return self.n_nodes * self.n_cores
-
-    @property
-    def lane_in(self) -> int:
-        """First clock of the lanes' receiving side."""
-        return self.lane_out + self.n_nodes * self.n_lanes
-
-    @property
-    def port_out(self) -> int:
-        """First clock of the ranks' ports into their node."""
-        return self.lane_in + self.n_nodes * self.n_lanes
-
-    @property
-    def port_in(self) -> int:
-        """First clock of the ranks' ports out of their node."""
-        return self.port_out + self.n_ranks
-
-    def make(self) -> Records:
-        """Return all clocks at 0."""
-        clocks = np.zeros(self.unused + 1, dtype=CLOCK)
-        clocks["holder"] = clocks["first"] = -1
-        clocks["event_time"] = np.inf
-        return clocks
-
-    @property
-    def unused(self) -> int:
-        """The clock that never moves, for tasks that need a core only."""
-        return self.port_in + self.n_ranks
-
-
-def link_table(network: Network) -> Floats:
-    """Return L, o, g, G and O (columns, ns) of the four link classes (rows)."""
-
-    def row(link: Link) -> tuple[float, ...]:
-        return link.L_ns, link.o_ns, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
-
-    return np.array([row(getattr(network, name)) for name in LINK_CLASSES], dtype=np.float64)
-
-
-def clocks_of(plan: Plan) -> Clocks:
-    """Return how many cores and lanes the plan uses on a node."""
-    return Clocks(
-        n_nodes=plan.n_nodes,
-        n_cores=1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0))),
-        n_lanes=1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0))),
-        n_ranks=plan.n_ranks,
-    )
+_SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
 
 def rank_to_numa(plan: Plan) -> Ints:
@@ -98,15 +35,15 @@ def rank_to_numa(plan: Plan) -> Ints:
     return np.array(plan.spec.machine.rank_to_numa, dtype=np.int32)
 
 
-def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Records]:
-    """Decide what every task needs: the clocks, for how long, and its partner.
+def place(plan: Plan, clocks: Clocks) -> tuple[Records, npt.NDArray[np.int64]]:
+    """Decide what every task needs: its queue, link, bytes, and its partner.
 
     Returns
     -------
     tasks : ndarray of TASK, shape (n_tasks,)
         Complete but for the dependencies.
-    queues : ndarray of QUEUE, shape (n_queues,)
-        All that tasks belong to, still empty.
+    slots : ndarray of int64, shape (n_slots,)
+        Every rank on a core that has tasks, as one key.
 
     Raises
     ------
@@ -142,36 +79,12 @@ def place(plan: Plan, clocks: Clocks, network: Network) -> tuple[Records, Record
         *stepped(plan.writes.pattern, np.int32),
         read_only(plan.patterns[:, 1] * plan.patterns[:, 3] * plan.itemsize, np.int64),
         *stepped(plan.duration_ns, np.int64),
-        float(network.copy_ns_per_byte),
-        float(network.reduce_ns_per_byte),
-        float(network.eager_limit_bytes),
+        plan.itemsize,
         tasks,
     )
     if not same_sizes:
         match_messages(plan)
-    return tasks, _queues(plan, clocks, slots)
-
-
-def _queues(plan: Plan, clocks: Clocks, slots: npt.NDArray[np.int64]) -> Records:
-    """Return the queues of every slot in the order `_place` numbers them."""
-    rank, core = np.divmod(slots, clocks.n_cores)
-    node = plan.rank_node[rank].astype(np.int64)
-    lanes = np.arange(clocks.n_lanes)
-    lane = np.column_stack(
-        (
-            np.full(len(slots), clocks.unused),
-            clocks.lane_out + node[:, None] * clocks.n_lanes + lanes,
-            clocks.port_out + rank,
-            clocks.lane_in + node[:, None] * clocks.n_lanes + lanes,
-            clocks.port_in + rank,
-        )
-    )
-    queues = np.empty(lane.size, dtype=QUEUE)
-    queues["lane"] = lane.ravel()
-    queues["core"] = np.repeat(node * clocks.n_cores + core, lane.shape[1])
-    queues["rank"] = np.repeat(rank, lane.shape[1])
-    queues["first"] = queues["last"] = -1
-    return queues
+    return tasks, slots
 
 
 @compiled
@@ -252,35 +165,59 @@ def _weigh(
     pattern_bytes: npt.NDArray[np.int64],
     duration_ns: npt.NDArray[np.int64],
     duration_step: int,
-    copy_ns_per_byte: float,
-    reduce_ns_per_byte: float,
-    eager_limit: float,
+    itemsize: int,
     tasks: Records,
 ) -> bool:
     """Fill in work and partners; return whether the two ends of all messages have one size."""
     same_sizes = True
     for row in range(len(op)):
+        if op[row] > _REDUCE:
+            tasks[row].work = duration_ns[row * duration_step]
+            continue
         n_bytes = 0
-        if op[row] == _SEND:
+        in_pieces = False
+        if op[row] != _RECV:
+            in_pieces |= reads_indptr[row + 1] - reads_indptr[row] > (
+                2 if op[row] == _REDUCE else 1
+            )
             for i in range(reads_indptr[row], reads_indptr[row + 1]):
-                n_bytes += reads_count[i] * pattern_bytes[reads_pattern[i * reads_step]]
-        else:
+                size = pattern_bytes[reads_pattern[i * reads_step]]
+                in_pieces |= size > itemsize
+                if op[row] == _SEND:
+                    n_bytes += reads_count[i] * size
+        if op[row] != _SEND:
+            in_pieces |= writes_indptr[row + 1] - writes_indptr[row] > 1
             for i in range(writes_indptr[row], writes_indptr[row + 1]):
-                n_bytes += writes_count[i] * pattern_bytes[writes_pattern[i * writes_step]]
+                size = pattern_bytes[writes_pattern[i * writes_step]]
+                in_pieces |= size > itemsize
+                n_bytes += writes_count[i] * size
+        tasks[row].work = n_bytes
+        if in_pieces:
+            tasks[row].state |= IS_STRIDED
         if op[row] <= _RECV:
-            tasks[row].work = n_bytes
-            if op[row] == _SEND and n_bytes > eager_limit:
-                tasks[row].state |= RENDEZVOUS
             tasks[row].partner = partner[row]
             if partner[row] < row:
                 same_sizes &= tasks[partner[row]].work == n_bytes
-        elif op[row] == _COPY:
-            tasks[row].work = np.rint(n_bytes * copy_ns_per_byte)
-        elif op[row] == _REDUCE:
-            tasks[row].work = np.rint(n_bytes * reduce_ns_per_byte)
-        else:
-            tasks[row].work = duration_ns[row * duration_step]
     return same_sizes
+
+
+def mark_uncached(plan: Plan, tasks: Records, cache_bytes: int | None) -> None:
+    """Mark copies and reductions whose buffers, whole, are larger than the cache."""
+    if cache_bytes is None:
+        return
+    touched = np.zeros(plan.n_tasks, dtype=np.uint8)
+    for extents in (plan.reads, plan.writes):
+        np.bitwise_or.at(
+            touched, extents.owner(), np.left_shift(1, extents.buffer).astype(np.uint8)
+        )
+    shared = plan.shared_sizes[plan.rank_node]
+    sizes = np.column_stack((plan.buffer_sizes, shared)) * plan.itemsize
+    n_bytes = sum(
+        np.where(touched >> buffer & 1, sizes[plan.rank, buffer], 0)
+        for buffer in range(len(sizes.T))
+    )
+    is_local = (plan.op == Op.COPY) | (plan.op == Op.REDUCE)
+    tasks["state"][is_local & (n_bytes > cache_bytes)] |= IS_UNCACHED
 
 
 def serving_order(plan: Plan) -> Ints:

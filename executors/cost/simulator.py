@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
+from executors.cost.clocks import Clocks
+from executors.cost.connections import make_connections
 from executors.cost.event_queue import Records, make_queue
-from executors.cost.kernel import RENDEZVOUS, run
+from executors.cost.kernel import run
 from executors.cost.layout import (
-    Clocks,
-    clocks_of,
     initial_tasks,
     link_dependencies,
-    link_table,
+    mark_uncached,
     place,
     serving_order,
 )
+from executors.cost.parameters import cost_table, link_table
 from executors.cost.timeline import Timeline
 from planner.errors import DeadlockError
 from planner.plan import Op
@@ -77,26 +78,32 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     begin = time.perf_counter()
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
-    layout = clocks_of(plan)
+    layout = Clocks.of(plan, network)
     order = serving_order(plan)
-    tasks, queues = place(plan, layout, network)
+    tasks, slots = place(plan, layout)
+    mark_uncached(plan, tasks, network.cache_bytes)
+    queues = layout.make_queues(plan, slots, offload=network.network.offload)
     successors = link_dependencies(plan, order, tasks)
     initial = initial_tasks(plan, order)
     del order
     clocks = layout.make()
     n_messages = int(np.count_nonzero(plan.op == Op.SEND))
     runs, entries = make_queue(len(queues), 2 * len(queues) + plan.n_tasks + n_messages)
-    links = link_table(network)
     counters = np.zeros(2, dtype=np.int64)
-    n_done = run(tasks, successors, initial, clocks, queues, runs, entries, counters, links)
+    places = np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32)
+    n_done = run(
+        tasks, successors, initial, clocks, queues, runs, entries, counters, places,
+        link_table(network), cost_table(network), *make_connections(plan, layout, network.nic),
+    )  # fmt: skip
     if n_done < plan.n_tasks:
         _raise_deadlock(plan, tasks)
-    return _timeline(plan, layout, tasks, clocks, begin)
+    return _timeline(plan, network, layout, tasks, clocks, begin)
 
 
 def _timeline(
-    plan: Plan, layout: Clocks, tasks: Records, clocks: Records, begin: float
+    plan: Plan, network: Network, layout: Clocks, tasks: Records, clocks: Records, begin: float
 ) -> Timeline:
+    is_long = (plan.op == Op.SEND) & (tasks["work"] > network.eager_limit_bytes)
     tasks.flags.writeable = False
     busy = clocks["busy"].copy()
     busy.flags.writeable = False
@@ -109,7 +116,8 @@ def _timeline(
         lane_busy_ns=np.moveaxis(lanes, 0, 2),
         cause=tasks["cause"],
         arrival_cause=tasks["following"],
-        is_rendezvous=(tasks["state"] & RENDEZVOUS).astype(np.bool_),
+        is_rendezvous=is_long & (not network.handshake),
+        is_asking=is_long & network.handshake,
         partner=tasks["partner"],
         simulate_s=time.perf_counter() - begin,
     )

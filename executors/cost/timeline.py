@@ -44,6 +44,10 @@ class Timeline:
         nothing did.
     is_rendezvous : ndarray of bool, shape (n_tasks,)
         Sends that ended when their receive matched.
+    is_asking : ndarray of bool, shape (n_tasks,)
+        Sends that had to ask their receiver first. `cause` is ``-2 - c`` for one
+        that set out as soon as the answer was there: c is the predecessor of its
+        request, -1 where it had none, or its receive, if that was posted late.
     partner : ndarray of int32, shape (n_tasks,)
         The other end of every message.
     """
@@ -56,6 +60,7 @@ class Timeline:
     cause: Ints
     arrival_cause: Ints
     is_rendezvous: npt.NDArray[np.bool_]
+    is_asking: npt.NDArray[np.bool_]
     partner: Ints
     plan: Plan
 

@@ -21,7 +21,7 @@ from executors.cost.event_queue import Records, compiled, push
 
 TASK: Final = np.dtype(
     [
-        ("work", "f8"),  # bytes of a message, else the ns that hold the core
+        ("work", "f8"),  # bytes, or the ns of a computation
         ("start", "f8"),  # until the task runs: the time its predecessors allow
         ("end", "f8"),
         ("queue", "i4"),
@@ -49,16 +49,18 @@ CLOCK: Final = np.dtype(
     ],
     align=True,
 )
-"""A core, or one direction of a lane or port.
+"""A core, one direction of a lane or port, a memory, or a processor.
 
 `holder` is the row that moved the clock last, or ``-2 - row`` where the match
 of rendezvous send `row` did; -1 before anything did.
 """
 QUEUE: Final = np.dtype(
     [
-        ("core", "i4"),
+        ("core", "i4"),  # that does the work
+        ("awaits", "i4"),  # the clock that has to be free: the core, or none
         ("lane", "i4"),
         ("rank", "i4"),
+        ("node", "i4"),
         ("first", "i4"),  # tasks, linked by `following`
         ("last", "i4"),
         ("stamp", "i4"),  # of the first task
@@ -79,14 +81,14 @@ def hold(clocks: Records, clock: int, row: int, now: float, duration: float) -> 
 @compiled
 def busier(clocks: Records, queues: Records, queue: int, now: float) -> int:
     """Return who held what a task of `queue` had to wait for until now."""
-    core = clocks[queues[queue].core]
+    core = clocks[queues[queue].awaits]
     return int(core.holder if core.time == now else clocks[queues[queue].lane].holder)
 
 
 @compiled
 def free_at(clocks: Records, queues: Records, queue: int) -> float:
     """Return when both clocks of a queue are free."""
-    return float(max(clocks[queues[queue].core].time, clocks[queues[queue].lane].time))
+    return float(max(clocks[queues[queue].awaits].time, clocks[queues[queue].lane].time))
 
 
 @compiled
@@ -219,7 +221,7 @@ def _first_served(
     before, first, time = -1, -1, np.inf
     previous, queue = -1, clocks[lane].first
     while queue >= 0 and time > free:
-        core = clocks[queues[queue].core]
+        core = clocks[queues[queue].awaits]
         if core.time < time:
             before, first, time = previous, queue, max(free, core.time)
         previous, queue = queue, queues[queue].next

@@ -1,0 +1,200 @@
+"""What an operation holds, and for how long: its core, a lane, and what cores share.
+
+An operation runs when its core and lane are free. What its core shares with
+others may still keep it: a processor, where the cores of an emulated machine are
+fewer processors, lets it begin later, and its node's memory makes it longer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from executors.cost.connections import is_missing
+from executors.cost.event_queue import Records, inlined
+from executors.cost.parameters import (
+    COPY,
+    EAGER,
+    HANDSHAKE,
+    MEMORY,
+    MISS,
+    OFFLOAD,
+    REDUCE,
+    STRIDED,
+    UNCACHED,
+    G,
+    L,
+    O,
+    g,
+    o,
+)
+from executors.cost.waiting import busier, hold
+
+_COPY, _REDUCE = 2, 3
+_NETWORK = 3
+IS_STRIDED, IS_UNCACHED = 4, 8
+"""Bits of a task's state: bytes in several pieces; buffers larger than the cache."""
+FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
+"""Where lanes out, memories and processors begin among the clocks; the last is no clock."""
+NOBODY = -(1 << 31)
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+
+@inlined
+def occupy(
+    clocks: Records,
+    places: Ints,
+    core: int,
+    node: int,
+    row: int,
+    now: float,
+    works_ns: float,
+    moves_ns: float,
+) -> tuple[float, float, int]:
+    """Hold a core that works, while the node's memory moves bytes for `moves_ns`.
+
+    Returns
+    -------
+    begin, end : float
+    before : int
+        Who held the processor it had to wait for, else `NOBODY`.
+    """
+    begin, before = now, NOBODY
+    processor = places[FIRST_PROCESSOR]
+    n_processors = len(clocks) - 1 - processor
+    if n_processors > 0:
+        for i in range(processor + 1, len(clocks) - 1):
+            if clocks[i].time < clocks[processor].time:
+                processor = i
+        if clocks[processor].time > now:
+            begin, before = clocks[processor].time, clocks[processor].holder
+    works = works_ns
+    if moves_ns > 0:
+        memory = places[FIRST_MEMORY] + node
+        free = max(begin, clocks[memory].time)
+        works = max(works, hold(clocks, memory, row, free, moves_ns) - begin)
+    if n_processors > 0:
+        hold(clocks, processor, row, begin, works)
+    return begin, hold(clocks, core, row, begin, works), before
+
+
+@inlined
+def charge_send(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    places: Ints,
+    links: Floats,
+    costs: Floats,
+    connections: Records,
+    adapters: Records,
+    row: int,
+    now: float,
+) -> float:
+    """Charge the sender for its message; return when that arrives.
+
+    Its `following` becomes what the message waited for before it set out: the
+    send itself for nothing.
+    """
+    send = tasks[row]
+    queue = queues[send.queue]
+    link = links[send.link]
+    more = send.work - 1
+    works = link[o] + more * link[O]
+    if send.state & IS_STRIDED:
+        works += send.work * costs[STRIDED]
+    begin, end, before = occupy(clocks, places, queue.core, queue.node, row, now, works, 0.0)
+    fetches = 0.0
+    if len(connections) > 0 and send.link == _NETWORK:
+        adapter = adapters[queue.lane - places[FIRST_LANE]]
+        if is_missing(connections, adapter, row):
+            fetches = costs[MISS]
+    sent = hold(clocks, queue.lane, row, begin, fetches + link[g] + more * link[G])
+    send.start = begin
+    if before != NOBODY:
+        send.cause = before
+    send.following = row
+    send.end = end
+    if costs[HANDSHAKE] > 0 and send.work > costs[EAGER]:
+        send.end = max(end, sent)
+    return float(begin + fetches + link[o] + link[L])
+
+
+@inlined
+def charge_arrival(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    places: Ints,
+    links: Floats,
+    costs: Floats,
+    row: int,
+    now: float,
+    has_waited: bool,
+) -> None:
+    """Charge the receiver for the message of send `row`, which finds its lane free."""
+    send = tasks[row]
+    recv = tasks[send.partner]
+    queue = queues[recv.queue]
+    link = links[send.link]
+    if has_waited:
+        send.following = busier(clocks, queues, recv.queue, now)
+    more = send.work - 1
+    works = link[o] + more * link[O]
+    moves = 0.0
+    if send.link != _NETWORK:
+        moves = send.work * costs[MEMORY]
+    if recv.state & IS_STRIDED:
+        works += send.work * costs[STRIDED]
+    if link[OFFLOAD] > 0:
+        core = clocks[queue.core]
+        begins, holder = max(now, core.time), core.holder
+        begin, end, before = occupy(
+            clocks, places, queue.core, queue.node, send.partner, begins, works, moves
+        )
+        recv.end = now + more * link[G] + link[o]
+        if end > recv.end:
+            recv.end = end
+            if before != NOBODY:
+                send.following = before
+            elif begin > now:
+                send.following = holder
+    else:
+        works = max(works, link[o] + more * link[G])
+        _, recv.end, before = occupy(
+            clocks, places, queue.core, queue.node, send.partner, now, works, moves
+        )
+        if before != NOBODY:
+            send.following = before
+    hold(clocks, queue.lane, send.partner, now, link[g] + more * link[G])
+
+
+@inlined
+def charge_local(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    places: Ints,
+    costs: Floats,
+    row: int,
+    now: float,
+) -> None:
+    """Charge a core for a copy, a reduction or a computation."""
+    task = tasks[row]
+    works, moves = task.work, 0.0
+    if task.op <= _REDUCE:
+        per_byte = costs[COPY] if task.op == _COPY else costs[REDUCE]
+        if task.state & IS_STRIDED:
+            per_byte += costs[STRIDED]
+        if task.state & IS_UNCACHED:
+            per_byte += costs[UNCACHED]
+        works = np.rint(task.work * per_byte)
+        moves = task.work * costs[MEMORY]
+    queue = queues[task.queue]
+    task.start, task.end, before = occupy(
+        clocks, places, queue.core, queue.node, row, now, works, moves
+    )
+    if before != NOBODY:
+        task.cause = before
