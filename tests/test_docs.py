@@ -28,11 +28,16 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 README = ROOT / "README.md"
-NAMES = ("plan", "proof", "cost-model", "algorithms", "executing", "emulation")
+NAMES = (
+    "plan", "proof", "cost-model", "algorithms", "decompositions", "executing", "emulation",
+)  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
     "allgather_two_lanes": ("allgather_two_lanes", "rank"),
     "bcast": ("bcast", "auto"),
+    "bcast_hierarchical": ("bcast_hierarchical", "task"),
+    "bcast_full_lane": ("bcast_full_lane", "task"),
+    "allgather_mesh": ("allgather_mesh", "rank"),
 }
 MAX_IMAGE_BYTES = 150_000
 MPI_COMMANDS = ("run", "doctor")

@@ -110,7 +110,8 @@ def test_examples_are_valid_and_name_the_schema(path: Path) -> None:
     assert first.startswith(prefix)
     schema = json.loads((path.parent / first.removeprefix(prefix)).read_text())
     assert schema["title"] == "PlanSpec"
-    assert load_spec(path).machine.n_ranks > 1
+    is_emulated = path.stem.startswith("emulated_")  # takes the machine it is run on
+    assert (load_spec(path).machine.n_ranks > 1) != is_emulated
 
 
 def test_packages_are_typed() -> None:
