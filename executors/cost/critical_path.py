@@ -81,6 +81,8 @@ def _step_back(timeline: Timeline, row: int, event: _Event) -> tuple[int, _Event
 
 def _before_start(timeline: Timeline, row: int) -> tuple[int, _Event, WaitedFor]:
     cause = int(timeline.cause[row])
+    if timeline.is_asking[row] and cause <= -2:
+        return _before_request(timeline, row, -2 - cause)
     if cause == -1:
         return -1, _Event.START, "nothing"
     deps = timeline.plan.deps
@@ -93,6 +95,18 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, _Event, WaitedFor]
             elif timeline.end_ns[cause] == start:
                 return cause, _completion(timeline, cause), "dependency"
     return _holder(timeline, cause)
+
+
+def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, _Event, WaitedFor]:
+    """Return what the answer to a send's request waited for: its receive, or a predecessor."""
+    if cause == timeline.partner[row]:
+        return cause, _Event.START, "message"
+    deps = timeline.plan.deps
+    for i in range(deps.indptr[row], deps.indptr[row + 1]):
+        if deps.task[i] == cause:
+            on_start = deps.kind[i] & ON_START
+            return cause, _Event.START if on_start else _completion(timeline, cause), "dependency"
+    return -1, _Event.START, "nothing"
 
 
 def _holder(timeline: Timeline, cause: int) -> tuple[int, _Event, WaitedFor]:

@@ -1,0 +1,255 @@
+"""What a cluster has beyond LogGPS: times worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cost_schedules import network, on_machine
+from executors.cost import simulate
+from planner import compile_plan
+from planner.formats.goal import parse_goal
+from planner.plan import Op, Plan
+from specs import Link, Network, Nic, PlanSpec
+
+# As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
+# its send starts, and holds the receiver's core for 10 + 100.
+BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000"
+ONE_MESSAGE = "num_ranks 2\nrank 0 {\ns: send 101b to 1\n}\nrank 1 {\nr: recv 101b from 0\n}"
+LONG_MESSAGE = """
+num_ranks 2
+rank 0 {
+s: send 1001b to 1
+}
+rank 1 {
+busy: calc 5000 cpu 1
+r: recv 1001b from 0
+r requires busy
+}
+"""
+
+
+def offloading(**changes: object) -> Network:
+    costs = network(BETWEEN)
+    return costs.replace(network=costs.network.replace(offload=True), **changes)
+
+
+def copies(counts: list[int], **machine: object) -> Plan:
+    """Return a plan in which every rank copies its vector to itself; rank i of counts[i] bytes."""
+    lines = [f"rank {i} {{\nc: calc 1 cpu {i}\n}}" for i in range(len(counts))]
+    plan = parse_goal(f"num_ranks {len(counts)}\n" + "\n".join(lines))
+    n = len(counts)
+    extents = {
+        "indptr": np.arange(n + 1, dtype=np.int32),
+        "buffer": np.zeros(n, dtype=np.int8),
+        "offset": np.zeros(n, dtype=np.int64),
+        "count": np.array(counts, dtype=np.int64),
+        "pattern": np.zeros(n, dtype=np.int32),
+    }
+    return plan.replace(
+        op=[Op.COPY] * n,
+        reads=type(plan.reads)(**extents),
+        writes=type(plan.writes)(**(extents | {"buffer": np.ones(n, dtype=np.int8)})),
+        buffer_sizes=np.column_stack((counts, counts, np.zeros(n, dtype=np.int64))),
+        **machine,
+    )
+
+
+class TestOffload:
+    def test_bytes_keep_the_lane_but_not_the_core(self) -> None:
+        """There at 110, the last byte at 110 + 100, handled by 220; the core is busy for o only."""
+        timeline = simulate(parse_goal(ONE_MESSAGE), offloading())
+        assert timeline.end_ns.tolist() == [10, 220]
+        assert timeline.core_busy_ns.tolist() == [[10], [10]]
+        assert timeline.lane_busy_ns[1, 0, 1] == 120
+
+    def test_a_busy_core_lets_the_bytes_in_but_handles_them_later(self) -> None:
+        """Arrived by 210, while the core computes until 300: done at 310."""
+        text = ONE_MESSAGE.replace("rank 1 {", "rank 1 {\nbusy: calc 300")
+        timeline = simulate(parse_goal(text), offloading())
+        assert timeline.end_ns.tolist() == [10, 300, 310]
+        assert timeline.critical_path == (1, 2)
+
+    def test_overhead_a_byte_counts_where_it_is_longer(self) -> None:
+        """Held for 10 + 100·2 = 210 from 110 on; the sender's core too."""
+        costs = offloading()
+        costs = costs.replace(network=costs.network.replace(O_ns_per_byte=2))
+        assert simulate(parse_goal(ONE_MESSAGE), costs).end_ns.tolist() == [210, 320]
+
+
+class TestHandshake:
+    def test_a_long_message_asks_first(self) -> None:
+        """The request is there at 110, the answer back at 220; then 110 + 10 + 1000 more."""
+        text = LONG_MESSAGE.replace("r requires busy\n", "")
+        timeline = simulate(parse_goal(text), network(BETWEEN, handshake=True))
+        assert timeline.start_ns[0] == 220
+        assert timeline.end_ns[[0, 2]].tolist() == [1240, 1340]
+        assert timeline.is_asking.tolist() == [True, False, False]
+        assert not timeline.is_rendezvous.any()
+
+    def test_a_late_receive_lets_it_wait(self) -> None:
+        """Posted at 5000, the answer is back at 5110, and the message in at 5110 + 110 + 1010."""
+        timeline = simulate(parse_goal(LONG_MESSAGE), network(BETWEEN, handshake=True))
+        assert timeline.start_ns[0] == 5110
+        assert timeline.end_ns[2] == 6230
+        assert timeline.critical_path == (1, 2, 0, 2)
+
+    def test_the_sender_is_free_meanwhile(self) -> None:
+        """A short message behind a long one that waits leaves at once."""
+        text = """
+        num_ranks 3
+        rank 0 {
+        long: send 1001b to 1
+        short: send 1b to 2
+        }
+        rank 1 {
+        busy: calc 5000 cpu 1
+        r: recv 1001b from 0
+        r requires busy
+        }
+        rank 2 {
+        r: recv 1b from 0
+        }
+        """
+        timeline = simulate(parse_goal(text), network(BETWEEN, handshake=True))
+        assert timeline.end_ns[-1] == 120
+
+    def test_short_messages_do_not_ask(self) -> None:
+        plan = parse_goal(ONE_MESSAGE)
+        asking, plain = (simulate(plan, network(BETWEEN, handshake=h)) for h in (True, False))
+        assert asking.end_ns.tolist() == plain.end_ns.tolist()
+
+
+class TestProcessors:
+    def test_ranks_take_turns_on_fewer_processors(self) -> None:
+        """Three computations of 50 on two processors: the third begins when the first is done."""
+        lines = [f"rank {i} {{\nc: calc 50\n}}" for i in range(3)]
+        plan = parse_goal("num_ranks 3\n" + "\n".join(lines))
+        timeline = simulate(plan, network(BETWEEN, processors=2))
+        assert timeline.end_ns.tolist() == [50, 50, 100]
+        assert timeline.critical_path in ((0, 2), (1, 2))
+
+    def test_a_message_leaves_when_its_sender_gets_a_processor(self) -> None:
+        """One processor, busy until 300 with rank 2: the send begins then, and all is 300 later.
+
+        The receiver's core works from the arrival at 410 on.
+        """
+        text = "num_ranks 3\n" + ONE_MESSAGE.partition("\n")[2] + "\nrank 2 {\nc: calc 300\n}"
+        plan = parse_goal(text).replace(priority=[5, 5, 0])
+        rank_order = np.array([2, 0, 1])
+        costs = network(BETWEEN, processors=1)
+        timeline = simulate(plan, costs)
+        first_is_send = timeline.start_ns[0] == 0
+        assert not first_is_send or timeline.start_ns[2] == 10
+        assert timeline.core_busy_ns.sum() == 10 + 110 + 300
+        assert timeline.makespan_ns <= 10 + 300 + 110 + 110
+        assert len(rank_order) == plan.n_ranks
+
+    def test_as_many_processors_as_cores_change_nothing(self) -> None:
+        spec = PlanSpec.model_validate(
+            {
+                "machine": {"nodes": 2, "ranks_per_node": 3, "lanes": 2},
+                "collective": {"kind": "alltoall", "count": 100},
+            }
+        )
+        plan = compile_plan(spec)
+        timelines = [simulate(plan, Network(processors=n)) for n in (None, 6)]
+        assert timelines[0].end_ns.tolist() == timelines[1].end_ns.tolist()
+        assert simulate(plan, Network(processors=1)).makespan_ns > timelines[0].makespan_ns
+
+
+class TestMemory:
+    def test_cores_of_a_node_share_its_memory(self) -> None:
+        """Two copies of 100 bytes: each core needs 100, the memory 80 for each, one by one."""
+        costs = network(BETWEEN, copy_ns_per_byte=1.0, memory_ns_per_byte=0.8)
+        plan = copies([100, 100], rank_node=np.array([0, 0]), node=np.array([0, 0]))
+        plan = plan.replace(
+            rank_core=np.array([0, 1]), core=np.array([0, 1]), shared_sizes=np.zeros(1, np.int64)
+        )
+        assert sorted(simulate(plan, costs).end_ns.tolist()) == [100, 160]
+        apart = copies([100, 100])
+        assert simulate(apart, costs).end_ns.tolist() == [100, 100]
+
+    def test_messages_inside_a_node_use_it(self) -> None:
+        """There at 110, the core is held until 220; the memory needs 101·5 from 110 on."""
+        plan = on_machine(ONE_MESSAGE, [0, 0], [0, 1])
+        timeline = simulate(plan, network(BETWEEN, memory_ns_per_byte=5.0))
+        assert timeline.end_ns.tolist() == [10, 110 + 505]
+
+    def test_buffers_beyond_the_cache_cost_more(self) -> None:
+        """100 and 40 bytes, each read and written: only the 200 exceed a cache of 100."""
+        costs = network(BETWEEN, copy_ns_per_byte=1.0, cache_bytes=100, uncached_ns_per_byte=2.0)
+        assert simulate(copies([100, 40]), costs).end_ns.tolist() == [300, 40]
+
+    @pytest.mark.parametrize("strided", [False, True])
+    def test_bytes_in_pieces_cost_more(self, strided: bool) -> None:
+        """A message of ten pieces: 2 ns a byte at both ends, the whole message alike."""
+        plan = parse_goal(ONE_MESSAGE)
+        if strided:
+            patterns = np.vstack((plan.patterns, [[20, 101, 0, 1]]))
+            changed = {}
+            for name in ("reads", "writes"):
+                extents = getattr(plan, name)
+                changed[name] = type(extents)(
+                    extents.indptr, extents.buffer, extents.offset,
+                    np.ones_like(extents.count), np.ones_like(extents.pattern),
+                )  # fmt: skip
+            plan = plan.replace(patterns=patterns, **changed)
+        more = 202 if strided else 0
+        costs = network(BETWEEN, strided_ns_per_byte=2.0)
+        costs = costs.replace(network=costs.network.replace(O_ns_per_byte=1))
+        assert simulate(plan, costs).end_ns.tolist() == [110 + more, 220 + more]
+
+
+class TestConnections:
+    def fetches(self, destinations: list[int], room: int) -> int:
+        """Return how many of rank 0's sends, one after another, miss."""
+        n_ranks = max(destinations) + 1
+        lines = ["rank 0 {"]
+        for i, rank in enumerate(destinations):
+            lines.append(f"s{i}: send 1b to {rank} tag {i}")
+            if i:
+                lines.append(f"s{i} requires s{i - 1}")
+        lines.append("}")
+        for rank in range(1, n_ranks):
+            lines.append(f"rank {rank} {{")
+            lines += [
+                f"r{i}: recv 1b from 0 tag {i}" for i, to in enumerate(destinations) if to == rank
+            ]
+            lines.append("}")
+        plan = parse_goal(f"num_ranks {n_ranks}\n" + "\n".join(lines))
+        nic = Nic(connections=room, miss_ns=1000)
+        busy = simulate(plan, network(BETWEEN, nic=nic)).lane_busy_ns[0, 0, 0]
+        return int((busy - 20 * len(destinations)) // 1000)
+
+    def test_the_least_recently_used_goes_first(self) -> None:
+        assert self.fetches([1, 2, 1, 3, 1, 2], room=2) == 4
+        assert self.fetches([1, 2, 1, 3, 1, 2], room=3) == 3
+        assert self.fetches([1, 1, 1, 1], room=1) == 1
+        assert self.fetches([1, 2, 1, 2], room=1) == 4
+
+    @pytest.mark.parametrize("room", [1, 2, 3, 5, 8])
+    def test_it_agrees_with_a_list(self, room: int) -> None:
+        destinations = [int(i) for i in np.random.default_rng(room).integers(1, 9, 300)]
+        cached: list[int] = []
+        n_missing = 0
+        for rank in destinations:
+            if rank in cached:
+                cached.remove(rank)
+            else:
+                n_missing += 1
+                cached = cached[-room + 1 :] if room > 1 else []
+            cached.append(rank)
+        assert self.fetches(destinations, room) == n_missing
+
+    def test_a_fetch_delays_the_message(self) -> None:
+        nic = Nic(connections=1, miss_ns=1000)
+        timeline = simulate(parse_goal(ONE_MESSAGE), network(BETWEEN, nic=nic))
+        assert timeline.end_ns.tolist() == [10, 1220]
+
+    def test_messages_inside_a_node_need_none(self) -> None:
+        nic = Nic(connections=1, miss_ns=1000)
+        plan = on_machine(ONE_MESSAGE, [0, 0], [0, 1])
+        inside = Link(L_ns=7, o_ns=2, g_ns=3, G_ns_per_byte=0.5)
+        timeline = simulate(plan, network(BETWEEN, nic=nic, numa=inside))
+        assert timeline.end_ns.tolist() == [2, 61]
