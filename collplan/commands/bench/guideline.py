@@ -270,7 +270,7 @@ def _print(document: Document, n_nodes: int) -> None:
                 print_line(f"refused: {refusal['candidate']}: {refusal['reason']}")
     print_line(
         f"{document['repetitions']} repetitions in turns; the slowest rank of each counts; "
-        f"{document['violations']} violations"
+        f"violations: {document['violations']}"
     )
 
 
