@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from cost_schedules import network, on_machine
 from executors.cost import simulate
 from planner import compile_plan
 from planner.formats.goal import parse_goal
-from planner.plan import Op, Plan
+from planner.plan import Buffer, Extents, Op, Plan
 from specs import Link, Network, Nic, PlanSpec
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
@@ -29,27 +31,30 @@ r requires busy
 """
 
 
-def offloading(**changes: object) -> Network:
+def offloading(**changes: Any) -> Network:
     costs = network(BETWEEN)
     return costs.replace(network=costs.network.replace(offload=True), **changes)
 
 
-def copies(counts: list[int], **machine: object) -> Plan:
+def copies(counts: list[int], **machine: Any) -> Plan:
     """Return a plan in which every rank copies its vector to itself; rank i of counts[i] bytes."""
     lines = [f"rank {i} {{\nc: calc 1 cpu {i}\n}}" for i in range(len(counts))]
     plan = parse_goal(f"num_ranks {len(counts)}\n" + "\n".join(lines))
     n = len(counts)
-    extents = {
-        "indptr": np.arange(n + 1, dtype=np.int32),
-        "buffer": np.zeros(n, dtype=np.int8),
-        "offset": np.zeros(n, dtype=np.int64),
-        "count": np.array(counts, dtype=np.int64),
-        "pattern": np.zeros(n, dtype=np.int32),
-    }
+    sent, received = (
+        Extents(
+            indptr=np.arange(n + 1, dtype=np.int32),
+            buffer=np.full(n, buffer, dtype=np.int8),
+            offset=np.zeros(n, dtype=np.int64),
+            count=np.array(counts, dtype=np.int64),
+            pattern=np.zeros(n, dtype=np.int32),
+        )
+        for buffer in (Buffer.SEND, Buffer.RECV)
+    )
     return plan.replace(
         op=[Op.COPY] * n,
-        reads=type(plan.reads)(**extents),
-        writes=type(plan.writes)(**(extents | {"buffer": np.ones(n, dtype=np.int8)})),
+        reads=sent,
+        writes=received,
         buffer_sizes=np.column_stack((counts, counts, np.zeros(n, dtype=np.int64))),
         **machine,
     )
@@ -129,21 +134,25 @@ class TestProcessors:
         assert timeline.end_ns.tolist() == [50, 50, 100]
         assert timeline.critical_path in ((0, 2), (1, 2))
 
-    def test_a_message_leaves_when_its_sender_gets_a_processor(self) -> None:
-        """One processor, busy until 300 with rank 2: the send begins then, and all is 300 later.
-
-        The receiver's core works from the arrival at 410 on.
+    def test_a_message_leaves_when_its_sender_gets_the_processor(self) -> None:
+        """Rank 0 has it until 300, then rank 1 until 301; the message is in 220 later."""
+        text = """
+        num_ranks 3
+        rank 0 {
+        c: calc 300
+        }
+        rank 1 {
+        c: calc 1
+        s: send 101b to 2
+        s requires c
+        }
+        rank 2 {
+        r: recv 101b from 1
+        }
         """
-        text = "num_ranks 3\n" + ONE_MESSAGE.partition("\n")[2] + "\nrank 2 {\nc: calc 300\n}"
-        plan = parse_goal(text).replace(priority=[5, 5, 0])
-        rank_order = np.array([2, 0, 1])
-        costs = network(BETWEEN, processors=1)
-        timeline = simulate(plan, costs)
-        first_is_send = timeline.start_ns[0] == 0
-        assert not first_is_send or timeline.start_ns[2] == 10
-        assert timeline.core_busy_ns.sum() == 10 + 110 + 300
-        assert timeline.makespan_ns <= 10 + 300 + 110 + 110
-        assert len(rank_order) == plan.n_ranks
+        timeline = simulate(parse_goal(text), network(BETWEEN, processors=1))
+        assert timeline.end_ns.tolist() == [300, 301, 311, 521]
+        assert timeline.critical_path == (0, 1, 2, 3)
 
     def test_as_many_processors_as_cores_change_nothing(self) -> None:
         spec = PlanSpec.model_validate(
