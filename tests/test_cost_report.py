@@ -6,10 +6,13 @@ import json
 
 import pytest
 
+from collplan.cost_tables import path_rows, print_cost
 from cost_schedules import network
-from executors.cost import Loggps, cost_report, cost_text, simulate
+from executors.cost import Loggps, cost_report, simulate
+from executors.cost.folding import Fold, fold
+from planner import compile_plan
 from planner.formats.goal import parse_goal
-from specs import SpecError
+from specs import SpecError, parse_spec
 
 PAIR = """
 num_ranks 2
@@ -30,7 +33,7 @@ def test_report_has_what_scripts_rely_on() -> None:
     """a to 2,000; b's message arrives at 2,000 + 4,000, c takes 1,500, d 500: 8,000 ns."""
     plan = parse_goal(PAIR)
     timeline = simulate(plan, network())
-    report = json.loads(json.dumps(cost_report(plan, timeline)))
+    report = json.loads(json.dumps(cost_report(plan, timeline, network())))
     assert report["makespan_s"] == 8e-6
     assert report["makespan_ns"] == 8000
     assert report["n_tasks"] == 4
@@ -47,10 +50,30 @@ def test_report_has_what_scripts_rely_on() -> None:
         "row": 1,
         "rank": 0,
         "op": "send",
+        "peer": 1,
+        "bytes": 1,
+        "node": 0,
+        "core": 0,
+        "lane": 0,
+        "phase": "",
         "start_s": 2e-6,
         "end_s": 3.5e-6,
+        "begin_s": 2e-6,
+        "takes_s": 4e-6,
         "waited_for": "dependency",
+        "queued_s": 0.0,
+        "resource": None,
     }
+    assert report["breakdown"] == {
+        "latency": 2500,
+        "bandwidth": 0,
+        "overhead": 3000,
+        "copy": 0,
+        "reduce": 0,
+        "compute": 2500,
+        "waiting": 0,
+    }
+    assert report["bound_s"] is None
     assert report["lanes"][0] == {
         "node": 0,
         "lane": 0,
@@ -61,21 +84,84 @@ def test_report_has_what_scripts_rely_on() -> None:
     assert [core["busy_s"] for core in report["cores"]] == [3.5e-6, 2e-6]
 
 
-def test_text_shows_the_end_of_the_path() -> None:
+def test_text_shows_every_part(capsys: pytest.CaptureFixture[str]) -> None:
     plan = parse_goal(PAIR)
-    lines = cost_text(cost_report(plan, simulate(plan, network())), n_steps=2).splitlines()
+    print_cost(cost_report(plan, simulate(plan, network()), network()))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[0].startswith("makespan 8 µs: 4 tasks simulated in ")
-    assert "critical path: 4 tasks, waiting: 2 × dependency, 1 × message" in lines
-    assert lines[-3] == "  … 2 earlier tasks"
-    assert lines[-1] == "  #3 rank 1 compute: 7.5 µs to 8 µs, waited for dependency"
+    assert "latency 2.5 µs 31.2%" in lines
+    assert "lanes, out 2 0% 6% 12% lane 0 of node 0" in lines
+    assert "2 µs 4 µs rank 0: send 1 B to 1 node 0, core 0, lane 0 rank 0's compute" in lines
+    assert "6 µs 1.5 µs rank 1: recv 1 B from 0 node 1, core 0, lane 0 its message" in lines
+    assert lines[-2] == "7.5 µs 500 ns rank 1: compute node 1, core 0 rank 1's recv"
 
 
-def test_an_empty_plan_costs_nothing() -> None:
+def test_an_empty_plan_costs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     plan = parse_goal("num_ranks 1\nrank 0 { }")
     report = cost_report(plan, simulate(plan, network()))
     assert report["makespan_s"] == 0
     assert report["critical_path"] == []
-    assert cost_text(report).startswith("makespan 0 ns: 0 tasks")
+    print_cost(report)
+    assert capsys.readouterr().out.startswith("makespan 0 ns: 0 tasks")
+
+
+def test_the_bound_is_the_busiest_lane_or_rank() -> None:
+    """1,000 bytes enter every node at 2 ns each; on one node, every rank at its links' 0.5."""
+    collective = {"kind": "bcast", "count": 1000, "datatype": "uint8"}
+    links = {"network": {"L_ns": 1, "o_ns": 1, "g_ns": 2, "G_ns_per_byte": 2}}
+    links["numa"] = {"L_ns": 1, "o_ns": 1, "g_ns": 1, "G_ns_per_byte": 0.5}
+    for nodes, bound in ((4, 2e-6), (1, 0.5e-6)):
+        machine = {"nodes": nodes, "ranks_per_node": 2, "network": links}
+        spec = parse_spec({"machine": machine, "collective": collective, "algorithms": "binomial"})
+        plan = compile_plan(spec)
+        report = cost_report(plan, simulate(plan))
+        assert report["bound_s"] == pytest.approx(bound)
+        assert report["makespan_s"] >= report["bound_s"]
+
+
+def chain(n: int, n_ranks: int) -> str:
+    """Return a message that goes around the ranks, n times in all."""
+    lines: list[list[str]] = [[] for _ in range(n_ranks)]
+    for i in range(n):
+        source, dest = i % n_ranks, (i + 1) % n_ranks
+        lines[source].append(f"s{i}: send 8b to {dest} tag {i}")
+        lines[dest].append(f"r{i}: recv 8b from {source} tag {i}")
+        if i:
+            lines[source].append(f"s{i} requires r{i - 1}")
+    ranks = (f"rank {r} {{\n" + "\n".join(mine) + "\n}" for r, mine in enumerate(lines))
+    return f"num_ranks {n_ranks}\n" + "\n".join(ranks)
+
+
+def test_a_thousand_steps_fold_into_a_few_lines() -> None:
+    """Send and receive, from rank to rank: one fold of two steps, but for how it begins."""
+    plan = parse_goal(chain(500, n_ranks=5))
+    report = cost_report(plan, simulate(plan, network()), network())
+    assert len(report["critical_path"]) == 1000
+    folds = fold(report["critical_path"], 5)
+    assert sum(part.period * part.times for part in folds) == 1000
+    assert Fold(first=1, period=2, times=499, shift=1) in folds
+    rows = path_rows(report)
+    assert len(rows) == 4
+    assert [row[2] for row in rows] == ["", "499 × ┐", "   ┘", ""]
+    assert rows[1][3] == "rank i: recv 8 B from i-1, i = 1, 2, …"
+    assert rows[2][1].endswith(" each")
+
+
+def test_a_long_path_without_a_pattern_shows_both_ends() -> None:
+    durations = [(7919 * i) % 1000 + 1 for i in range(200)]
+    lines = [f"l{i}: calc {ns}" for i, ns in enumerate(durations)]
+    lines += [f"l{i} requires l{i - 1}" for i in range(1, 200)]
+    plan = parse_goal("num_ranks 1\nrank 0 {\n" + "\n".join(lines) + "\n}")
+    report = cost_report(plan, simulate(plan, network()), network())
+    # Computations differ in time only: that is one kind of step.
+    assert len(path_rows(report)) < 5
+    for i, step in enumerate(report["critical_path"]):
+        step["bytes"] = i * i
+    rows = path_rows(report, most=10)
+    assert len(rows) == 11
+    assert rows[5][3] == "… 190 more tasks, all of them with --json"
+    shown = sum(step["takes_s"] for step in report["critical_path"][5:195])
+    assert shown == pytest.approx(sum(durations[5:195]) / 1e9)
 
 
 def test_loggps_sets_all_links() -> None:

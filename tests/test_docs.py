@@ -29,8 +29,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 README = ROOT / "README.md"
 NAMES = (
-    "plan", "proof", "cost-model", "algorithms", "decompositions", "executing", "emulation",
-    "benchmarks",
+    "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
+    "emulation", "benchmarks",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

@@ -33,18 +33,19 @@ def command(
     A clock a core and a lane and direction of each node, LogGPS parameters for
     each distance between ranks.
     """
+    from collplan.cost_tables import print_cost
     from collplan.inputs import open_plan
-    from collplan.output import print_json, print_line, show_progress
-    from executors.cost import cost_report, cost_text, simulate
+    from collplan.output import print_json, show_progress
+    from executors.cost import cost_report, simulate
 
     plan = open_plan(source)
     network = choose_network(plan, loggps)
     with show_progress(f"simulating {plan.n_tasks} tasks"):
-        report = cost_report(plan, simulate(plan, network))
+        report = cost_report(plan, simulate(plan, network), network)
     if as_json:
         print_json(report)
     else:
-        print_line(cost_text(report))
+        print_cost(report)
     return 0
 
 

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from executors.cost.loggps import Loggps
-    from executors.cost.report import cost_report, cost_text
+    from executors.cost.report import cost_report
     from executors.cost.simulator import simulate
     from executors.cost.timeline import Timeline
 
-__all__ = ["Loggps", "Timeline", "cost_report", "cost_text", "simulate"]
+__all__ = ["Loggps", "Timeline", "cost_report", "simulate"]
 
 _HOMES = {
     "Loggps": "loggps",
     "Timeline": "timeline",
     "cost_report": "report",
-    "cost_text": "report",
     "simulate": "simulator",
 }
 

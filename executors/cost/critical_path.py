@@ -34,7 +34,7 @@ class Step:
     waited_for: WaitedFor
 
 
-class _Event(Enum):
+class Event(Enum):
     """What of a task the path goes through: a receive is posted, then its message arrives."""
 
     START = 0
@@ -42,76 +42,103 @@ class _Event(Enum):
     MATCH = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """An event of a task that the path goes through.
+
+    Parameters
+    ----------
+    row : int
+        The task.
+    event : Event
+        Its start at `start_ns`; a receive's message arriving; or a rendezvous
+        send's match, at `end_ns`.
+    waited_for : "nothing", "dependency", "message" or "resource"
+        What ties it to the visit before.
+    """
+
+    row: int
+    event: Event
+    waited_for: WaitedFor
+
+
 def critical_path(timeline: Timeline) -> tuple[Step, ...]:
     """Return the chain of tasks that ends last, from one that starts at 0."""
+    steps: list[Step] = []
+    for visit in visits(timeline):
+        # A receive's posting may wait for the core that its own message holds: one step.
+        if not steps or steps[-1].row != visit.row:
+            steps.append(Step(visit.row, visit.waited_for))
+    return tuple(steps)
+
+
+def visits(timeline: Timeline) -> tuple[Visit, ...]:
+    """Return the events of the critical path, from the first to the last."""
     if not len(timeline.end_ns):
         return ()
-    steps: list[Step] = []
+    found: list[Visit] = []
     row = int(np.argmax(timeline.end_ns))
     event = _completion(timeline, row)
     while row >= 0:
-        before, event, waited_for = _step_back(timeline, row, event)
-        # A receive's posting may wait for the core that its own message holds: one step.
-        if steps and steps[-1].row == row:
-            steps.pop()
-        steps.append(Step(row, waited_for))
-        row = before
-    return tuple(reversed(steps))
+        before, event_before, waited_for = _step_back(timeline, row, event)
+        found.append(Visit(row, event, waited_for))
+        row, event = before, event_before
+    return tuple(reversed(found))
 
 
-def _completion(timeline: Timeline, row: int) -> _Event:
+def _completion(timeline: Timeline, row: int) -> Event:
     """Return the event that completed a task."""
     if timeline.plan.op[row] == Op.RECV and timeline.end_ns[row] > timeline.start_ns[row]:
-        return _Event.ARRIVAL
-    return _Event.MATCH if timeline.is_rendezvous[row] else _Event.START
+        return Event.ARRIVAL
+    return Event.MATCH if timeline.is_rendezvous[row] else Event.START
 
 
-def _step_back(timeline: Timeline, row: int, event: _Event) -> tuple[int, _Event, WaitedFor]:
-    if event is _Event.START:
+def _step_back(timeline: Timeline, row: int, event: Event) -> tuple[int, Event, WaitedFor]:
+    if event is Event.START:
         return _before_start(timeline, row)
     partner = int(timeline.partner[row])
-    send = partner if event is _Event.ARRIVAL else row
-    if event is _Event.MATCH and timeline.start_ns[partner] == timeline.end_ns[row]:
-        return partner, _Event.START, "message"
+    send = partner if event is Event.ARRIVAL else row
+    if event is Event.MATCH and timeline.start_ns[partner] == timeline.end_ns[row]:
+        return partner, Event.START, "message"
     cause = int(timeline.arrival_cause[send])
     if cause == send:
-        return send, _Event.START, "message"
+        return send, Event.START, "message"
     return _holder(timeline, cause)
 
 
-def _before_start(timeline: Timeline, row: int) -> tuple[int, _Event, WaitedFor]:
+def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
     cause = int(timeline.cause[row])
     if timeline.is_asking[row] and cause <= -2:
         return _before_request(timeline, row, -2 - cause)
     if cause == -1:
-        return -1, _Event.START, "nothing"
+        return -1, Event.START, "nothing"
     deps = timeline.plan.deps
     start = timeline.start_ns[row]
     for i in range(deps.indptr[row], deps.indptr[row + 1]):
         if deps.task[i] == cause:
             if deps.kind[i] & ON_START:
                 if timeline.start_ns[cause] == start:
-                    return cause, _Event.START, "dependency"
+                    return cause, Event.START, "dependency"
             elif timeline.end_ns[cause] == start:
                 return cause, _completion(timeline, cause), "dependency"
     return _holder(timeline, cause)
 
 
-def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, _Event, WaitedFor]:
+def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
     """Return what the answer to a send's request waited for: its receive, or a predecessor."""
     if cause == timeline.partner[row]:
-        return cause, _Event.START, "message"
+        return cause, Event.START, "message"
     deps = timeline.plan.deps
     for i in range(deps.indptr[row], deps.indptr[row + 1]):
         if deps.task[i] == cause:
             on_start = deps.kind[i] & ON_START
-            return cause, _Event.START if on_start else _completion(timeline, cause), "dependency"
-    return -1, _Event.START, "nothing"
+            return cause, Event.START if on_start else _completion(timeline, cause), "dependency"
+    return -1, Event.START, "nothing"
 
 
-def _holder(timeline: Timeline, cause: int) -> tuple[int, _Event, WaitedFor]:
+def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
     """Decode the task that held a core or lane: with its work, or until a rendezvous matched."""
     if cause <= -2:
-        return -2 - cause, _Event.MATCH, "resource"
+        return -2 - cause, Event.MATCH, "resource"
     is_recv = timeline.plan.op[cause] == Op.RECV
-    return cause, _Event.ARRIVAL if is_recv else _Event.START, "resource"
+    return cause, Event.ARRIVAL if is_recv else Event.START, "resource"

@@ -1,21 +1,23 @@
-"""A simulation's result as JSON and as a few lines of text."""
+"""What a simulation found, ready for JSON."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executors.cost.critical_path import critical_path
+from executors.cost.breakdown import Leg, breakdown, legs
+from planner.bounds import lower_bounds
 from planner.plan import Op
+from specs import Network
 
 if TYPE_CHECKING:
     from executors.cost.timeline import Timeline
     from planner.plan import Plan
+    from specs import Machine
 
 
-def cost_report(plan: Plan, timeline: Timeline) -> dict[str, Any]:
+def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> dict[str, Any]:
     """Return what a simulation found, ready for JSON.
 
     Parameters
@@ -24,105 +26,132 @@ def cost_report(plan: Plan, timeline: Timeline) -> dict[str, Any]:
         The plan that was simulated.
     timeline : Timeline
         Its simulation.
+    network : Network or None
+        What it was simulated on; None as in `simulate`.
 
     Returns
     -------
     dict
         `makespan_s`; `makespan_ns`, exact where parameters are whole;
-        `critical_path`, a list of ``{row, rank, op, start_s,
-        end_s, waited_for}`` from start to end; `lanes`, a list of ``{node,
-        lane, out_busy_s, in_busy_s, utilisation}``, the busier direction's
-        share of the makespan; `cores`, a list of ``{node, core, busy_s,
-        utilisation}`` of all that do anything; `simulate_s`; `n_tasks`.
+        `breakdown`, the ns of the critical path by kind, adding up to that;
+        `queued_s`, how much of it passed while the path's next task was ready
+        but its core, lane or port was not; `bound_s` and `bound`, what no plan
+        can beat and why, both None where nothing is known; `critical_path`, a
+        list from start to end of ``{row, rank, op, peer, bytes, node, core, lane,
+        phase, start_s, end_s, begin_s, takes_s, waited_for, queued_s, resource}``;
+        `lanes`, a list of ``{node, lane, out_busy_s, in_busy_s, utilisation}``,
+        the busier direction's share of the makespan; `cores`, a list of ``{node,
+        core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
+        `n_tasks`; `n_ranks`.
     """
-    makespan = timeline.makespan_s
-    path = [
-        {
-            "row": step.row,
-            "rank": int(plan.rank[step.row]),
-            "op": Op(int(plan.op[step.row])).name.lower(),
-            "start_s": float(timeline.start_ns[step.row]) / 1e9,
-            "end_s": float(timeline.end_ns[step.row]) / 1e9,
-            "waited_for": step.waited_for,
-        }
-        for step in critical_path(timeline)
-    ]
-    lanes = [
+    if network is None:
+        network = Network() if plan.spec is None else plan.spec.machine.network
+    path = legs(timeline, network)
+    bound_s, bound = _bound(plan, network)
+    return {
+        "makespan_s": timeline.makespan_s,
+        "makespan_ns": timeline.makespan_ns,
+        "breakdown": breakdown(path),
+        "queued_s": sum(leg.queued_ns for leg in path) / 1e9,
+        "bound_s": bound_s,
+        "bound": bound,
+        "critical_path": _steps(plan, timeline, path),
+        "lanes": _lanes(timeline),
+        "cores": _cores(timeline),
+        "simulate_s": timeline.simulate_s,
+        "n_tasks": plan.n_tasks,
+        "n_ranks": plan.n_ranks,
+    }
+
+
+def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[str, Any]]:
+    """Return the tasks of the path; a task's posting and its message are one step."""
+    steps: list[dict[str, Any]] = []
+    for leg in path:
+        if steps and steps[-1]["row"] == leg.row:
+            steps[-1]["takes_s"] = leg.end_ns / 1e9 - steps[-1]["begin_s"]
+            steps[-1]["queued_s"] += leg.queued_ns / 1e9
+            continue
+        row = leg.row
+        op = Op(int(plan.op[row]))
+        is_message = op in (Op.SEND, Op.RECV)
+        lane = int(plan.lane[row])
+        steps.append(
+            {
+                "row": row,
+                "rank": int(plan.rank[row]),
+                "op": op.name.lower(),
+                "peer": int(plan.peer[row]) if is_message else None,
+                "bytes": int(plan.elements[row]) * plan.itemsize,
+                "node": int(plan.rank_node[plan.rank[row]]),
+                "core": int(plan.core[row]),
+                "lane": lane if lane >= 0 else None,
+                "phase": plan.phases[int(plan.phase[row])],
+                "start_s": float(timeline.start_ns[row]) / 1e9,
+                "end_s": float(timeline.end_ns[row]) / 1e9,
+                "begin_s": leg.begin_ns / 1e9,
+                "takes_s": (leg.end_ns - leg.begin_ns) / 1e9,
+                "waited_for": leg.waited_for,
+                "queued_s": leg.queued_ns / 1e9,
+                "resource": leg.resource.to_json() if leg.resource else None,
+            }
+        )
+    return steps
+
+
+def _lanes(timeline: Timeline) -> list[dict[str, Any]]:
+    return [
         {
             "node": node,
             "lane": lane,
             "out_busy_s": float(busy[0]) / 1e9,
             "in_busy_s": float(busy[1]) / 1e9,
-            "utilisation": _share(float(busy.max()) / 1e9, makespan),
+            "utilisation": _share(float(busy.max()), timeline.makespan_ns),
         }
         for node, of_node in enumerate(timeline.lane_busy_ns)
         for lane, busy in enumerate(of_node)
     ]
-    cores = [
+
+
+def _cores(timeline: Timeline) -> list[dict[str, Any]]:
+    busy_ns = timeline.core_busy_ns
+    return [
         {
             "node": int(node),
             "core": int(core),
-            "busy_s": float(timeline.core_busy_ns[node, core]) / 1e9,
-            "utilisation": _share(float(timeline.core_busy_ns[node, core]) / 1e9, makespan),
+            "busy_s": float(busy_ns[node, core]) / 1e9,
+            "utilisation": _share(float(busy_ns[node, core]), timeline.makespan_ns),
         }
-        for node, core in np.argwhere(timeline.core_busy_ns > 0)
+        for node, core in np.argwhere(busy_ns > 0)
     ]
-    return {
-        "makespan_s": makespan,
-        "makespan_ns": timeline.makespan_ns,
-        "critical_path": path,
-        "lanes": lanes,
-        "cores": cores,
-        "simulate_s": timeline.simulate_s,
-        "n_tasks": plan.n_tasks,
-    }
 
 
-def cost_text(report: dict[str, Any], n_steps: int = 12) -> str:
-    """Return a report for people: makespan, busiest resources, the end of the critical path.
-
-    Parameters
-    ----------
-    report : dict
-        What `cost_report` returned.
-    n_steps : int
-        Steps of the critical path to show; earlier ones are counted only.
-    """
-    lines = [
-        f"makespan {_duration(report['makespan_s'])}: {report['n_tasks']} tasks simulated in "
-        f"{_duration(report['simulate_s'])}"
-    ]
-    for kind, resources in (("lane", report["lanes"]), ("core", report["cores"])):
-        top = max(resources, key=lambda resource: resource["utilisation"], default=None)
-        if top is not None and top["utilisation"] > 0:  # one node uses no lane
-            mean = sum(resource["utilisation"] for resource in resources) / len(resources)
-            lines.append(
-                f"busiest {kind}: {top[kind]} of node {top['node']}, {top['utilisation']:.0%} of "
-                f"the time ({len(resources)} {kind}s, {mean:.0%} on average)"
-            )
-    path = report["critical_path"]
-    if path:
-        waits = Counter(step["waited_for"] for step in path[1:])
-        reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(waits.items()))
-        lines.append(
-            f"critical path: {len(path)} tasks" + (f", waiting: {reasons}" if waits else "")
-        )
-    if len(path) > n_steps:
-        lines.append(f"  … {len(path) - n_steps} earlier tasks")
-    lines += [
-        f"  #{step['row']} rank {step['rank']} {step['op']}: {_duration(step['start_s'])} to "
-        f"{_duration(step['end_s'])}, waited for {step['waited_for']}"
-        for step in path[-n_steps:]
-    ]
-    return "\n".join(lines)
+def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
+    """Return the least time bytes take, and where: the busiest lane, or rank of one node."""
+    if plan.spec is None:
+        return None, None
+    machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
+    n_bytes, per_byte, place = bounds.lane_bytes, network.network.G_ns_per_byte, "lane"
+    if machine.nodes == 1:
+        n_bytes = max(bounds.bytes_sent_per_rank, bounds.bytes_received_per_rank)
+        per_byte, place = _fastest_ns_per_byte(machine, network), "rank"
+    if n_bytes * per_byte == 0:
+        return None, None
+    return n_bytes * per_byte / 1e9, f"{n_bytes} B through the busiest {place}"
 
 
-def _share(busy_s: float, makespan_s: float) -> float:
-    return busy_s / makespan_s if makespan_s > 0 else 0.0
+def _fastest_ns_per_byte(machine: Machine, network: Network) -> float:
+    """Return the least G of the links that ranks of one node have."""
+    cores, numa = machine.rank_to_core, machine.rank_to_numa
+    links = []
+    if len(set(cores)) < len(cores):
+        links.append(network.core)
+    if len(set(numa)) < len(numa):
+        links.append(network.numa)
+    if len(set(numa)) > 1:
+        links.append(network.node)
+    return min((link.G_ns_per_byte for link in links), default=0.0)
 
 
-def _duration(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"
+def _share(busy_ns: float, makespan_ns: float) -> float:
+    return busy_ns / makespan_ns if makespan_ns > 0 else 0.0
