@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -9,6 +11,7 @@ import typer
 from collplan.options import Json, Schedule
 
 if TYPE_CHECKING:
+    from executors.cost import Timeline
     from planner.plan import Plan
     from specs import Network
 
@@ -26,6 +29,13 @@ def command(
             metavar="L=..,o=..,g=..,G=..,O=..,S=..",
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the timeline, too: FILE.json for Perfetto, FILE.paje for Pajé.",
+            metavar="FILE",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Simulate a plan or a GOAL schedule; needs no MPI.
@@ -35,18 +45,42 @@ def command(
     """
     from collplan.cost_tables import print_cost
     from collplan.inputs import open_plan
-    from collplan.output import print_json, show_progress
+    from collplan.output import print_json, print_line, show_progress
     from executors.cost import cost_report, simulate
 
+    if trace is not None:
+        from executors.cost.traces import check_trace_path
+
+        check_trace_path(trace)
     plan = open_plan(source)
     network = choose_network(plan, loggps)
     with show_progress(f"simulating {plan.n_tasks} tasks"):
-        report = cost_report(plan, simulate(plan, network), network)
+        timeline = simulate(plan, network)
+        report = cost_report(plan, timeline, network)
+    if trace is not None:
+        _write_trace(trace, timeline, network)
+        report["trace"] = str(trace)
     if as_json:
         print_json(report)
     else:
         print_cost(report)
+        if trace is not None:
+            print_line(f"wrote {trace}")
     return 0
+
+
+def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:
+    from collplan.output import show_progress
+    from executors.cost.traces import MANY_TASKS, simulated_layer, write_trace
+
+    n_tasks = timeline.plan.n_tasks
+    if n_tasks > MANY_TASKS:
+        sys.stderr.write(
+            f"collplan: warning: {path}: a trace of {n_tasks} tasks is hundreds of megabytes, "
+            f"more than a viewer may open; trace fewer ranks or larger segments\n"
+        )
+    with show_progress(f"writing {path}"):
+        write_trace(path, [simulated_layer(timeline, network)])
 
 
 def choose_network(plan: Plan, loggps: str | None) -> Network:

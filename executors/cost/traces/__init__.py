@@ -1,0 +1,65 @@
+"""Timelines as files for trace viewers: Perfetto's JSON and Pajé."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from executors.cost.traces.layers import Layer, simulated_layer
+from executors.cost.traces.paje import paje_chunks
+from executors.cost.traces.perfetto import perfetto_chunks
+from planner.formats.replace import replacing
+from specs.errors import CollplanError
+
+__all__ = [
+    "MANY_TASKS",
+    "Layer",
+    "TraceError",
+    "check_trace_path",
+    "simulated_layer",
+    "write_trace",
+]
+
+MANY_TASKS: Final = 1_000_000
+"""Above so many tasks a trace is larger than viewers like: 365 MB for Perfetto, 105 MB for Pajé."""
+_WRITERS: Final[dict[str, Callable[[Sequence[Layer]], Iterator[str]]]] = {
+    ".json": perfetto_chunks,
+    ".paje": paje_chunks,
+}
+
+
+class TraceError(CollplanError):
+    """A trace that cannot be written."""
+
+
+def check_trace_path(path: str | Path) -> Path:
+    """Return the path of a trace, or raise `TraceError` where its ending names no format."""
+    path = Path(path)
+    if path.suffix not in _WRITERS:
+        raise TraceError(
+            f"trace: {path} ends in {path.suffix or 'nothing'}, which is no trace format; "
+            f"use .json for Perfetto or .paje for Pajé"
+        )
+    return path
+
+
+def write_trace(path: str | Path, layers: Sequence[Layer]) -> None:
+    """Write layers of tasks and messages into one file, in the format its ending names.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``.json`` for Perfetto, ``.paje`` for Pajé; an old file is replaced whole.
+    layers : sequence of Layer
+        Timelines to show beside each other: a simulated one and a measured one.
+
+    Raises
+    ------
+    TraceError
+        For another ending, or where the file cannot be written.
+    """
+    path = check_trace_path(path)
+    with replacing(path, TraceError) as file:
+        for chunk in _WRITERS[path.suffix](layers):
+            file.write(chunk.encode())

@@ -1,0 +1,224 @@
+"""What a trace shows: slices of time on tracks, and messages between them."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from executors.cost.holds import Holds, holds_of
+from executors.cost.messages import partners
+from executors.cost.places import Places, places_of
+from planner.plan import Op
+
+if TYPE_CHECKING:
+    from executors.cost.timeline import Timeline
+    from planner.plan import Plan
+    from specs import Network
+
+Floats = npt.NDArray[np.float64]
+Longs = npt.NDArray[np.int64]
+
+_ROUNDS: Final = 64
+"""How far to follow messages that waited for messages whose arrival is not recorded."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Spans:
+    """When a simulated task holds its core, and its lane: ns, shape (n_tasks,) each."""
+
+    core_begin: Floats
+    core_end: Floats
+    lane_begin: Floats
+    lane_end: Floats
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Layer:
+    """One timeline of a plan.
+
+    Parameters
+    ----------
+    label : str
+        What it is: ``simulated``, ``measured``.
+    plan : Plan
+        Whose tasks run.
+    start_ns, end_ns : ndarray of float64, shape (n_tasks,)
+        When they start and end, from 0 or later.
+    spans : Spans or None
+        When they hold cores and lanes. Without, tasks are shown from start to
+        end, those of a core that overlap on tracks of their own.
+    """
+
+    label: str
+    plan: Plan
+    start_ns: Floats
+    end_ns: Floats
+    spans: Spans | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tracks:
+    """The slices of a layer, sorted by track and time; on a track none overlap.
+
+    Parameters
+    ----------
+    node, names, is_lane : list
+        Of every track: its node, its name, whether it is a lane.
+    track, row : ndarray of int64, shape (n_slices,)
+        Where each slice is, and its task.
+    begin, end : ndarray of int64, shape (n_slices,)
+        When, in whole ns.
+    sends, recvs : ndarray of int64, shape (n_messages,)
+        The slices, on cores, that each message leaves and reaches.
+    leaves, reaches : ndarray of int64, shape (n_messages,)
+        When, in ns, within those slices.
+    """
+
+    node: list[int]
+    names: list[str]
+    is_lane: list[bool]
+    track: Longs
+    row: Longs
+    begin: Longs
+    end: Longs
+    sends: Longs
+    recvs: Longs
+    leaves: Longs
+    reaches: Longs
+
+
+def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
+    """Return a simulation as a layer of a trace."""
+    plan = timeline.plan
+    places = places_of(plan)
+    holds = holds_of(plan, network, places)
+    is_recv, is_send = plan.op == Op.RECV, plan.op == Op.SEND
+    begin = np.where(is_recv, _arrivals(timeline, places, holds), timeline.start_ns)
+    is_message = is_recv | is_send
+    spans = Spans(
+        core_begin=begin,
+        core_end=np.where(is_message, begin + holds.core_ns, timeline.end_ns),
+        lane_begin=begin,
+        lane_end=begin + holds.lane_ns,
+    )
+    return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans)
+
+
+def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
+    """Return when every receive's message is taken in, NaN for what is no receive.
+
+    A receive that completes with its message tells. One that was posted after
+    it does not: its message came when its flight was over, or when what it
+    waited for let go.
+    """
+    plan, start, end = timeline.plan, timeline.start_ns, timeline.end_ns
+    recvs = np.flatnonzero(plan.op == Op.RECV)
+    complete = np.maximum(holds.core_ns, holds.overhead_ns + holds.wire_ns)
+    arrival = np.full(plan.n_tasks, np.nan)
+    arrival[recvs] = np.where(end[recvs] > start[recvs], (end - complete)[recvs], np.nan)
+    send = timeline.partner.astype(np.int64)
+    flight = holds.overhead_ns + holds.latency_ns
+    open_rows = recvs[np.isnan(arrival[recvs])]
+    for _ in range(_ROUNDS):
+        if not len(open_rows):
+            break
+        cause = timeline.arrival_cause[send[open_rows]].astype(np.int64)
+        held = np.where(cause < -1, -2 - cause, np.maximum(cause, 0))
+        same_core = places.core[held] == places.core[open_rows]
+        same_lane = (plan.op[held] == Op.RECV) & (places.lane[held] == places.lane[open_rows])
+        same_lane &= (places.lane[held] >= 0) | (places.rank[held] == places.rank[open_rows])
+        lasts = np.maximum(
+            np.where(same_core, holds.core_ns[held], 0.0),
+            np.where(same_lane, holds.lane_ns[held], 0.0),
+        )
+        began = np.where(plan.op[held] == Op.RECV, arrival[held], start[held])
+        lets_go = np.where(cause < -1, end[held], began + lasts)
+        earliest = start[send[open_rows]] + flight[open_rows]
+        found = np.where(cause == send[open_rows], earliest, np.maximum(lets_go, earliest))
+        arrival[open_rows] = found
+        open_rows = open_rows[np.isnan(found)]
+    arrival[open_rows] = start[send[open_rows]] + flight[open_rows]
+    return arrival
+
+
+def tracks_of(layer: Layer) -> Tracks:
+    """Lay out a layer: a track for each core, and for each lane and direction."""
+    plan, places = layer.plan, places_of(layer.plan)
+    rows = np.arange(plan.n_tasks)
+    core = places.node * places.n_cores + places.core
+    node: list[int] = []
+    names: list[str] = []
+    if layer.spans is None:
+        begin, end = _whole(layer.start_ns), _whole(layer.end_ns)
+        track = _spread(core, begin, end, places.n_cores, node, names)
+        row = rows
+        n_core_tracks = len(names)
+    else:
+        n_core_tracks = plan.n_nodes * places.n_cores
+        node = [i // places.n_cores for i in range(n_core_tracks)]
+        names = [f"core {i % places.n_cores}" for i in range(n_core_tracks)]
+        for i in range(plan.n_nodes * places.n_lanes * 2):
+            place, side = divmod(i, 2)
+            node.append(place // places.n_lanes)
+            names.append(f"lane {place % places.n_lanes} {('out', 'in')[side]}")
+        on_lane = np.flatnonzero(places.lane >= 0)
+        lane = (places.node * places.n_lanes + places.lane) * 2 + (plan.op == Op.RECV)
+        track = np.concatenate((core, n_core_tracks + lane[on_lane]))
+        row = np.concatenate((rows, on_lane))
+        spans = layer.spans
+        begin = _whole(np.concatenate((spans.core_begin, spans.lane_begin[on_lane])))
+        end = _whole(np.concatenate((spans.core_end, spans.lane_end[on_lane])))
+    order = np.lexsort((end, begin, track))
+    track, row, begin, end = track[order], row[order], begin[order], end[order]
+    is_followed = track[:-1] == track[1:]
+    # What the formulas of a task alone give too long ends where the next begins.
+    end[:-1] = np.where(is_followed, np.minimum(end[:-1], begin[1:]), end[:-1])
+    slice_of = np.empty(plan.n_tasks, dtype=np.int64)
+    on_core = np.flatnonzero(track < n_core_tracks)
+    slice_of[row[on_core]] = on_core
+    send_rows = np.flatnonzero(plan.op == Op.SEND)
+    sends, recvs = slice_of[send_rows], slice_of[partners(plan)[send_rows]]
+    last = np.maximum(begin[recvs], end[recvs] - 1)
+    return Tracks(
+        node=node,
+        names=names,
+        is_lane=[i >= n_core_tracks for i in range(len(names))],
+        track=track,
+        row=row,
+        begin=begin,
+        end=end,
+        sends=sends,
+        recvs=recvs,
+        leaves=begin[sends],
+        reaches=np.clip(begin[sends], begin[recvs], last),
+    )
+
+
+def _whole(ns: Floats) -> Longs:
+    return np.rint(ns).astype(np.int64)
+
+
+def _spread(
+    core: Longs, begin: Longs, end: Longs, n_cores: int, node: list[int], names: list[str]
+) -> Longs:
+    """Return a track for every task so that none overlap, and name the tracks."""
+    track = np.empty(len(core), dtype=np.int64)
+    free: list[tuple[int, int]] = []
+    of, n_on_core = -1, 0
+    for i in np.lexsort((end, begin, core)).tolist():
+        if core[i] != of:
+            of, n_on_core, free = int(core[i]), 0, []
+        if free and free[0][0] <= begin[i]:
+            _, chosen = heapq.heappop(free)
+        else:
+            chosen, n_on_core = len(names), n_on_core + 1
+            node.append(of // n_cores)
+            more = f" ({n_on_core})" if n_on_core > 1 else ""
+            names.append(f"core {of % n_cores}{more}")
+        track[i] = chosen
+        heapq.heappush(free, (int(end[i]), chosen))
+    return track
