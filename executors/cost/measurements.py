@@ -1,0 +1,232 @@
+"""What calibration measures: raw times, before anything is fitted, and their file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from specs.base import SpecModel
+from specs.errors import CollplanError
+
+FORMAT: Final = "collplan-measurements"
+VERSION: Final = 1
+
+LinkClass = Literal["numa", "node", "network"]
+Work = Literal["copy", "reduce"]
+Layout = Literal["contiguous", "strided"]
+Count = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+Times = Annotated[tuple[Seconds, ...], Field(min_length=1)]
+
+
+class Place(SpecModel):
+    """Where the ranks were.
+
+    Parameters
+    ----------
+    rank_to_node, rank_to_numa : tuple of int
+        Every rank's node, and its NUMA domain within it.
+    numa_domains : int
+        NUMA domains of a node that ranks were bound to; 1 where they were not bound.
+    lanes : int or None
+        Lanes a node, if known beforehand.
+    processors : int or None
+        Processors of the host that all nodes share; None where nodes are hosts.
+    ranks_per_core : float
+        Above 1, idle ranks slept while messages were timed.
+    """
+
+    rank_to_node: Annotated[tuple[Size, ...], Field(min_length=2)]
+    rank_to_numa: tuple[Size, ...]
+    numa_domains: Count = 1
+    lanes: Count | None = None
+    processors: Count | None = None
+    ranks_per_core: Annotated[float, Field(gt=0)] = 1.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(self.rank_to_numa) != len(self.rank_to_node):
+            raise ValueError(
+                f"rank_to_numa lists {len(self.rank_to_numa)} ranks, rank_to_node "
+                f"{len(self.rank_to_node)}; give both for every rank"
+            )
+        if set(self.rank_to_node) != set(range(max(self.rank_to_node) + 1)):
+            raise ValueError("rank_to_node leaves a node out; number nodes from 0")
+        return self
+
+
+class PingPong(SpecModel):
+    """Half round trips of a message between two ranks, all others asleep."""
+
+    link: LinkClass
+    pair: tuple[Size, Size]
+    bytes: Size
+    seconds: Times
+
+
+class Burst(SpecModel):
+    """Many messages at once to a rank that comes when all have arrived.
+
+    Parameters
+    ----------
+    link, pair, bytes
+        Which link, which ranks, bytes of a message.
+    messages : int
+        How many.
+    send_cpu_s, recv_cpu_s : tuple of float
+        Processor time of each side for all of them, without its idle polls.
+    send_s : tuple of float
+        Until all had left the sender.
+    """
+
+    link: LinkClass
+    pair: tuple[Size, Size]
+    bytes: Size
+    messages: Count
+    send_cpu_s: Times
+    recv_cpu_s: Times
+    send_s: Times
+
+
+class LateReceive(SpecModel):
+    """Sends to a rank that receives only `delay_s` later: an eager one does not wait."""
+
+    link: LinkClass
+    pair: tuple[Size, Size]
+    bytes: Size
+    delay_s: Annotated[float, Field(gt=0)]
+    seconds: Times
+
+
+class LanesAtOnce(SpecModel):
+    """The first `ranks` ranks of a node send to the next node at once, `bytes` each."""
+
+    ranks: Count
+    bytes: Count
+    seconds: Times
+
+
+class LocalWork(SpecModel):
+    """Copies or reductions, as the engine does them.
+
+    Parameters
+    ----------
+    work, layout
+        What was done, on operands in one piece or in many.
+    bytes : int
+        Bytes written.
+    working_set_bytes : int
+        Bytes of all buffers that were gone through.
+    ranks : int
+        How many ranks of the node did the same at once.
+    seconds : tuple of float
+        Of the slowest rank.
+    """
+
+    work: Work
+    layout: Layout
+    bytes: Count
+    working_set_bytes: Count
+    ranks: Count = 1
+    seconds: Times
+
+
+class Measurements(SpecModel):
+    """All that was measured on a machine.
+
+    Parameters
+    ----------
+    host, mpi, date : str
+        Where, with what, and when; for people.
+    place : Place
+        Where ranks were.
+    ping_pongs, bursts, late_receives, lanes_at_once, local_work
+        The times.
+    """
+
+    format: Literal["collplan-measurements"] = FORMAT
+    version: Literal[1] = VERSION
+    host: str
+    mpi: str
+    date: str
+    place: Place
+    ping_pongs: Annotated[tuple[PingPong, ...], Field(min_length=1)]
+    bursts: Annotated[tuple[Burst, ...], Field(min_length=1)]
+    late_receives: tuple[LateReceive, ...] = ()
+    lanes_at_once: tuple[LanesAtOnce, ...] = ()
+    local_work: Annotated[tuple[LocalWork, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _check_links(self) -> Self:
+        for link in sorted({entry.link for entry in self.ping_pongs}):
+            if not any(entry.link == link for entry in self.bursts):
+                raise ValueError(f"bursts: there is none over {link}, which has ping_pongs")
+            for name in ("ping_pongs", "bursts"):
+                own = [entry for entry in getattr(self, name) if entry.link == link]
+                if min(entry.bytes for entry in own) > SMALL:
+                    raise ValueError(f"{name}: none over {link} is of {SMALL} bytes or less")
+        for work in ("copy", "reduce"):
+            if not any(
+                entry.work == work and entry.layout == "contiguous" and entry.ranks == 1
+                for entry in self.local_work
+            ):
+                raise ValueError(f"local_work: there is no contiguous {work} of one rank")
+        return self
+
+    def to_text(self) -> str:
+        """Return the file's text: JSON, a line for each entry."""
+        document = self.model_dump(mode="json")
+        lines = []
+        for name, value in document.items():
+            if isinstance(value, list) and value:
+                entries = ",\n".join(f"  {json.dumps(entry)}" for entry in value)
+                lines.append(f"{json.dumps(name)}: [\n{entries}\n]")
+            else:
+                lines.append(f"{json.dumps(name)}: {json.dumps(value)}")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+SMALL: Final = 64
+"""Up to so many bytes a message takes as long as an empty one."""
+
+
+def load_measurements(path: Path) -> Measurements:
+    """Read a file of measurements.
+
+    Raises
+    ------
+    CollplanError
+        If it can't be read, or holds something else; one line.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CollplanError(
+            f"{path}: cannot be read: {error.strerror}; give a file of measurements"
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise CollplanError(
+            f"{path}: is not JSON; give a file that --measurements has written"
+        ) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise CollplanError(
+            f"{path}: holds no measurements; give a file that --measurements has written"
+        )
+    if document.get("version") != VERSION:
+        raise CollplanError(
+            f"{path}: version is {document.get('version')!r}, this collplan reads {VERSION}; "
+            f"measure again"
+        )
+    try:
+        return Measurements.model_validate(document)
+    except ValidationError as error:
+        detail = error.errors()[0]
+        where = ".".join(map(str, detail["loc"]))
+        text = detail["msg"].removeprefix("Value error, ")
+        raise CollplanError(
+            f"{path}: {where + ': ' if where else ''}{text}; measure again"
+        ) from None

@@ -1,0 +1,178 @@
+"""Fit the parameters of a class of links to ping-pongs, bursts and late receives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Final
+
+from executors.cost.measurements import SMALL, Burst, LinkClass, Measurements
+from executors.cost.robust import theil_sen
+
+Draw = Callable[[Sequence[float]], float]
+Found = dict[str, tuple[float | bool, str]]
+
+_NS: Final = 1e9
+_VISIBLE: Final = 1.25
+"""A gap is seen where messages leave so much slower than the core could send them."""
+_ENOUGH: Final = 3
+_IDLE: Final = 0.5
+"""A receiving core busy for less than this share of a message's bytes is not what moves them."""
+
+
+def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
+    """Return L, o, g, G, O, whether the core is free meanwhile, and whether long sends ask first.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        All of them.
+    link : str
+        The class; there are ping-pongs and bursts over it.
+    draw : callable
+        Makes one time of several.
+
+    Returns
+    -------
+    dict
+        Values by field of `specs.Link`, and ``handshake``; with how each was found.
+    """
+    bracket = eager_bracket(measurements, link)
+    limit = None if bracket is None else bracket[0]
+    bursts = _usable(measurements, link, limit)
+    times = _half_round_trips(measurements, link, draw)
+    short = median(time for size in times if size <= SMALL for time in times[size])
+    in_burst, per_byte, arriving = _shares(bursts, draw)
+    # Bursts come from sleep: alone, a message cannot have kept cores longer than it took.
+    overhead = min(in_burst, short / 2)
+    most = max(bursts, key=lambda entry: (-entry.bytes, entry.messages)).messages
+    interval = median(
+        draw(entry.send_s) / most
+        for entry in bursts
+        if entry.messages == most and entry.bytes <= SMALL
+    )
+    latency = max(0.0, short - 2 * overhead)
+    gap_per_byte, begins = _line(times, limit)
+    asks = limit is not None and begins - short > overhead + latency
+    is_seen = measurements.place.ranks_per_core <= 1 and interval > _VISIBLE * in_burst
+    gap = interval if is_seen else 0.0
+    method = "messages that leave back to back" if is_seen else "not seen behind o"
+    return {
+        "L_ns": (_NS * latency, f"ping-pong of up to {SMALL} B, less 2 o"),
+        "o_ns": (_NS * overhead, "processor time of a message in a burst"),
+        "g_ns": (_NS * gap, method),
+        "G_ns_per_byte": (_NS * gap_per_byte, "ping-pong over sizes"),
+        "O_ns_per_byte": (_NS * max(0.0, per_byte), "processor time of a byte in bursts"),
+        "offload": (arriving < _IDLE * gap_per_byte, "processor time against G"),
+        "handshake": (asks, "ping-pong below and above the eager limit"),
+    }
+
+
+def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, float] | None:
+    """Return the longest message that was sent eagerly and the shortest that was not.
+
+    None where no late receives were measured. All were eager: twice the longest.
+    """
+    own = [entry for entry in measurements.late_receives if entry.link == link]
+    if not own:
+        return None
+    waited = [entry.bytes for entry in own if median(entry.seconds) >= entry.delay_s / 2]
+    shortest = min(waited, default=None)
+    eager = [
+        entry.bytes
+        for entry in own
+        if median(entry.seconds) < entry.delay_s / 2 and (not waited or entry.bytes < min(waited))
+    ]
+    longest = max(eager, default=0)
+    return float(longest), float(2 * longest if shortest is None else shortest)
+
+
+def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
+    """Return how much more ranks of a node send at once than one; None without two nodes."""
+    slopes = _slopes(measurements, draw)
+    if 1 not in slopes:
+        return None
+    return max(k * slopes[1] / slope for k, slope in slopes.items() if slope > 0)
+
+
+def lane_ns_per_byte(measurements: Measurements, lanes: int, draw: Draw) -> float | None:
+    """Return what a byte takes on a lane, by the bytes of the fullest; None where none were."""
+    loads, times = [], []
+    for entry in measurements.lanes_at_once:
+        loads.append(-(-entry.ranks // lanes) * entry.bytes)
+        times.append(draw(entry.seconds))
+    return _NS * max(0.0, theil_sen(loads, times)[1]) if loads else None
+
+
+def _slopes(measurements: Measurements, draw: Draw) -> dict[int, float]:
+    """Return seconds a byte of each sender by how many send, without what comes before."""
+    points: dict[int, list[tuple[int, float]]] = {}
+    for entry in measurements.lanes_at_once:
+        points.setdefault(entry.ranks, []).append((entry.bytes, draw(entry.seconds)))
+    found = {}
+    for k, own in points.items():
+        slope = theil_sen([size for size, _ in own], [time for _, time in own])[1]
+        if slope > 0:
+            found[k] = slope
+    return found
+
+
+def _usable(measurements: Measurements, link: LinkClass, limit: float | None) -> list[Burst]:
+    """Return the bursts whose processor time is work: a rank with a core of its own spins."""
+    own = [entry for entry in measurements.bursts if entry.link == link]
+    if measurements.place.ranks_per_core > 1 or limit is None:
+        return own
+    least = min(entry.bytes for entry in own)
+    return [entry for entry in own if entry.bytes <= max(limit, least)]
+
+
+def _shares(bursts: Sequence[Burst], draw: Draw) -> tuple[float, float, float]:
+    """Return processor time of a message, of a byte, and of a byte at the receiver alone.
+
+    The first two are averages of both sides; all are medians over pairs. What comes with a
+    burst as a whole is in none of them.
+    """
+    found = []
+    for pair in dict.fromkeys(entry.pair for entry in bursts):
+        own = [entry for entry in bursts if entry.pair == pair]
+        received = [draw(entry.recv_cpu_s) for entry in own]
+        sent = [draw(entry.send_cpu_s) for entry in own]
+        both = [(s + r) / 2 for s, r in zip(sent, received, strict=True)]
+        found.append((*_split(own, both), _split(own, received)[1]))
+    each, per_byte, arriving = zip(*found, strict=True)
+    return median(each), median(per_byte), median(arriving)
+
+
+def _split(bursts: Sequence[Burst], times: Sequence[float]) -> tuple[float, float]:
+    """Return what of a pair's times comes with each message, and with each byte."""
+    small = [(e.messages, time) for e, time in zip(bursts, times, strict=True) if e.bytes <= SMALL]
+    base, each = theil_sen([n for n, _ in small], [time for _, time in small])
+    if each <= 0:
+        base, each = 0.0, median(time / n for n, time in small)
+    loads = [entry.messages * entry.bytes for entry in bursts]
+    rests = [time - base - each * e.messages for e, time in zip(bursts, times, strict=True)]
+    return each, max(0.0, theil_sen(loads, rests)[1])
+
+
+def _half_round_trips(
+    measurements: Measurements, link: LinkClass, draw: Draw
+) -> dict[int, list[float]]:
+    """Return each pair's time by size."""
+    found: dict[int, list[float]] = {}
+    for entry in measurements.ping_pongs:
+        if entry.link == link:
+            found.setdefault(entry.bytes, []).append(draw(entry.seconds))
+    return found
+
+
+def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, float]:
+    """Return the slope of the times, in s a byte, and where the line of long messages begins.
+
+    It is the line through messages above the eager limit, where three sizes or more are.
+    """
+    above = [size for size in times if limit is not None and size > limit]
+    sizes = above if len(above) >= _ENOUGH else list(times)
+    points = [(size, time) for size in sizes for time in times[size]]
+    x, y = [size for size, _ in points], [time for _, time in points]
+    slope = max(0.0, theil_sen(x, y, is_relative=True)[1])
+    return slope, median(time - slope * size for size, time in points)

@@ -1,0 +1,341 @@
+"""Calibration: the fit finds known parameters again, files are checked, and real runs work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from command_line import CommandLine
+from emulating import emulate, need_emulation
+from executors.cost.calibration import fit_machine
+from executors.cost.machine_file import machine_text
+from executors.cost.measurements import Measurements, load_measurements
+from mpi_launching import mpi_python, run
+from specs import Machine, load_spec
+from specs.errors import CollplanError
+
+NETWORK = {
+    "network.numa.L_ns": 400.0,
+    "network.numa.o_ns": 300.0,
+    "network.numa.G_ns_per_byte": 0.1,
+    "network.numa.O_ns_per_byte": 0.09,
+    "network.network.L_ns": 20_000.0,
+    "network.network.o_ns": 3_000.0,
+    "network.network.g_ns": 5_000.0,
+    "network.network.G_ns_per_byte": 8.0,
+    "network.network.O_ns_per_byte": 1.5,
+    "network.copy_ns_per_byte": 0.1,
+    "network.reduce_ns_per_byte": 0.25,
+    "network.strided_ns_per_byte": 0.3,
+    "network.uncached_ns_per_byte": 0.4,
+    "network.memory_ns_per_byte": 0.35,
+}
+LIMIT = 8000
+CACHE = 1 << 20
+LANES = 2
+REPETITIONS = 21
+
+
+class Machinery:
+    """A machine of known parameters: measures itself, with noise and wild outliers."""
+
+    def __init__(self, seed: int = 0, *, asks: bool = True) -> None:
+        self.random = np.random.default_rng(seed)
+        self.asks = asks
+
+    def times(self, seconds: float) -> list[float]:
+        """Return measurements of a time: 1 % noise, and one in ten 2 to 10 times as long."""
+        noise = 1 + 0.01 * self.random.standard_normal(REPETITIONS)
+        wild = self.random.random(REPETITIONS) < 0.1
+        return (seconds * np.where(wild, self.random.uniform(2, 10, REPETITIONS), noise)).tolist()
+
+    def measure(self) -> dict[str, Any]:
+        """Return a document of measurements: two nodes of two ranks."""
+        links = {"numa": [[0, 1], [2, 3]], "network": [[0, 2], [1, 3]]}
+        messages = [(link, pair) for link, pairs in links.items() for pair in pairs]
+        return {
+            "format": "collplan-measurements",
+            "version": 1,
+            "host": "nowhere",
+            "mpi": "MPI 1.0",
+            "date": "2020-01-01 00:00 UTC",
+            "place": {"rank_to_node": [0, 0, 1, 1], "rank_to_numa": [0, 0, 0, 0]},
+            "ping_pongs": [self.ping_pong(*key, 4**i) for key in messages for i in range(12)],
+            "bursts": [
+                self.burst(*key, n_bytes, n)
+                for key in messages
+                for n_bytes, n in ((1, 4), (1, 8), (1, 32), (1024, 32), (4096, 8), (7000, 4))
+            ],
+            "late_receives": [
+                {
+                    "link": link,
+                    "pair": pairs[0],
+                    "bytes": n_bytes,
+                    "delay_s": 0.02,
+                    "seconds": [1e-5 if n_bytes <= LIMIT else 0.021] * 3,
+                }
+                for link, pairs in links.items()
+                for n_bytes in (1 << 22, 1 << 16, 4096, LIMIT + 1, LIMIT)
+            ],
+            "lanes_at_once": [
+                self.at_once(k, n_bytes) for k in (1, 2, 3, 4) for n_bytes in (1 << 18, 1 << 20)
+            ],
+            "local_work": [
+                *(
+                    self.local(work, layout, 1 << i)
+                    for work in ("copy", "reduce")
+                    for layout in ("contiguous", "strided")
+                    for i in range(16, 27)
+                ),
+                self.local("copy", "contiguous", 1 << 26, ranks=2),
+            ],
+        }
+
+    def ping_pong(self, link: str, pair: list[int], n_bytes: int) -> dict[str, Any]:
+        short, per_byte = self.of(link, "L_ns") + 2 * self.of(link, "o_ns"), "G_ns_per_byte"
+        ns = short + (n_bytes - 1) * self.of(link, per_byte)
+        if self.asks and n_bytes > LIMIT:
+            ns += 2 * (self.of(link, "L_ns") + self.of(link, "o_ns"))
+        return {"link": link, "pair": pair, "bytes": n_bytes, "seconds": self.times(1e-9 * ns)}
+
+    def burst(self, link: str, pair: list[int], n_bytes: int, n: int) -> dict[str, Any]:
+        each = self.of(link, "o_ns") + (n_bytes - 1) * self.of(link, "O_ns_per_byte")
+        cpu = 1e-9 * (2_000 + n * each)
+        gap = max(self.of(link, "o_ns"), self.of(link, "g_ns"))
+        return {
+            "link": link,
+            "pair": pair,
+            "bytes": n_bytes,
+            "messages": n,
+            "send_cpu_s": self.times(cpu),
+            "recv_cpu_s": self.times(cpu),
+            "send_s": self.times(1e-9 * n * gap),
+        }
+
+    def at_once(self, k: int, n_bytes: int) -> dict[str, Any]:
+        load = -(-k // LANES) * n_bytes
+        ns = 50_000 + load * NETWORK["network.network.G_ns_per_byte"]
+        return {"ranks": k, "bytes": n_bytes, "seconds": self.times(1e-9 * ns)}
+
+    def local(self, work: str, layout: str, set_bytes: int, ranks: int = 1) -> dict[str, Any]:
+        ns = NETWORK[f"network.{work}_ns_per_byte"]
+        ns += NETWORK["network.strided_ns_per_byte"] * (layout == "strided")
+        ns += NETWORK["network.uncached_ns_per_byte"] * (set_bytes > CACHE)
+        if ranks > 1:
+            ns = ranks * NETWORK["network.memory_ns_per_byte"]
+        return {
+            "work": work,
+            "layout": layout,
+            "bytes": 1 << 20,
+            "working_set_bytes": set_bytes,
+            "ranks": ranks,
+            "seconds": self.times(1e-9 * ns * (1 << 20)),
+        }
+
+    @staticmethod
+    def of(link: str, field: str) -> float:
+        return NETWORK.get(f"network.{link}.{field}", 0.0)
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "measurements.json"
+    path.write_text(json.dumps(Machinery().measure()))
+    return path
+
+
+def fitted(document: dict[str, Any]) -> dict[str, Any]:
+    calibration = fit_machine(Measurements.model_validate(document))
+    return {parameter.name: parameter for parameter in calibration.parameters}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_known_parameters_are_found_again(seed: int) -> None:
+    found = fitted(Machinery(seed).measure())
+    for name, true in NETWORK.items():
+        assert found[name].value == pytest.approx(true, rel=0.05), name
+        low, high = found[name].interval
+        assert low <= found[name].value <= high
+        assert high - low < 0.5 * true, name
+    assert found["network.numa.g_ns"].value == 0
+    assert found["network.eager_limit_bytes"].value == LIMIT
+    assert found["network.eager_limit_bytes"].interval == (LIMIT, LIMIT + 1)
+    assert found["network.cache_bytes"].value == CACHE
+    assert found["network.handshake"].value is True
+    assert found["network.network.offload"].value is True
+    assert found["network.numa.offload"].value is False
+    assert found["lanes"].value == LANES
+    assert found["nodes"].value == found["ranks_per_node"].value == 2
+
+
+def test_long_messages_that_do_not_ask_are_seen() -> None:
+    found = fitted(Machinery(asks=False).measure())
+    assert found["network.handshake"].value is False
+    assert found["network.network.L_ns"].value == pytest.approx(20_000, rel=0.05)
+
+
+def test_lanes_that_are_told_are_taken() -> None:
+    document = Machinery().measure()
+    document["place"] |= {"lanes": 1, "processors": 2, "rank_to_node": [0, 1, 1, 0]}
+    machine = fit_machine(Measurements.model_validate(document)).machine
+    assert (machine.lanes, machine.network.processors) == (1, 2)
+    assert machine.rank_order == (0, 1, 1, 0)
+
+
+def test_one_node_has_no_network_of_its_own() -> None:
+    document = Machinery().measure()
+    for name in ("ping_pongs", "bursts", "late_receives"):
+        document[name] = [entry for entry in document[name] if entry["link"] == "numa"]
+    document["lanes_at_once"] = []
+    document["place"] |= {"rank_to_node": [0, 0, 0, 0]}
+    machine = fit_machine(Measurements.model_validate(document)).machine
+    assert (machine.nodes, machine.lanes) == (1, 1)
+    assert machine.network.core == machine.network.node == machine.network.numa
+    assert machine.network.network == Machine().network.network
+
+
+def test_caches_that_hold_all_and_memory_for_all_cost_nothing() -> None:
+    document = Machinery().measure()
+    document["local_work"] = [
+        entry
+        for entry in document["local_work"]
+        if entry["working_set_bytes"] <= CACHE and entry["ranks"] == 1
+    ]
+    found = fitted(document)
+    assert found["network.cache_bytes"].value is None
+    assert found["network.uncached_ns_per_byte"].value == 0
+    assert "network.memory_ns_per_byte" not in found
+
+
+def test_files_survive_the_round_trip(tmp_path: Path, saved: Path) -> None:
+    measurements = load_measurements(saved)
+    again = tmp_path / "again.json"
+    again.write_text(measurements.to_text())
+    assert load_measurements(again) == measurements
+    calibration = fit_machine(measurements)
+    (tmp_path / "machine.yaml").write_text(machine_text(calibration, measurements))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("machine: machine.yaml\ncollective: {kind: bcast, count: 4}\n")
+    assert load_spec(spec).machine == calibration.machine
+    document = yaml.safe_load((tmp_path / "machine.yaml").read_text())
+    assert Machine.model_validate(document) == calibration.machine
+
+
+def test_the_command_fits_saved_measurements(collplan: CommandLine, saved: Path) -> None:
+    machine, picture = collplan.folder / "machine.yaml", collplan.folder / "fit.svg"
+    done = collplan("calibrate", "--fit", saved, "-o", machine, "--plot", picture, "--json")
+    document = done.json()
+    assert (
+        Machine.model_validate(document["machine"]) == fit_machine(load_measurements(saved)).machine
+    )
+    text = machine.read_text()
+    assert "# Measured on nowhere, 2020-01-01 00:00 UTC," in text
+    assert "# with MPI 1.0, 4 ranks." in text
+    assert "eager_limit_bytes: 8000  # 8001 bytes waited for their receive" in text
+    assert text.count("95 % interval") >= len(NETWORK)
+    assert all(f">{word}<" in picture.read_text() for word in ("network, measured", "numa, model"))
+    shown = collplan("calibrate", "--fit", saved, "-o", machine)
+    assert machine.read_text() == text, "the same measurements give the same file"
+    assert "network.G_ns_per_byte" in shown.out
+    assert f"wrote {machine}" in shown.out
+
+
+def remove(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.pop(name)
+
+
+def without_small(document: dict[str, Any]) -> None:
+    document["bursts"] = [entry for entry in document["bursts"] if entry["bytes"] > 1]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda document: document.update(version=7), "version is 7, this collplan reads 1"),
+        (lambda document: document.update(format="x"), "holds no measurements"),
+        (remove("ping_pongs"), "ping_pongs: Field required"),
+        (lambda document: document["place"].update(rank_to_node=[0, 0, 2, 2]), "leaves a node out"),
+        (lambda document: document["place"].update(rank_to_numa=[0]), "rank_to_numa lists 1 ranks"),
+        (lambda document: document["ping_pongs"][0].update(seconds=[-1]), "ping_pongs.0.seconds.0"),
+        (lambda document: document["bursts"][3].update(messages=0), "bursts.3.messages"),
+        (lambda document: document.update(bursts=document["bursts"][:3]), "none over network"),
+        (without_small, "bursts: none over network is of 64 bytes or less"),
+        (lambda document: document["local_work"].clear(), "local_work"),
+    ],
+)
+def test_spoilt_measurements_are_refused(
+    spoil: Callable[[dict[str, Any]], None], problem: str, saved: Path
+) -> None:
+    document = json.loads(saved.read_text())
+    spoil(document)
+    saved.write_text(json.dumps(document))
+    with pytest.raises(CollplanError) as refused:
+        load_measurements(saved)
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith(f"{saved}: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["-o", "machine.json"], "-o: machine.json ends with .json"),
+        (["-o", "nowhere/machine.yaml", "-n", 2], "-o: there is no folder nowhere"),
+        (["-o", "machine.yaml"], "-n: is missing outside mpiexec"),
+        (["-o", "machine.yaml", "-n", 1], "-n: one rank has nobody to send to"),
+        (["-o", "machine.yaml", "--fit", "none.json"], "none.json: cannot be read"),
+        (["-o", "machine.yaml", "--fit", "README.md", "-n", 2], "-n: says what to measure"),
+        (["-o", "machine.yaml", "--fit", "README.md"], "README.md: is not JSON"),
+        (["-o", "machine.yaml", "-n", 2, "--plot", "fit.pdf"], "--plot: fit.pdf ends with .pdf"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[object],
+    problem: str,
+    collplan: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (collplan.folder / "README.md").write_text("# Not JSON\n")
+    monkeypatch.chdir(collplan.folder)
+    assert problem in collplan("calibrate", *arguments).error()
+    assert not (collplan.folder / "machine.yaml").exists()
+
+
+def test_a_node_is_measured(tmp_path: Path) -> None:
+    machine, raw = tmp_path / "machine.yaml", tmp_path / "raw.json"
+    command = [str(mpi_python("mpich")), "-m", "collplan", "calibrate", "--quick", "-n", "2"]
+    done = run([*command, "-o", str(machine), "--measurements", str(raw)])
+    assert done.returncode == 0, done.stderr
+    assert "numa.G_ns_per_byte" in done.stdout
+    measurements = load_measurements(raw)
+    assert measurements.place.rank_to_node == (0, 0)
+    assert {entry.link for entry in measurements.ping_pongs} == {"numa"}
+    text = machine_text(fit_machine(measurements), measurements)
+    assert machine.read_text() == text
+
+
+def test_an_emulated_cluster_is_measured(tmp_path: Path) -> None:
+    need_emulation()
+    machine = tmp_path / "machine.yaml"
+    options = ["--nodes", "2", "--per-node", "2", "--lanes", "2", "--order", "cyclic"]
+    command = [*emulate("mpich"), *options, "--rate", "100Mbit", "--timeout", "60", "--"]
+    done = run([*command, "collplan", "calibrate", "--quick", "-o", str(machine)])
+    assert done.returncode == 0, done.stderr
+    found = Machine.model_validate(yaml.safe_load(machine.read_text()))
+    assert (found.nodes, found.ranks_per_node, found.lanes) == (2, 2, 2)
+    assert found.rank_order == "cyclic"
+    assert found.network.processors is not None
+    # A lane can't be faster than it is made, but for what passes unshaped.
+    assert found.network.network.G_ns_per_byte > 60
+    assert found.network.network.offload
