@@ -183,11 +183,11 @@ def _reason(step: Report, before: Report | None, name: _Namer) -> str:
     if step["waited_for"] == "dependency":
         return holder
     resource = step["resource"]
-    if resource is None:
-        return f"what {holder} held"
-    what = {"core": "the core", "port": f"the port {resource.get('direction', '')}"}.get(
-        resource["kind"], f"lane {resource.get('lane')} {resource.get('direction', '')}"
-    )
+    what = {
+        "core": "the core",
+        "processor": "a processor",
+        "port": f"the port {resource.get('direction', '')}",
+    }.get(resource["kind"], f"lane {resource.get('lane')} {resource.get('direction', '')}")
     return f"{what}, held by {holder}"
 
 

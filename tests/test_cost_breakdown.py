@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,3 +209,45 @@ def test_path_of_a_plan_with_several_links_is_explained() -> None:
         assert sum(found.values()) == pytest.approx(timeline.makespan_ns, rel=1e-12)
         assert found["waiting"] == 0
         assert np.isfinite(list(found.values())).all()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"handshake": True, "eager_limit_bytes": 1000},
+        {"strided_ns_per_byte": 0.25},
+        {"cache_bytes": 1000, "uncached_ns_per_byte": 0.25},
+        {"network": {"L_ns": 1000, "o_ns": 300, "g_ns": 100, "G_ns_per_byte": 1, "offload": True}},
+    ],
+)
+@pytest.mark.parametrize("kind", ["allreduce", "alltoall", "allgather"])
+def test_all_that_a_task_alone_costs_is_explained(kind: str, changes: dict[str, Any]) -> None:
+    machine = {"nodes": 2, "ranks_per_node": 4, "lanes": 2, "network": changes}
+    collective = {"kind": kind, "count": 4096, "datatype": "int32"}
+    plan = compile_plan(parse_spec({"machine": machine, "collective": collective}))
+    assert plan.spec is not None
+    timeline = simulate(plan)
+    found = breakdown(legs(timeline, plan.spec.machine.network))
+    assert sum(found.values()) == pytest.approx(timeline.makespan_ns, rel=1e-12)
+    assert found["waiting"] == pytest.approx(0, abs=1e-6)
+
+
+def test_a_slow_memory_is_waiting() -> None:
+    """A copy of 16,384 bytes alone takes 1,638 ns; the memory moves them in 32,768."""
+    machine = {"nodes": 2, "network": {"memory_ns_per_byte": 2}}
+    collective = {"kind": "allgather", "count": 4096, "datatype": "int32"}
+    plan = compile_plan(parse_spec({"machine": machine, "collective": collective}))
+    assert plan.spec is not None
+    found = parts(plan, plan.spec.machine.network)
+    assert found["copy"] == 1638
+    assert found["waiting"] == 32768 - 1638
+
+
+def test_a_shared_processor_is_named() -> None:
+    """Two computations on two nodes, one processor: the second begins when the first ends."""
+    plan = parse_goal("num_ranks 2\nrank 0 {\na: calc 7\n}\nrank 1 {\nb: calc 5\n}")
+    parameters = network(BETWEEN, processors=1)
+    first, second = legs(simulate(plan, parameters), parameters)
+    assert second.resource == Resource("processor", 0)
+    assert (first.end_ns, second.begin_ns, second.end_ns) == (7, 7, 12)
+    assert second.queued_ns == 7

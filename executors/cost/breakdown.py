@@ -48,7 +48,7 @@ class Leg:
     waited_for : "nothing", "dependency", "message" or "resource"
         What ties that event to the one before.
     resource : Resource or None
-        What it waited for, if that was a resource the model can name.
+        What it waited for, if that was a resource.
     begin_ns, end_ns : float
         When; the next leg begins where this one ends.
     queued_ns : float
@@ -230,15 +230,18 @@ class _View:
             return kind
         return "core" if has_core else ""
 
-    def resource(self, j: int) -> Resource | None:
-        """Return what event j waited for, where that is known."""
+    def resource(self, j: int) -> Resource:
+        """Return what event j waited for."""
         kind, wanted = self._shared(j - 1, j), self.arrivals
         node, side = int(wanted.node[j]), self._held_side(j - 1)
         if kind == "core":
             return Resource("core", node, int(wanted.core[j]))
         if kind == "lane":
             return Resource("lane", node, int(wanted.lane[j]), side)
-        return Resource("port", int(wanted.rank[j]), 0, side) if kind == "port" else None
+        if kind == "port":
+            return Resource("port", int(wanted.rank[j]), 0, side)
+        # Only processors are shared by tasks that have neither core nor lane in common.
+        return Resource("processor", 0)
 
     def ready_ns(self, i: int) -> float:
         """Return when everything but a resource was there for event i."""

@@ -22,27 +22,29 @@ _CORE, _NUMA, _NODE, _NETWORK = range(len(LINK_CLASSES))
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A core, one direction of a lane of a node, or one of a rank's port.
+    """A core, one direction of a lane of a node or of a rank's port, or a shared processor.
 
     Parameters
     ----------
-    kind : "core", "lane" or "port"
+    kind : "core", "lane", "port" or "processor"
         What it is.
     place : int
-        The node of a core or lane, the rank of a port.
+        The node of a core or lane, the rank of a port, 0 for a processor.
     index : int
         Which core or lane of the node.
     direction : "out", "in" or ""
         Of a lane or port.
     """
 
-    kind: Literal["core", "lane", "port"]
+    kind: Literal["core", "lane", "port", "processor"]
     place: int
     index: int = 0
     direction: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return its kind, and node and core, node, lane and direction, or rank and direction."""
+        if self.kind == "processor":
+            return {"kind": "processor"}
         if self.kind == "core":
             return {"kind": "core", "node": self.place, "core": self.index}
         if self.kind == "lane":
