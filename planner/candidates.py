@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any, Final
 
-from planner.algorithms import registry
+from planner.algorithms.registry import registry
 from planner.blueprint import Component
 from planner.decompose import draft, guideline, transpose
 from planner.errors import AlgorithmError
@@ -55,16 +55,27 @@ class Form:
     algorithms : AlgorithmChoice or AlgorithmsByRole
     has_segments : bool
         Whether it is worth segments.
+    passes : tuple of PassChoice
+        Passes of its own.
     """
 
     name: str
     decomposition: Decomposition
     algorithms: Algorithms
     has_segments: bool
+    passes: tuple[PassChoice, ...] = ()
 
-    def of(self, spec: PlanSpec) -> PlanSpec:
-        """Return a spec in this form, without passes."""
-        return spec.replace(decomposition=self.decomposition, algorithms=self.algorithms, passes=())
+    def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
+        """Return a spec in this form, cut into segments of so many bytes if any."""
+        return spec.replace(
+            decomposition=self.decomposition,
+            algorithms=self.algorithms,
+            passes=self.passes if segment is None else segmented(segment),
+        )
+
+    def name_with(self, segment: int | None) -> str:
+        """Return what tables call it in segments of so many bytes."""
+        return self.name if segment is None else f"{self.name} {segment // 1024}KiB"
 
 
 def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
@@ -135,6 +146,20 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         chosen = Decomposition(name="guideline", form=form)
         forms.append(Form(name_of(chosen), chosen, AUTO, False))
     return tuple(forms)
+
+
+def own_form(spec: PlanSpec) -> Form | None:
+    """Return the form a spec names itself; None where it leaves all to the planner."""
+    chosen, algorithms, passes = spec.decomposition, spec.algorithms, spec.passes
+    if chosen.name == "flat" and algorithms == AUTO and not passes:
+        return None
+    words = [] if chosen.name == "flat" and algorithms != AUTO else [name_of(chosen)]
+    if isinstance(algorithms, AlgorithmsByRole):
+        words += [f"{role}={choice}" for role, choice in algorithms.roles.items()]
+    elif algorithms != AUTO:
+        words.append(str(algorithms))
+    words += [str(choice) for choice in passes]
+    return Form(" ".join(words), chosen, algorithms, False, passes)
 
 
 def name_of(chosen: Decomposition) -> str:

@@ -136,12 +136,12 @@ def test_exported_goal_costs_what_the_plan_costs(collplan: CommandLine) -> None:
     assert of_goal["makespan_s"] == of_plan["makespan_s"]
 
 
-def test_compare_prices_every_legal_algorithm_at_every_size(collplan: CommandLine) -> None:
+def test_compare_reports_what_scripts_read(collplan: CommandLine) -> None:
     spec = collplan.write_spec()
-    document = collplan("compare", spec, "--sizes", "64B,1MiB", "--json").json()
+    document = collplan("compare", spec, "--sizes", "64B,1MiB", "--all", "--json").json()
     assert {row["bytes"] for row in document["rows"]} == {64, 2**20}
     candidates = {row["candidate"] for row in document["rows"]}
-    assert candidates == {
+    assert candidates >= {
         "circulant", "reduce_bcast", "ring", "recursive_doubling", "rabenseifner",
     }  # fmt: skip
     for size, best in document["best"].items():

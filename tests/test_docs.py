@@ -30,7 +30,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 README = ROOT / "README.md"
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
-    "emulation", "benchmarks",
+    "emulation", "benchmarks", "comparing",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
@@ -40,8 +40,8 @@ IMAGES = {
     "bcast_full_lane": ("bcast_full_lane", "task"),
     "allgather_mesh": ("allgather_mesh", "rank"),
 }
-MEASURED = ("bcast_guideline",)
-"""Images of measured times, which no test can draw again."""
+MEASURED = ("bcast_guideline", "compare_hydra")
+"""Images of times, which are measured or take long to simulate: no test draws them again."""
 MAX_IMAGE_BYTES = 150_000
 MPI_COMMANDS = ("run", "doctor")
 """Commands that start ranks: the README's are run, elsewhere their arguments are parsed."""

@@ -1,15 +1,24 @@
-"""``collplan compare``: the price of every algorithm, size by size."""
+"""``collplan compare``: every candidate of a collective, size by size."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from collplan.options import Json, Spec
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from executors.cost.comparison import Progress
     from specs import PlanSpec
+
+WORTH_A_POOL: Final = 1_000
+"""From so many ranks times sizes on, processes save more than they take to start."""
 
 
 def command(
@@ -21,52 +30,70 @@ def command(
             metavar="SIZE,...",
         ),
     ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these, by name or family, like 'ring,full_lane*,mesh'.",
+            metavar="NAME,...",
+        ),
+    ] = None,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="Simulate and show all; leave nothing out by bounds.")
+    ] = False,
+    max_tasks: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="TASKS", help="Leave out larger plans; 1,000,000 tasks by default."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw times against sizes into an SVG or PNG file."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    """Price every algorithm of the spec's collective over a range of sizes.
+    """Compare all candidates of the spec's collective over a range of sizes.
 
-    What an algorithm cannot do is said, not skipped in silence.
+    Flat algorithms, through one leader a node, several or all, meshes and
+    compositions of other collectives, in several segment sizes. What an
+    algorithm cannot do is said, and so is what is left out.
     """
+    from collplan.comparing import plot_comparison, print_comparison, to_json
     from collplan.inputs import open_spec
-    from collplan.output import print_json, show_progress
+    from collplan.output import print_json
+    from collplan.plots import check_plot_path
+    from executors.cost.comparison import MAX_TASKS, compare
 
     spec = open_spec(source)
-    requests = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
-    rows: list[dict[str, Any]] = []
-    refused: dict[str, str] = {}
-    with show_progress(f"pricing {spec.collective.kind} on {spec.machine.n_ranks} ranks"):
-        for request in requests:
-            _price(request, rows, refused)
-    best: dict[str, str] = {}
-    for row in sorted(rows, key=lambda row: row["makespan_s"]):
-        best.setdefault(str(row["bytes"]), row["candidate"])
+    specs = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
+    if plot is not None:
+        check_plot_path(plot)
+    patterns = [] if candidates is None else [part.strip() for part in candidates.split(",")]
+    with _progress(spec) as advance, _executor(spec, len(specs)) as executor:
+        comparison = compare(
+            specs,
+            executor,
+            patterns=patterns,
+            prune=not is_all,
+            max_tasks=max_tasks or MAX_TASKS,
+            on_progress=advance,
+        )
+    if plot is not None:
+        plot_comparison(plot, spec, comparison)
     if as_json:
-        print_json({"rows": rows, "best": best, "refused": refused})
+        print_json(to_json(comparison))
     else:
-        _print_rows(rows, best, refused)
-    return 0 if rows else 1
+        print_comparison(comparison, is_all=is_all)
+    return 0 if comparison.makespans else 1
 
 
 def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
-    from specs import parse_bytes
-    from specs.errors import CollplanError
+    from collplan.commands.bench.options import parse_sizes
 
     collective = spec.collective
     if text is None or collective.kind == "barrier":
         return [collective.count * collective.itemsize]
-    sizes = []
-    for part in text.split(","):
-        try:
-            size = parse_bytes(part)
-        except ValueError as error:
-            raise CollplanError(f"--sizes: {error}") from None
-        if size % collective.itemsize:
-            raise CollplanError(
-                f"--sizes: {part.strip()} is no multiple of the {collective.itemsize} bytes of "
-                f"{collective.datatype}; give whole elements"
-            )
-        sizes.append(size)
-    return sorted(set(sizes))
+    return parse_sizes(text, collective.itemsize, getattr(collective, "datatype", "a byte"))
 
 
 def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
@@ -76,54 +103,46 @@ def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
     return spec.replace(collective=spec.collective.replace(count=count))
 
 
-def _price(spec: PlanSpec, rows: list[dict[str, Any]], refused: dict[str, str]) -> None:
-    """Add a row for each algorithm that can serve `spec`; note why others cannot."""
-    from executors.cost import cost_report, simulate
-    from planner import compile_plan
-    from planner.algorithms import registry
-    from planner.errors import AlgorithmError
-    from specs import AlgorithmChoice
+@contextmanager
+def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
+    """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
+    from concurrent.futures import BrokenExecutor
 
-    for algorithm in registry.of(spec.collective.kind):
-        own = getattr(spec.algorithms, "name", None) == algorithm.name
-        choice = spec.algorithms if own else AlgorithmChoice(name=algorithm.name)
-        try:
-            plan = compile_plan(spec.replace(algorithms=choice))
-        except AlgorithmError as error:
-            refused[algorithm.name] = str(error)
-            continue
-        report = cost_report(plan, simulate(plan, spec.machine.network))
-        rows.append(
-            {
-                "candidate": str(choice),
-                "bytes": spec.collective.count * spec.collective.itemsize,
-                "makespan_s": report["makespan_s"],
-            }
-        )
+    from executors.cost.sweep import processes
+    from executors.mpi.futures import is_under_futures, mpi_executor
+    from specs.errors import CollplanError
+
+    try:
+        if is_under_futures():
+            with mpi_executor() as executor:
+                yield executor
+        elif spec.machine.n_ranks * n_sizes < WORTH_A_POOL:
+            yield None
+        else:
+            with processes() as pool:
+                yield pool
+    except BrokenExecutor:
+        raise CollplanError(
+            "a process that simulated was killed, as where memory runs out; lower --max-tasks"
+        ) from None
 
 
-def _print_rows(rows: list[dict[str, Any]], best: dict[str, str], refused: dict[str, str]) -> None:
-    from collplan.output import format_bytes, format_seconds, print_line, print_table
+@contextmanager
+def _progress(spec: PlanSpec) -> Iterator[Progress | None]:
+    """Show a bar on standard error, if that is a terminal."""
+    import sys
 
-    sizes = sorted({row["bytes"] for row in rows})
-    times = {(row["candidate"], row["bytes"]): row["makespan_s"] for row in rows}
-    candidates = sorted(
-        dict.fromkeys(row["candidate"] for row in rows),
-        key=lambda name: min(times[name, size] for size in sizes),
-    )
-    print_table(
-        ["candidate", *map(format_bytes, sizes)],
-        [
-            [
-                name,
-                *(
-                    ("*" if best[str(size)] == name else "") + format_seconds(times[name, size])
-                    for size in sizes
-                ),
-            ]
-            for name in candidates
-        ],
-    )
-    for line in refused.values():
-        print_line(f"not possible: {line}")
-    print_line("* the best of its size")
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title)
+
+        def advance(what: str, n_done: int, n: int) -> None:
+            bar.update(task, description=f"{title}: {what}", completed=n_done, total=n)
+
+        yield advance

@@ -1,0 +1,177 @@
+"""What a form would cost at a size, before anything is compiled: a price, a bound, its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from planner.arrays import Ints
+from planner.auto import resolve
+from planner.choice import state
+from planner.decompose import draft, is_commutative
+from planner.lowering import Stated, lower
+from planner.price import Workload
+from specs import PlanSpec, parse_bytes
+
+SLACK: Final = 1 - 1e-9
+"""Sums of the same floats in another order may differ in their last digits."""
+
+QUADRATIC: Final = {
+    ("bcast", "scatter_allgather"): 1.0,
+    ("allgather", "linear"): 1.0,
+    ("allgather", "ring"): 1.0,
+    ("allgather", "neighbor_exchange"): 0.5,
+    ("allreduce", "ring"): 2.0,
+    ("reduce_scatter_block", "linear"): 1.0,
+    ("reduce_scatter_block", "pairwise"): 1.0,
+    ("reduce_scatter_block", "ring"): 1.0,
+    ("gather", "chain"): 0.5,
+    ("scatter", "chain"): 0.5,
+    ("alltoall", "linear"): 1.0,
+    ("alltoall", "pairwise"): 1.0,
+}
+"""Algorithms that send p(p - 1) messages on p ranks, and how often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appraisal:
+    """What is known of a plan before it is compiled.
+
+    Parameters
+    ----------
+    segment : int or None
+        Greatest segment in bytes; None for whole messages.
+    price_s : float
+        The closed form's estimate in seconds.
+    bound_s : float
+        What its simulation cannot be below, in seconds: the time its messages
+        and steps keep the busiest lane, port or core.
+    n_tasks : int
+        About how many tasks it has.
+    identity : str
+        Equal for plans that are equal, at one size.
+    """
+
+    segment: int | None
+    price_s: float
+    bound_s: float
+    n_tasks: int
+    identity: str
+
+
+def appraise(
+    spec: PlanSpec, segments: Sequence[int] = (), max_tasks: int | None = None
+) -> tuple[Appraisal, ...]:
+    """Appraise a spec's plan, whole and in segments.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        With passes it is appraised as they leave it, segments and all, only.
+    segments : sequence of int
+        Sizes of segments in bytes; those that cut nothing are left out.
+    max_tasks : int, optional
+        Give up on price and bound, which then are 0, where algorithms of p²
+        messages alone make more tasks.
+
+    Returns
+    -------
+    tuple of Appraisal
+        The first is of whole messages.
+
+    Raises
+    ------
+    AlgorithmError
+        If an algorithm cannot serve, or the decomposition is refused.
+    """
+    spec = resolve(spec)
+    blueprint = draft(spec)
+    parts = state(blueprint)
+    identity = _identity(spec, parts)
+    least = 2 * sum(map(_least_messages, parts))
+    if max_tasks is not None and least > max_tasks:
+        return (Appraisal(None, 0.0, 0.0, least, identity),)
+    messages, steps, _ = lower(
+        parts, spec.machine.n_ranks, blueprint.n_scratch, is_commutative(spec)
+    )
+    itemsize = spec.collective.itemsize
+    work = Workload.of(messages, steps, spec.machine, itemsize)
+    step_bytes = steps.write.elements * itemsize
+    combines = np.asarray(messages.combine.elements > 0)
+    longest = int(work.n_bytes.max(initial=0))
+    sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
+    found = []
+    for segment in sizes:
+        size = None if segment is None else max(1, segment // itemsize) * itemsize
+        n_segments, n_pieces = _pieces(work.n_bytes, size), _pieces(step_bytes, size)
+        found.append(
+            Appraisal(
+                segment,
+                work.price_ns(segment) * 1e-9,
+                _bound_ns(work, n_segments, n_pieces) * 1e-9 * SLACK,
+                # A send, a receive, and a reduction where what comes is combined.
+                int((n_segments * (2 + combines)).sum() + n_pieces.sum()),
+                f"{identity} {segment or ''}",
+            )
+        )
+    return tuple(found)
+
+
+def _own_segment(spec: PlanSpec) -> int | None:
+    """Return the bytes of the segments a spec's passes cut, None where they cut none."""
+    given = [c.options.get("max_bytes") for c in spec.passes if c.name == "segment"]
+    try:
+        return min((parse_bytes(size) for size in given if size is not None), default=None) or None
+    except ValueError:
+        return None  # the pass itself says what is wrong
+
+
+def _least_messages(part: Stated) -> int:
+    """Return how many messages an algorithm of p² of them sends, 0 for others."""
+    component, key = part.component, (part.component.kind, part.algorithm.name)
+    if component.is_local or key not in QUADRATIC:
+        return 0
+    sizes = component.groups.sizes.astype(np.int64)
+    blocks = sizes
+    if key[0] in ("bcast", "allreduce"):
+        # A vector shorter than the group has a chunk an element.
+        blocks = np.minimum(sizes, int(component.given.totals.max(initial=0)))
+    return int((blocks * (sizes - 1)).sum() * QUADRATIC[key])
+
+
+def _pieces(n_bytes: Ints, size: int | None) -> Ints:
+    return np.ones_like(n_bytes) if size is None else np.maximum(1, -(-n_bytes // size))
+
+
+def _identity(spec: PlanSpec, parts: Sequence[Stated]) -> str:
+    options = (sorted(part.options.items()) for part in parts)
+    chosen = [f"{part.label}{own or ''}" for part, own in zip(parts, options, strict=True)]
+    return f"{spec.decomposition} {' '.join(chosen)}"
+
+
+def _bound_ns(work: Workload, n_segments: Ints, n_pieces: Ints) -> float:
+    """Return how long the busiest lane, port or core is held, whatever the order.
+
+    Of a message of s bytes a lane takes g + (s - 1)·G at either end, inside a
+    node a port of either rank as much; a core at least o + (s - 1)·O at either
+    end, and what copies and reductions take, less than a nanosecond of each
+    lost to rounding. Reductions of what arrives are left out.
+    """
+    steps = np.maximum(0, work.n_bytes - n_segments)
+    crosses = work.lane_out < work.n_lanes
+    # Inside nodes G is counted to the core, too.
+    per_byte = np.where(crosses, work.core_per_byte, work.core_per_byte - work.per_byte)
+    core = n_segments * work.overhead + steps * per_byte
+    cores = np.bincount(work.source, core, work.n_ranks)
+    cores += np.bincount(work.dest, core, work.n_ranks)
+    step_ns = np.maximum(0.0, work.step_ns - n_pieces)
+    cores += np.bincount(work.step_rank, step_ns, work.n_ranks)
+    wire = n_segments * work.gap + steps * work.per_byte
+    held = [cores]
+    for lane, rank in ((work.lane_out, work.source), (work.lane_in, work.dest)):
+        held.append(np.bincount(lane[crosses], wire[crosses]))
+        held.append(np.bincount(rank[~crosses], wire[~crosses]))
+    return max(float(busy.max(initial=0.0)) for busy in held)

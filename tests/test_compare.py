@@ -1,0 +1,238 @@
+"""Comparisons: what is pruned could not win, crossovers hold, what a spec names is marked."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import CommandLine
+from executors.cost import simulate
+from executors.cost.comparison import Comparison, compare
+from executors.cost.crossovers import choose_best
+from oracle import AFFINE
+from planner import compile_plan
+from planner.algorithms import registry
+from planner.appraisal import QUADRATIC, appraise
+from planner.candidates import FAMILIES, all_forms
+from specs import PlanSpec
+from specs.collective import COLLECTIVES
+
+MACHINES: dict[str, dict[str, Any]] = {
+    "lanes": {"nodes": 3, "ranks_per_node": 4, "lanes": 2},
+    "one node": {"ranks_per_node": 6, "numa_domains": 2},
+    "dealt": {"nodes": 2, "ranks_per_node": [3, 2], "rank_order": "cyclic"},
+}
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def spec_of(kind: str, machine: dict[str, Any], count: int = 16, **fields: Any) -> PlanSpec:
+    collective = {"kind": kind, "count": count, "datatype": "int32"}
+    return PlanSpec.model_validate(
+        {
+            "machine": machine,
+            "collective": {"kind": kind} if kind == "barrier" else collective,
+            **fields,
+        }
+    )
+
+
+def compare_sizes(
+    kind: str, machine: dict[str, Any], counts: tuple[int, ...], **options: Any
+) -> Comparison:
+    return compare([spec_of(kind, machine, count) for count in counts], **options)
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
+    counts = (0,) if kind == "barrier" else (3, 6_000)
+    pruned = compare_sizes(kind, MACHINES[machine], counts)
+    whole = compare_sizes(kind, MACHINES[machine], counts, prune=False)
+    assert not whole.pruned
+    assert pruned.best == whole.best
+    assert pruned.makespans.items() <= whole.makespans.items()
+    for one in pruned.pruned:
+        time = whole.makespans[one.candidate, one.bytes]
+        least = whole.makespans[whole.best[one.bytes], one.bytes]
+        assert time >= least
+        if one.by == "bound":
+            assert time >= one.value_s > least
+    for (_, size), time in whole.makespans.items():
+        assert time >= 0.999 * whole.bounds[size].time_s
+
+
+def test_bounds_prune_where_closed_forms_do_not() -> None:
+    comparison = compare_sizes("allreduce", MACHINES["lanes"], (60_000,))
+    assert {one.by for one in comparison.pruned} >= {"bound"}
+    assert len(comparison.pruned) + len(comparison.makespans) == len(comparison.specs)
+
+
+def test_candidates_are_of_every_family() -> None:
+    spec = spec_of("allreduce", MACHINES["lanes"])
+    forms = all_forms(spec)
+    assert {form.decomposition.name for form in forms} == set(FAMILIES)
+    assert len({form.name for form in forms}) == len(forms)
+    shapes = {form.decomposition.shape for form in forms} - {None}
+    assert {len(shape) for shape in shapes if shape} == {2, 3}
+    names = {form.name for form in forms}
+    assert {"ring", "hierarchical", "multi_leader 2", "full_lane lane=ring"} <= names
+    assert "scan" not in names
+    assert "full_lane transpose" in {f.name for f in all_forms(spec_of("scan", MACHINES["lanes"]))}
+
+
+def test_algorithms_of_many_messages_are_known() -> None:
+    def n_messages(kind: str, name: str, p: int) -> int:
+        plan = compile_plan(spec_of(kind, {"nodes": p}, 64, algorithms=name))
+        return int((plan.op == 0).sum())
+
+    for kind in registry.kinds():
+        for one in registry.of(kind):
+            few, many = n_messages(kind, one.name, 16), n_messages(kind, one.name, 32)
+            is_quadratic = many > 3.2 * few
+            assert is_quadratic == ((kind, one.name) in QUADRATIC), (kind, one.name)
+            if is_quadratic:
+                most = QUADRATIC[kind, one.name] * 32 * 31
+                assert most <= many <= 1.1 * most
+                spec = spec_of(kind, {"nodes": 32}, 64, algorithms=one.name)
+                assert appraise(spec, max_tasks=100)[0].n_tasks == 2 * most
+
+
+def test_crossovers_are_between_neighbours_and_hold() -> None:
+    counts = (16, 4096, 262_144)
+    comparison = compare_sizes("bcast", MACHINES["lanes"], counts, prune=False)
+    names = list(dict.fromkeys(comparison.best.values()))
+    assert [one.before for one in comparison.crossovers] == names[:-1]
+    assert comparison.crossovers
+    for one in comparison.crossovers:
+        assert one.is_bisected
+        assert one.low_bytes < one.high_bytes <= max(1.1 * one.low_bytes, one.low_bytes + 4)
+
+        def makespan(name: str, size: int) -> float:
+            chosen = comparison.specs[name]
+            collective = chosen.collective.replace(count=size // 4)
+            return simulate(compile_plan(chosen.replace(collective=collective))).makespan_s
+
+        low, high = one.low_bytes, one.high_bytes
+        assert makespan(one.before, low) < makespan(one.after, low)
+        assert makespan(one.after, high) <= makespan(one.before, high)
+
+
+def test_of_equals_the_one_that_stays_best_is_taken() -> None:
+    times = {("a", 1): 1.0, ("b", 1): 1.0, ("a", 2): 2.0, ("b", 2): 2.0, ("b", 3): 1.0}
+    assert choose_best([1, 2, 3], ["a", "b"], times) == {1: "b", 2: "b", 3: "b"}
+    assert choose_best([1, 2], ["a", "b"], times) == {1: "a", 2: "a"}
+    assert choose_best([7], ["a"], times) == {}
+
+
+def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 8}, algorithms="auto")
+    document = collplan("compare", spec, "--max-tasks", 100, "--json").json()
+    left_out = {one["candidate"]: one for one in document["pruned"] if one["by"] == "tasks"}
+    assert left_out["ring"]["n_tasks"] > 100
+    assert "ring" not in {row["candidate"] for row in document["rows"]}
+    assert "too large: " in collplan("compare", spec, "--max-tasks", 100).out
+
+
+@pytest.mark.parametrize(
+    ("named", "own"),
+    [
+        ({"algorithms": "ring"}, "ring"),
+        ({"algorithms": {"name": "knomial", "radix": 3}}, "knomial(radix=3)"),
+        ({"decomposition": "full_lane", "algorithms": "auto"}, "full_lane"),
+        ({"decomposition": "auto", "algorithms": "auto"}, "auto"),
+        (
+            {"algorithms": "chain", "passes": [{"name": "segment", "max_bytes": "1KiB"}]},
+            "chain segment(max_bytes=1KiB)",
+        ),
+        ({"algorithms": "auto"}, None),
+    ],
+)
+def test_what_the_spec_names_is_one_of_the_candidates(
+    collplan: CommandLine, named: dict[str, Any], own: str | None
+) -> None:
+    kind = "allreduce" if own == "ring" else "bcast"
+    collective = {"kind": kind, "count": 4096, "datatype": "int32"}
+    machine = {"nodes": 2, "ranks_per_node": 4}
+    source = collplan.write_spec(collective=collective, machine=machine, **named)
+    document = collplan("compare", source, "--json").json()
+    assert document["own"] == own
+    shown = collplan("compare", source).out
+    if own is None:
+        assert "(the spec's)" not in shown
+        return
+    assert f"{own} (the spec's)" in shown
+    (time,) = (r["makespan_s"] for r in document["rows"] if r["candidate"] == own)
+    assert time == collplan("cost", source, "--json").json()["makespan_s"]
+    # Others can be asked for by what JSON says of them.
+    best = document["candidates"][document["best"]["16384"]]
+    again = collplan.write_spec(collective=collective, machine=machine, **best)
+    least = min(row["makespan_s"] for row in document["rows"])
+    assert collplan("cost", again, "--json").json()["makespan_s"] == least
+
+
+def test_candidates_are_chosen_by_name_and_family(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    options = ("--candidates", "mesh, full_lane lane=*", "--all", "--json")
+    document = collplan("compare", spec, *options).json()
+    names = {row["candidate"] for row in document["rows"]}
+    assert "ring" in names  # the spec's own
+    assert all(name.startswith(("mesh", "full_lane lane=")) for name in names - {"ring"})
+    assert len(names) > 4
+
+
+def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    few, every = collplan("compare", spec).out, collplan("compare", spec, "--all").out
+    assert "--all shows all" in few
+    assert "pruned: " in few
+    assert "pruned: " not in every
+    assert len(few.splitlines()) < 30 < len(every.splitlines())
+    assert few.count("(the spec's)") == every.count("(the spec's)") == 1
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_plots_show_winners_families_and_the_bound(collplan: CommandLine, suffix: str) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    plot = collplan.folder / f"times.{suffix}"
+    document = collplan(
+        "compare", spec, "--sizes", "64B,4KiB,1MiB", "--plot", plot, "--json"
+    ).json()
+    if suffix == "png":
+        assert plot.read_bytes().startswith(b"\x89PNG")
+        return
+    words = [(e.text or "").strip() for e in ElementTree.parse(plot).iter()]
+    assert {"lower bound", "ring (the spec's)"} <= set(words)
+    curves = [w for w in words if w.removesuffix(" (the spec's)") in document["candidates"]]
+    assert set(document["best"].values()) <= {w.removesuffix(" (the spec's)") for w in curves}
+    assert 3 <= len(curves) <= 7
+
+
+def test_operations_that_do_not_commute_are_compared(collplan: CommandLine) -> None:
+    collective = {"kind": "allreduce", "count": 8, "datatype": "uint64", "op": AFFINE}
+    spec = PlanSpec.model_validate({"machine": MACHINES["dealt"], "collective": collective})
+    comparison = compare([spec])
+    assert comparison.best
+    assert any("commutative" in reason for reason in comparison.refused.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--candidates", "frob"], ("--candidates", "'frob' fits none", "ring")),
+        (["--plot", "times.pdf"], ("--plot", ".pdf", ".svg or .png")),
+        (["--max-tasks", "0"], ("--max-tasks", "0")),
+        (["--sizes", "3"], ("--sizes", "3", "int32")),
+    ],
+)
+def test_bad_input_is_one_line(
+    collplan: CommandLine, options: list[str], says: tuple[str, ...]
+) -> None:
+    error = collplan("compare", collplan.write_spec(), *options).error()
+    assert all(word in error for word in says), error

@@ -1,0 +1,98 @@
+"""Sweeps: every executor gives the same prices, in order; refusals are results."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+from executors.cost import simulate
+from executors.cost.sweep import processes, run_jobs, sweep
+from mpi_launching import mpi_python, mpiexec_of, run
+from planner import compile_plan
+from specs import PlanSpec
+
+ALGORITHMS = ("ring", "recursive_doubling", "neighbor_exchange", "bruck", "linear")
+
+
+def specs() -> list[PlanSpec]:
+    return [
+        PlanSpec.model_validate(
+            {
+                "machine": {"nodes": 5, "lanes": 2},
+                "collective": {"kind": "allgather", "count": count},
+                "algorithms": name,
+            }
+        )
+        for name in ALGORITHMS
+        for count in (1, 5000)
+    ]
+
+
+def test_prices_are_those_of_the_plans() -> None:
+    some = [spec for spec in specs() if spec.algorithms.name == "ring"]
+    for spec, price in zip(some, sweep(some), strict=True):
+        plan = compile_plan(spec)
+        assert price.n_tasks == plan.n_tasks
+        assert price.makespan_s == simulate(plan).makespan_s > 0
+
+
+def test_refusals_are_results() -> None:
+    refused = [price for price in sweep(specs()) if price.makespan_s is None]
+    assert len(refused) == 4  # two algorithms, for 5 ranks neither
+    assert all("5 ranks" in (price.refusal or "") and price.n_tasks == 0 for price in refused)
+
+
+def check_same_as_serial(executor: Executor | None) -> None:
+    seen: dict[int, object] = {}
+    some = specs()
+    found = sweep(some, executor, on_done=seen.__setitem__)
+    assert found == sweep(some)
+    assert seen == dict(enumerate(found))
+
+
+def test_threads_give_what_one_gives() -> None:
+    with ThreadPoolExecutor(3) as pool:
+        check_same_as_serial(pool)
+
+
+def test_processes_give_what_one_gives() -> None:
+    with processes(2) as pool:
+        assert pool is not None
+        check_same_as_serial(pool)
+
+
+def test_one_process_is_this_one() -> None:
+    with processes(1) as pool:
+        assert pool is None
+
+
+def test_a_job_that_fails_stops_the_others() -> None:
+    def job(item: int) -> int:
+        if item == 1:
+            raise ZeroDivisionError
+        started.append(item)
+        return item
+
+    started: list[int] = []
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
+        run_jobs(job, range(1, 1000), pool)
+    assert len(started) < 999
+
+
+def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    python = mpi_python("mpich")
+    collplan = CommandLine(tmp_path, capsys)
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    options = ["compare", str(spec), "--sizes", "64B,64KiB", "--json"]
+    here = collplan(*options).json()
+    launcher = [str(mpiexec_of(python)), "-n", "3", str(python), "-m", "mpi4py.futures"]
+    done = run([*launcher, "-m", "collplan", *options])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == here
+    wrong = run([*launcher, "-m", "collplan", "compare", str(spec), "--candidates", "frob"])
+    assert wrong.returncode == 2
+    assert "'frob' fits none" in wrong.stderr
