@@ -70,7 +70,10 @@ class Machinery:
             "bursts": [
                 self.burst(*key, n_bytes, n)
                 for key in messages
-                for n_bytes, n in ((1, 4), (1, 8), (1, 32), (1024, 32), (4096, 8), (7000, 4))
+                for n_bytes, n in ((1, 4), (1, 8), (1, 32))
+            ],
+            "transfers": [
+                self.transfer(*key, n_bytes) for key in messages for n_bytes in (1 << 16, 1 << 20)
             ],
             "late_receives": [
                 {
@@ -105,8 +108,7 @@ class Machinery:
         return {"link": link, "pair": pair, "bytes": n_bytes, "seconds": self.times(1e-9 * ns)}
 
     def burst(self, link: str, pair: list[int], n_bytes: int, n: int) -> dict[str, Any]:
-        each = self.of(link, "o_ns") + (n_bytes - 1) * self.of(link, "O_ns_per_byte")
-        cpu = 1e-9 * (2_000 + n * each)
+        cpu = 1e-9 * (2_000 + n * self.of(link, "o_ns"))
         gap = max(self.of(link, "o_ns"), self.of(link, "g_ns"))
         return {
             "link": link,
@@ -115,8 +117,13 @@ class Machinery:
             "messages": n,
             "send_cpu_s": self.times(cpu),
             "recv_cpu_s": self.times(cpu),
-            "send_s": self.times(1e-9 * n * gap),
+            "send_s": self.times(1e-9 * (2_000 + n * gap)),
         }
+
+    def transfer(self, link: str, pair: list[int], n_bytes: int) -> dict[str, Any]:
+        seconds = 1e-9 * (5_000 + n_bytes * self.of(link, "O_ns_per_byte"))
+        times = {"send_cpu_s": self.times(seconds), "recv_cpu_s": self.times(seconds)}
+        return {"link": link, "pair": pair, "bytes": n_bytes, **times}
 
     def at_once(self, k: int, n_bytes: int) -> dict[str, Any]:
         load = -(-k // LANES) * n_bytes
@@ -195,7 +202,7 @@ def test_lanes_that_are_told_are_taken() -> None:
 
 def test_one_node_has_no_network_of_its_own() -> None:
     document = Machinery().measure()
-    for name in ("ping_pongs", "bursts", "late_receives"):
+    for name in ("ping_pongs", "bursts", "transfers", "late_receives"):
         document[name] = [entry for entry in document[name] if entry["link"] == "numa"]
     document["lanes_at_once"] = []
     document["place"] |= {"rank_to_node": [0, 0, 0, 0]}
@@ -256,7 +263,7 @@ def remove(name: str) -> Callable[[dict[str, Any]], None]:
 
 
 def without_small(document: dict[str, Any]) -> None:
-    document["bursts"] = [entry for entry in document["bursts"] if entry["bytes"] > 1]
+    document["bursts"] = [{**entry, "bytes": 100} for entry in document["bursts"]]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +276,10 @@ def without_small(document: dict[str, Any]) -> None:
         (lambda document: document["place"].update(rank_to_numa=[0]), "rank_to_numa lists 1 ranks"),
         (lambda document: document["ping_pongs"][0].update(seconds=[-1]), "ping_pongs.0.seconds.0"),
         (lambda document: document["bursts"][3].update(messages=0), "bursts.3.messages"),
-        (lambda document: document.update(bursts=document["bursts"][:3]), "none over network"),
+        (
+            lambda document: document.update(bursts=document["bursts"][:3]),
+            "bursts: there is none over network",
+        ),
         (without_small, "bursts: none over network is of 64 bytes or less"),
         (lambda document: document["local_work"].clear(), "local_work"),
     ],

@@ -170,6 +170,7 @@ def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Meas
         update={
             "ping_pongs": of_chosen(measurements.ping_pongs),
             "bursts": of_chosen(measurements.bursts),
+            "transfers": of_chosen(measurements.transfers),
         }
     )
 

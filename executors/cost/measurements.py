@@ -92,6 +92,24 @@ class Burst(SpecModel):
     send_s: Times
 
 
+class Transfer(SpecModel):
+    """A long message between ranks that sleep meanwhile: the processor time of its bytes.
+
+    Parameters
+    ----------
+    link, pair, bytes
+        Which link, which ranks, bytes of the message.
+    send_cpu_s, recv_cpu_s : tuple of float
+        Processor time of each side, without its polls.
+    """
+
+    link: LinkClass
+    pair: tuple[Size, Size]
+    bytes: Count
+    send_cpu_s: Times
+    recv_cpu_s: Times
+
+
 class LateReceive(SpecModel):
     """Sends to a rank that receives only `delay_s` later: an eager one does not wait."""
 
@@ -144,7 +162,7 @@ class Measurements(SpecModel):
         Where, with what, and when; for people.
     place : Place
         Where ranks were.
-    ping_pongs, bursts, late_receives, lanes_at_once, local_work
+    ping_pongs, bursts, transfers, late_receives, lanes_at_once, local_work
         The times.
     """
 
@@ -156,6 +174,7 @@ class Measurements(SpecModel):
     place: Place
     ping_pongs: Annotated[tuple[PingPong, ...], Field(min_length=1)]
     bursts: Annotated[tuple[Burst, ...], Field(min_length=1)]
+    transfers: Annotated[tuple[Transfer, ...], Field(min_length=1)]
     late_receives: tuple[LateReceive, ...] = ()
     lanes_at_once: tuple[LanesAtOnce, ...] = ()
     local_work: Annotated[tuple[LocalWork, ...], Field(min_length=1)]
@@ -163,8 +182,9 @@ class Measurements(SpecModel):
     @model_validator(mode="after")
     def _check_links(self) -> Self:
         for link in sorted({entry.link for entry in self.ping_pongs}):
-            if not any(entry.link == link for entry in self.bursts):
-                raise ValueError(f"bursts: there is none over {link}, which has ping_pongs")
+            for name in ("bursts", "transfers"):
+                if not any(entry.link == link for entry in getattr(self, name)):
+                    raise ValueError(f"{name}: there is none over {link}, which has ping_pongs")
             for name in ("ping_pongs", "bursts"):
                 own = [entry for entry in getattr(self, name) if entry.link == link]
                 if min(entry.bytes for entry in own) > SMALL:

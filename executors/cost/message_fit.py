@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-from executors.cost.measurements import SMALL, Burst, LinkClass, Measurements
+from executors.cost.measurements import SMALL, LinkClass, Measurements
 from executors.cost.robust import theil_sen
 
 Draw = Callable[[Sequence[float]], float]
@@ -39,18 +39,12 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     """
     bracket = eager_bracket(measurements, link)
     limit = None if bracket is None else bracket[0]
-    bursts = _usable(measurements, link, limit)
     times = _half_round_trips(measurements, link, draw)
     short = median(time for size in times if size <= SMALL for time in times[size])
-    in_burst, per_byte, arriving = _shares(bursts, draw)
+    in_burst, interval = _each_message(measurements, link, draw)
+    per_byte, arriving = _each_byte(measurements, link, draw)
     # Bursts come from sleep: alone, a message cannot have kept cores longer than it took.
     overhead = min(in_burst, short / 2)
-    most = max(bursts, key=lambda entry: (-entry.bytes, entry.messages)).messages
-    interval = median(
-        draw(entry.send_s) / most
-        for entry in bursts
-        if entry.messages == most and entry.bytes <= SMALL
-    )
     latency = max(0.0, short - 2 * overhead)
     gap_per_byte, begins = _line(times, limit)
     asks = limit is not None and begins - short > overhead + latency
@@ -62,7 +56,7 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
         "o_ns": (_NS * overhead, "processor time of a message in a burst"),
         "g_ns": (_NS * gap, method),
         "G_ns_per_byte": (_NS * gap_per_byte, "ping-pong over sizes"),
-        "O_ns_per_byte": (_NS * max(0.0, per_byte), "processor time of a byte in bursts"),
+        "O_ns_per_byte": (_NS * per_byte, "processor time of long messages"),
         "offload": (arriving < _IDLE * gap_per_byte, "processor time against G"),
         "handshake": (asks, "ping-pong below and above the eager limit"),
     }
@@ -117,41 +111,40 @@ def _slopes(measurements: Measurements, draw: Draw) -> dict[int, float]:
     return found
 
 
-def _usable(measurements: Measurements, link: LinkClass, limit: float | None) -> list[Burst]:
-    """Return the bursts whose processor time is work: a rank with a core of its own spins."""
-    own = [entry for entry in measurements.bursts if entry.link == link]
-    if measurements.place.ranks_per_core > 1 or limit is None:
-        return own
-    least = min(entry.bytes for entry in own)
-    return [entry for entry in own if entry.bytes <= max(limit, least)]
+def _each_message(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple[float, float]:
+    """Return a message's processor time, averaged over both sides, and how long it took to leave.
 
-
-def _shares(bursts: Sequence[Burst], draw: Draw) -> tuple[float, float, float]:
-    """Return processor time of a message, of a byte, and of a byte at the receiver alone.
-
-    The first two are averages of both sides; all are medians over pairs. What comes with a
-    burst as a whole is in none of them.
+    Both are medians over pairs; what comes with a burst as a whole is in neither.
     """
-    found = []
-    for pair in dict.fromkeys(entry.pair for entry in bursts):
-        own = [entry for entry in bursts if entry.pair == pair]
-        received = [draw(entry.recv_cpu_s) for entry in own]
-        sent = [draw(entry.send_cpu_s) for entry in own]
-        both = [(s + r) / 2 for s, r in zip(sent, received, strict=True)]
-        found.append((*_split(own, both), _split(own, received)[1]))
-    each, per_byte, arriving = zip(*found, strict=True)
-    return median(each), median(per_byte), median(arriving)
+    own = [entry for entry in measurements.bursts if entry.link == link and entry.bytes <= SMALL]
+    works, leaves = [], []
+    for pair in dict.fromkeys(entry.pair for entry in own):
+        bursts = [entry for entry in own if entry.pair == pair]
+        numbers = [entry.messages for entry in bursts]
+        both = [(draw(entry.send_cpu_s) + draw(entry.recv_cpu_s)) / 2 for entry in bursts]
+        works.append(_each(numbers, both))
+        leaves.append(_each(numbers, [draw(entry.send_s) for entry in bursts]))
+    return median(works), median(leaves)
 
 
-def _split(bursts: Sequence[Burst], times: Sequence[float]) -> tuple[float, float]:
-    """Return what of a pair's times comes with each message, and with each byte."""
-    small = [(e.messages, time) for e, time in zip(bursts, times, strict=True) if e.bytes <= SMALL]
-    base, each = theil_sen([n for n, _ in small], [time for _, time in small])
-    if each <= 0:
-        base, each = 0.0, median(time / n for n, time in small)
-    loads = [entry.messages * entry.bytes for entry in bursts]
-    rests = [time - base - each * e.messages for e, time in zip(bursts, times, strict=True)]
-    return each, max(0.0, theil_sen(loads, rests)[1])
+def _each(numbers: Sequence[int], times: Sequence[float]) -> float:
+    slope = theil_sen(numbers, times)[1]
+    return slope if slope > 0 else median(time / n for n, time in zip(numbers, times, strict=True))
+
+
+def _each_byte(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple[float, float]:
+    """Return a byte's processor time, averaged over both sides, and at the receiver alone."""
+    own = [entry for entry in measurements.transfers if entry.link == link]
+    both, received = [], []
+    for pair in dict.fromkeys(entry.pair for entry in own):
+        transfers = [entry for entry in own if entry.pair == pair]
+        sizes = [entry.bytes for entry in transfers]
+        arriving = [draw(entry.recv_cpu_s) for entry in transfers]
+        leaving = [draw(entry.send_cpu_s) for entry in transfers]
+        sums = [s + r for s, r in zip(leaving, arriving, strict=True)]
+        both.append(theil_sen(sizes, sums)[1] / 2)
+        received.append(theil_sen(sizes, arriving)[1])
+    return max(0.0, median(both)), max(0.0, median(received))
 
 
 def _half_round_trips(

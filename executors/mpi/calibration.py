@@ -105,6 +105,7 @@ def measure_machine(
             place=place,
             ping_pongs=tuple(times.all.ping_pongs),
             bursts=tuple(times.all.bursts),
+            transfers=tuple(times.all.transfers),
             late_receives=tuple(times.all.late_receives),
             lanes_at_once=tuple(at_once),
             local_work=tuple(work),
@@ -157,6 +158,7 @@ class _Gathered:
     def add(self, times: PairTimes) -> None:
         self.all.ping_pongs += times.ping_pongs
         self.all.bursts += times.bursts
+        self.all.transfers += times.transfers
         self.all.late_receives += times.late_receives
 
     def ns_per_byte(self, link: LinkClass) -> float:

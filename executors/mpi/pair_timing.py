@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.cost.measurements import Burst, LateReceive, LinkClass, PingPong
+from executors.cost.measurements import Burst, LateReceive, LinkClass, PingPong, Transfer
 from executors.mpi.binding import BoundPlan, bind
 from executors.mpi.exchanges import burst_plan, ping_pong_plan
 from planner.plan import Plan
@@ -22,14 +22,16 @@ Test = Callable[[], bool]
 
 PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 """Bytes of the messages that are passed to and fro."""
-BURSTS: Final = ((1, 4), (1, 8), (1, 32), (1 << 10, 32), (1 << 12, 8), (1 << 13, 4), (1 << 14, 2))
-"""Bytes and number of the messages of bursts: what does not depend on either shows, too.
-
-More bytes would not wait in a connection's buffers, but leave at the lane's own speed."""
+BURST_MESSAGES: Final = (4, 8, 32)
+"""Messages of a byte in bursts: what comes with a burst as a whole shows, too."""
+TRANSFER_SIZES: Final = (1 << 16, 1 << 18, 1 << 20)
+"""Bytes of the messages whose processor time is taken."""
 MOST_BYTES: Final = PING_PONG_SIZES[-1]
 _ROUND_TRIPS: Final = 8
 _LEAST_DELAY_S: Final = 0.02
 _POLL_S: Final = 50e-6
+_RARE_POLL_S: Final = 3e-3
+_POLLS: Final = 5
 _SPINNING: Final = 0.7
 """From this share of its processor on a waiting rank does nothing but poll."""
 
@@ -67,6 +69,7 @@ class PairTimes:
 
     ping_pongs: list[PingPong] = field(default_factory=list)
     bursts: list[Burst] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
     late_receives: list[LateReceive] = field(default_factory=list)
     limit: int = 0
 
@@ -108,8 +111,11 @@ class PairTimer:
             if n_bytes not in self._half_s:
                 self._ping_pong(n_bytes)
         self._idle_share = self._measure_idling()
-        for n_bytes, n in BURSTS:
-            self._burst(n_bytes, n)
+        for n in BURST_MESSAGES:
+            self._burst(1, n)
+        for n_bytes in TRANSFER_SIZES:
+            if self._expected_s(n_bytes) <= self._effort.longest_s or n_bytes == TRANSFER_SIZES[0]:
+                self._transfer(n_bytes)
 
     def _expected_s(self, n_bytes: int) -> float:
         """Return about how long a message takes, by those of about its size."""
@@ -194,6 +200,50 @@ class PairTimer:
             )
         )
 
+    def _transfer(self, n_bytes: int) -> None:
+        """Take the processor time of a message while both ranks sleep between rare polls."""
+        poll = self._poll_cpu()
+        message = np.ones(n_bytes, np.uint8)
+        own: list[float] = []
+        for _ in range(1 + self._effort.least):
+            self._comm.Barrier()
+            before = time.process_time()
+            request = self._start(message)
+            polls = _wait_asleep(request.Test, _RARE_POLL_S)
+            own.append(max(0.0, time.process_time() - before - polls * poll))
+        sides = self._comm.gather(tuple(own[1:]), root=0)
+        if sides is not None:
+            self.times.transfers.append(
+                Transfer(
+                    link=self._link,
+                    pair=self._pair,
+                    bytes=n_bytes,
+                    send_cpu_s=sides[0],
+                    recv_cpu_s=sides[1],
+                )
+            )
+
+    def _poll_cpu(self) -> float:
+        """Return the processor time of a rare poll that finds nothing."""
+        own = []
+        message = np.ones(1, np.uint8)
+        peer = 1 - self._comm.rank
+        for _ in range(self._effort.least):
+            request = self._comm.Irecv([message, MPI.BYTE], source=peer)
+            before = time.process_time()
+            for _ in range(_POLLS):
+                request.Test()
+                time.sleep(_RARE_POLL_S)
+            own.append((time.process_time() - before) / _POLLS)
+            self._comm.Send([message, MPI.BYTE], dest=peer)
+            _wait_asleep(request.Test)
+        return median(own)
+
+    def _start(self, message: npt.NDArray[np.uint8]) -> MPI.Request:
+        if self._comm.rank == 0:
+            return self._comm.Isend([message, MPI.BYTE], dest=1)
+        return self._comm.Irecv([message, MPI.BYTE], source=0)
+
     def _work(self, elapsed: float, started: float, busy: float) -> float:
         """Return a burst's processor time without idle polls.
 
@@ -243,11 +293,9 @@ class PairTimer:
         comm = self._comm
         comm.Barrier()
         begin = time.perf_counter()
-        if comm.rank == 0:
-            request = comm.Isend([message, MPI.BYTE], dest=1)
-        else:
+        if comm.rank == 1:
             time.sleep(delay)
-            request = comm.Irecv([message, MPI.BYTE], source=0)
+        request = self._start(message)
         _wait_asleep(request.Test)
         return time.perf_counter() - begin
 
@@ -263,6 +311,10 @@ def meet_asleep(comm: MPI.Intracomm) -> None:
     _wait_asleep(request.Test, _LEAST_DELAY_S / 4)
 
 
-def _wait_asleep(test: Test, poll_s: float = _POLL_S) -> None:
+def _wait_asleep(test: Test, poll_s: float = _POLL_S) -> int:
+    """Return after how many polls there was something."""
+    polls = 1
     while not test():
         time.sleep(poll_s)
+        polls += 1
+    return polls
