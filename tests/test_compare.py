@@ -112,7 +112,7 @@ def test_crossovers_are_between_neighbours_and_hold() -> None:
     assert comparison.crossovers
     for one in comparison.crossovers:
         assert one.is_bisected
-        assert one.low_bytes < one.high_bytes <= max(1.1 * one.low_bytes, one.low_bytes + 4)
+        assert one.low_bytes < one.high_bytes <= max(1.15 * one.low_bytes, one.low_bytes + 4)
 
         def makespan(name: str, size: int) -> float:
             chosen = comparison.specs[name]

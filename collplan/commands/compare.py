@@ -43,7 +43,7 @@ def command(
     max_tasks: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="TASKS", help="Leave out larger plans; 1,000,000 tasks by default."
+            min=1, metavar="TASKS", help="Leave out larger plans; 600,000 tasks by default."
         ),
     ] = None,
     plot: Annotated[

@@ -19,7 +19,7 @@ from specs.errors import CollplanError
 
 SAFETY: Final = 4.0
 """Closed forms are believed to a factor: above this times the best, a candidate is pruned."""
-MAX_TASKS: Final = 1_000_000
+MAX_TASKS: Final = 600_000
 """Plans of more tasks are not simulated: a second or two and some hundred megabytes each."""
 WAVES: Final = (3, 12)
 """How many of the cheapest by closed form are simulated first, then, before all others."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from specs import PlanSpec
 
-CLOSE: Final = 1.1
+CLOSE: Final = 1.15
 """Sizes of less than this ratio are not bisected."""
 
 Simulate = Callable[[Sequence[PlanSpec]], Sequence[float | None]]
