@@ -322,6 +322,14 @@ def test_mistakes_are_one_line(
     assert not (collplan.folder / "machine.yaml").exists()
 
 
+def test_a_wrong_machine_at_hand_is_refused(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLPLAN_MACHINE", '{"lanes": 0}')
+    error = collplan("calibrate", "-n", 2, "-o", collplan.folder / "machine.yaml").error()
+    assert error.startswith("COLLPLAN_MACHINE: is no machine: lanes: 0 is too small")
+
+
 def test_a_node_is_measured(tmp_path: Path) -> None:
     machine, raw = tmp_path / "machine.yaml", tmp_path / "raw.json"
     command = [str(mpi_python("mpich")), "-m", "collplan", "calibrate", "--quick", "-n", "2"]

@@ -191,12 +191,25 @@ def _prepare(
 
 
 def _lanes_at_hand() -> int | None:
-    """Return the lanes of the emulated cluster this runs on, None where it is none."""
+    """Return the lanes of the emulated cluster this runs on, None where it is none.
+
+    Raises
+    ------
+    CollplanError
+        If the machine at hand is told wrongly.
+    """
+    from pydantic import ValidationError
+
     from collplan.inputs import MACHINE
     from specs import Machine
+    from specs.errors import CollplanError
+    from specs.loading import explain
 
     text = os.environ.get(MACHINE)
-    return None if text is None else Machine.model_validate_json(text).lanes
+    try:
+        return None if text is None else Machine.model_validate_json(text).lanes
+    except ValidationError as error:
+        raise CollplanError(f"{MACHINE}: is no machine: {explain(error)}; unset it") from None
 
 
 def _check_outputs(outputs: Outputs) -> None:
