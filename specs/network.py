@@ -78,6 +78,9 @@ class Network(SpecModel):
     handshake : bool
         A rendezvous asks the receiver first: its bytes set out one o + L after
         the receive is posted and the request, o + L long too, is there.
+    turn_bytes : int or None
+        Messages that leave a node by one lane take turns of so many bytes, as
+        connections of TCP share an adapter; None for one after another.
     copy_ns_per_byte : float
         Time a core takes to copy a byte within memory.
     reduce_ns_per_byte : float
@@ -106,6 +109,7 @@ class Network(SpecModel):
     network: Link = Link(L_ns=1000, o_ns=300, g_ns=100, G_ns_per_byte=0.08)
     eager_limit_bytes: Bytes = 16384
     handshake: bool = False
+    turn_bytes: Annotated[Bytes, Field(ge=1)] | None = None
     copy_ns_per_byte: Nanoseconds = 0.1
     reduce_ns_per_byte: Nanoseconds = 0.2
     strided_ns_per_byte: Nanoseconds = 0.0

@@ -11,12 +11,13 @@ from cost_schedules import network, on_machine
 from executors.cost import simulate
 from planner import compile_plan
 from planner.formats.goal import parse_goal
-from planner.plan import Buffer, Extents, Op, Plan
+from planner.plan import ON_START, Buffer, Extents, Op, Plan
 from specs import Link, Network, Nic, PlanSpec
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
 # its send starts, and holds the receiver's core for 10 + 100.
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000"
+GAPLESS = "L=100,o=10,g=0,G=1,O=0,S=1000"
 ONE_MESSAGE = "num_ranks 2\nrank 0 {\ns: send 101b to 1\n}\nrank 1 {\nr: recv 101b from 0\n}"
 LONG_MESSAGE = """
 num_ranks 2
@@ -31,8 +32,8 @@ r requires busy
 """
 
 
-def offloading(**changes: Any) -> Network:
-    costs = network(BETWEEN)
+def offloading(text: str = BETWEEN, **changes: Any) -> Network:
+    costs = network(text)
     return costs.replace(network=costs.network.replace(offload=True), **changes)
 
 
@@ -262,3 +263,75 @@ class TestConnections:
         inside = Link(L_ns=7, o_ns=2, g_ns=3, G_ns_per_byte=0.5)
         timeline = simulate(plan, network(BETWEEN, nic=nic, numa=inside))
         assert timeline.end_ns.tolist() == [2, 61]
+
+
+class TestTurns:
+    TO_TWO = """
+    num_ranks 3
+    rank 0 {
+    a: send 1000b to 1
+    b: send 1000b to 2
+    }
+    rank 1 {
+    r: recv 1000b from 0
+    }
+    rank 2 {
+    r: recv 1000b from 0
+    }
+    """
+
+    @pytest.mark.parametrize("offload", [False, True])
+    @pytest.mark.parametrize("handshake", [False, True])
+    @pytest.mark.parametrize("n_bytes", [1, 100, 101, 1001, 4321])
+    def test_a_message_alone_takes_no_longer(
+        self, n_bytes: int, handshake: bool, offload: bool
+    ) -> None:
+        plan = parse_goal(ONE_MESSAGE.replace("101b", f"{n_bytes}b"))
+        costs = network(GAPLESS, handshake=handshake)
+        costs = costs.replace(network=costs.network.replace(offload=offload))
+        alone, by_turns = (simulate(plan, costs.replace(turn_bytes=n)) for n in (None, 100))
+        assert by_turns.makespan_ns == alone.makespan_ns
+        assert by_turns.start_ns.tolist() == alone.start_ns.tolist()
+        assert by_turns.lane_busy_ns.tolist() == alone.lane_busy_ns.tolist()
+        assert by_turns.critical_path == alone.critical_path
+
+    def test_connections_share_a_lane(self) -> None:
+        """Both are in at the end, a turn apart; one after the other the first had half the time."""
+        plan = parse_goal(self.TO_TWO)
+        alone, by_turns = (simulate(plan, offloading(GAPLESS, turn_bytes=n)) for n in (None, 100))
+        ends = by_turns.end_ns[by_turns.partner[:2]]
+        assert ends[1] - ends[0] == 100
+        assert by_turns.makespan_ns == alone.makespan_ns
+        assert alone.end_ns[alone.partner[0]] < 0.6 * alone.makespan_ns
+
+    def test_a_connection_keeps_its_order(self) -> None:
+        """Two messages of one pair follow each other, as without turns."""
+        text = self.TO_TWO.replace("b: send 1000b to 2", "b: send 1000b to 1 tag 1")
+        text = text.replace("r: recv 1000b from 0\n    }\n    rank 2 {\n    r: recv 1000b from 0",
+                            "r: recv 1000b from 0\n    s: recv 1000b from 0 tag 1")  # fmt: skip
+        plan = parse_goal(text.replace("num_ranks 3", "num_ranks 2"))
+        alone, by_turns = (simulate(plan, offloading(GAPLESS, turn_bytes=n)) for n in (None, 100))
+        assert by_turns.end_ns[2:].tolist() == alone.end_ns[2:].tolist()
+
+    @pytest.mark.parametrize("kind", ["bcast", "allreduce", "alltoall", "scan"])
+    @pytest.mark.parametrize("handshake", [False, True])
+    def test_plans_stay_whole(self, kind: str, handshake: bool) -> None:
+        """Every task runs after what it waits for, on busy lanes of the same length."""
+        spec = PlanSpec.model_validate(
+            {
+                "machine": {"nodes": 3, "ranks_per_node": 2, "lanes": 2},
+                "collective": {"kind": kind, "count": 9_000},
+                "decomposition": "full_lane",
+            }
+        )
+        plan = compile_plan(spec)
+        costs = Network(handshake=handshake, processors=3)
+        whole, cut = (simulate(plan, costs.replace(turn_bytes=n)) for n in (None, 1000))
+        assert np.allclose(whole.lane_busy_ns, cut.lane_busy_ns)
+        after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+        before, kinds = plan.deps.task, plan.deps.kind
+        earliest = np.where(kinds & ON_START, cut.start_ns[before], cut.end_ns[before])
+        assert (cut.start_ns[after] >= earliest).all()
+        assert (cut.partner == whole.partner).all()
+        assert cut.critical_path[-1] == np.argmax(cut.end_ns)
+        assert 0.5 < cut.makespan_ns / whole.makespan_ns < 2

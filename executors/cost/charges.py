@@ -13,9 +13,10 @@ import numpy.typing as npt
 from executors.cost.connections import is_missing
 from executors.cost.event_queue import Records, inlined
 from executors.cost.parameters import (
+    CONTINUATION,
     COPY,
-    EAGER,
     HANDSHAKE,
+    LAST,
     MEMORY,
     MISS,
     OFFLOAD,
@@ -32,8 +33,9 @@ from executors.cost.waiting import busier, hold
 
 _COPY, _REDUCE = 2, 3
 _NETWORK = 3
-IS_STRIDED, IS_UNCACHED = 4, 8
-"""Bits of a task's state: bytes in several pieces; buffers larger than the cache."""
+IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
+"""Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
+the eager limit."""
 FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
 """Where lanes out, memories and processors begin among the clocks; the last is no clock."""
 NOBODY = -(1 << 31)
@@ -117,7 +119,7 @@ def charge_send(
         send.cause = before
     send.following = row
     send.end = end
-    if costs[HANDSHAKE] > 0 and send.work > costs[EAGER]:
+    if send.link == CONTINUATION or (costs[HANDSHAKE] > 0 and send.state & IS_LONG):
         send.end = max(end, sent)
     return float(begin + fetches + link[o] + link[L])
 
@@ -144,7 +146,7 @@ def charge_arrival(
     more = send.work - 1
     works = link[o] + more * link[O]
     moves = 0.0
-    if send.link != _NETWORK:
+    if send.link < _NETWORK:
         moves = send.work * costs[MEMORY]
     if recv.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
@@ -154,7 +156,7 @@ def charge_arrival(
         begin, end, before = occupy(
             clocks, places, queue.core, queue.node, send.partner, begins, works, moves
         )
-        recv.end = now + more * link[G] + link[o]
+        recv.end = now + more * link[G] + link[LAST]
         if end > recv.end:
             recv.end = end
             if before != NOBODY:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.charges import charge_arrival, charge_local, charge_send
+from executors.cost.charges import IS_LONG, charge_arrival, charge_local, charge_send
 from executors.cost.event_queue import Records, compiled, earliest, inlined, pop, push
-from executors.cost.parameters import EAGER, HANDSHAKE, L, o
+from executors.cost.parameters import CONTINUATION, HANDSHAKE, L, o
 from executors.cost.waiting import advance, busier, call, enqueue, free_at
 
 _SEND, _RECV = 0, 1
@@ -143,6 +143,16 @@ def _execute(
         arrives = charge_send(
             tasks, clocks, queues, places, links, costs, connections, adapters, row, now
         )
+        if row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION:
+            # The rest of its message goes on, behind what other pairs of ranks have for the lane.
+            rest = tasks[row + 1]
+            counters[_STAMP] += 1
+            rest.stamp = counters[_STAMP]
+            rest.pending, rest.start, rest.cause = 0, now, row
+            rest.following = following
+            if following < 0:
+                queues[queue].last = row + 1
+            following = row + 1
         advance(tasks, clocks, queues, runs, entries, queue, following, now)
         counters[_STAMP] += 1
         task.stamp = counters[_STAMP]
@@ -162,7 +172,7 @@ def _execute(
 @inlined
 def _is_rendezvous(tasks: Records, costs: Floats, row: int) -> bool:
     """Tell whether a send ends only when its receive matches."""
-    return bool(tasks[row].work > costs[EAGER] and costs[HANDSHAKE] == 0)
+    return bool(tasks[row].state & IS_LONG and costs[HANDSHAKE] == 0)
 
 
 @inlined
@@ -277,7 +287,7 @@ def _make_ready(
         if tasks[task.partner].state & ASKING:
             _allow(tasks, queues, runs, entries, links, task.partner)
         return
-    if task.op == _SEND and costs[HANDSHAKE] > 0 and task.work > costs[EAGER]:
+    if task.state & IS_LONG and costs[HANDSHAKE] > 0:
         # The request goes out; the bytes when the receive is posted and has answered.
         task.state |= ASKING
         if tasks[task.partner].pending == 0 and tasks[task.partner].stamp > 0:

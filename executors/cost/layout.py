@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.charges import IS_STRIDED, IS_UNCACHED
+from executors.cost.charges import IS_LONG, IS_STRIDED, IS_UNCACHED
 from executors.cost.event_queue import Records
 from executors.cost.kernel import HAS_ON_START
 from executors.cost.messages import partners, read_only, stepped
@@ -199,6 +199,14 @@ def _weigh(
             if partner[row] < row:
                 same_sizes &= tasks[partner[row]].work == n_bytes
     return same_sizes
+
+
+@compiled
+def mark_long(tasks: Records, eager_limit: float) -> None:
+    """Mark the sends above the eager limit."""
+    for row in range(len(tasks)):
+        if tasks[row].op == _SEND and tasks[row].work > eager_limit:
+            tasks[row].state |= IS_LONG
 
 
 def mark_uncached(plan: Plan, tasks: Records, cache_bytes: int | None) -> None:

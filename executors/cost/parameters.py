@@ -13,26 +13,34 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 LINK_CLASSES: Final = ("core", "numa", "node", "network")
-L, o, g, G, O, OFFLOAD = range(6)  # noqa: E741 - LogGPS's own letters
+CONTINUATION: Final = len(LINK_CLASSES)
+"""Row of the table of links for what follows the first piece of a message between nodes."""
+L, o, g, G, O, OFFLOAD, LAST = range(7)  # noqa: E741 - LogGPS's own letters
 """Columns of the table of links."""
-EAGER, HANDSHAKE, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS = range(8)
+HANDSHAKE, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS = range(7)
 """Entries of the table of costs."""
 
 
 def link_table(network: Network) -> Floats:
-    """Return L, o, g, G and O (ns), and 1 where adapters write memory: a row a class of link."""
+    """Return what links cost: a row a class, then one for pieces that follow.
+
+    Columns are L, o, g, G, O (ns), 1 where adapters write memory, and o again:
+    what is left to do when a message's last byte is there.
+    """
 
     def row(link: Link) -> tuple[float, ...]:
-        return link.L_ns, link.o_ns, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte, link.offload
+        costs = link.L_ns, link.o_ns, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
+        return *costs, link.offload, link.o_ns
 
-    return np.array([row(getattr(network, name)) for name in LINK_CLASSES], dtype=np.float64)
+    rows = [row(getattr(network, name)) for name in LINK_CLASSES]
+    latency, overhead, _, *rest = row(network.network)
+    return np.array([*rows, (latency + overhead, 0, 0, *rest)], dtype=np.float64)
 
 
 def cost_table(network: Network) -> Floats:
-    """Return the eager limit, whether long messages ask first, and what memory and NIC cost."""
+    """Return whether long messages ask first, and what memory and adapters cost."""
     return np.array(
         (
-            network.eager_limit_bytes,
             network.handshake,
             network.copy_ns_per_byte,
             network.reduce_ns_per_byte,

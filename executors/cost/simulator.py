@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
+from executors.cost.charges import IS_LONG
 from executors.cost.clocks import Clocks
 from executors.cost.connections import make_connections
 from executors.cost.event_queue import Records, make_queue
@@ -14,12 +15,14 @@ from executors.cost.kernel import run
 from executors.cost.layout import (
     initial_tasks,
     link_dependencies,
+    mark_long,
     mark_uncached,
     place,
     serving_order,
 )
 from executors.cost.parameters import cost_table, link_table
 from executors.cost.timeline import Timeline
+from executors.cost.turns import take_turns
 from planner.errors import DeadlockError
 from planner.plan import Op
 from specs import Network
@@ -81,21 +84,31 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     layout = Clocks.of(plan, network)
     order = serving_order(plan)
     tasks, slots = place(plan, layout)
+    mark_long(tasks, float(network.eager_limit_bytes))
     mark_uncached(plan, tasks, network.cache_bytes)
     queues = layout.make_queues(plan, slots, offload=network.network.offload)
     successors = link_dependencies(plan, order, tasks)
     initial = initial_tasks(plan, order)
     del order
+    connections, adapters = make_connections(plan, layout, network.nic)
+    pieces = None
+    if network.turn_bytes is not None:
+        pieces, tasks, successors, initial, queues, connections = take_turns(
+            plan, tasks, successors, initial, queues, connections, network.turn_bytes
+        )
     clocks = layout.make()
-    n_messages = int(np.count_nonzero(plan.op == Op.SEND))
-    runs, entries = make_queue(len(queues), 2 * len(queues) + plan.n_tasks + n_messages)
+    n_messages = int(np.count_nonzero(tasks["op"] == Op.SEND))
+    runs, entries = make_queue(len(queues), 2 * len(queues) + len(tasks) + n_messages)
     counters = np.zeros(2, dtype=np.int64)
     places = np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32)
     n_done = run(
         tasks, successors, initial, clocks, queues, runs, entries, counters, places,
-        link_table(network), cost_table(network), *make_connections(plan, layout, network.nic),
+        link_table(network), cost_table(network), connections, adapters,
     )  # fmt: skip
-    if n_done < plan.n_tasks:
+    n_left = len(tasks) - n_done
+    if pieces is not None:
+        tasks = pieces.join(tasks)
+    if n_left:
         _raise_deadlock(plan, tasks)
     return _timeline(plan, network, layout, tasks, clocks, begin)
 
@@ -103,7 +116,7 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
 def _timeline(
     plan: Plan, network: Network, layout: Clocks, tasks: Records, clocks: Records, begin: float
 ) -> Timeline:
-    is_long = (plan.op == Op.SEND) & (tasks["work"] > network.eager_limit_bytes)
+    is_long = (tasks["state"] & IS_LONG).astype(np.bool_)
     tasks.flags.writeable = False
     busy = clocks["busy"].copy()
     busy.flags.writeable = False
