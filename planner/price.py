@@ -172,5 +172,5 @@ class Workload:
 
     def _most(self, round_: Ints, end: Ints, width: int, load: Floats) -> Floats:
         """Return, round by round, the greatest load of any end."""
-        sums = np.bincount(round_ * width + end, load, self.n_rounds * width)
+        sums = np.bincount(round_ * width + end, load, self.n_rounds * width).astype(np.float64)
         return np.asarray(sums.reshape(self.n_rounds, width).max(axis=1, initial=0))
