@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "compare": "Compare all candidates of a collective over a range of sizes.",
     "run": "Run a plan under MPI; check it against numpy, time it against native.",
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
-    "calibrate": "Measure the cost model's parameters on the machine at hand; write a machine file.",
+    "calibrate": "Measure the cost model's parameters here; write a machine file.",
     "bench": "Measure a machine's lanes, and whether its MPI keeps performance guidelines.",
     "export": "Write a plan in another project's format.",
     "algorithms": "List the algorithms and what they can do.",

@@ -44,6 +44,8 @@ class Workload:
     step_round, step_rank : ndarray of int64, shape (n_steps,)
     step_ns : ndarray of float64
     n_lanes, n_ranks, n_rounds, eager_limit_bytes : int
+    n_processors : int
+        What the ranks' cores really are: as many as ranks, or fewer where they share.
     """
 
     round: Ints
@@ -64,6 +66,7 @@ class Workload:
     n_ranks: int
     n_rounds: int
     eager_limit_bytes: int
+    n_processors: int
 
     @classmethod
     def of(
@@ -102,6 +105,7 @@ class Workload:
             n_ranks=machine.n_ranks,
             n_rounds=n_rounds,
             eager_limit_bytes=network.eager_limit_bytes,
+            n_processors=min(machine.n_ranks, network.processors or machine.n_ranks),
         )
 
     def price_ns(self, segment_bytes: int | None = None) -> float:
@@ -140,7 +144,11 @@ class Workload:
         cores += np.bincount(self.dest, core, self.n_ranks)
         cores += np.bincount(self.step_rank, self.step_ns, self.n_ranks)
         lanes = max(np.bincount(end, wire).max(initial=0) for end in (self.lane_out, self.lane_in))
-        low, high = sorted((float(lanes), float(cores.max(initial=0))))
+        busiest = cores.max(initial=0)
+        if self.n_processors < self.n_ranks:
+            # What the busiest rank does waits for what all do.
+            busiest += cores.sum() / self.n_processors
+        low, high = sorted((float(lanes), float(busiest)))
         return high + LOST_OVERLAP * low + float(fill.sum())
 
     def _rounds_ns(self) -> float:
@@ -157,6 +165,9 @@ class Workload:
             self._most(self.round, self.dest, self.n_ranks, core),
         )
         busy += self._most(self.step_round, self.step_rank, self.n_ranks, self.step_ns)
+        together = 2 * np.bincount(self.round, core, self.n_rounds)
+        together += np.bincount(self.step_round, self.step_ns, self.n_rounds)
+        busy = np.maximum(busy, together / self.n_processors)
         return float(latency.sum() + max(lanes) + busy.sum())
 
     def _core_ns(self, n_segments: Ints | int, segment_bytes: Ints) -> Floats:

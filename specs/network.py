@@ -81,6 +81,8 @@ class Network(SpecModel):
     turn_bytes : int or None
         Messages that leave a node by one lane take turns of so many bytes, as
         connections of TCP share an adapter; None for one after another.
+    burst_bytes : int
+        What passes at once over a lane that has been idle, as a token bucket lets it.
     copy_ns_per_byte : float
         Time a core takes to copy a byte within memory.
     reduce_ns_per_byte : float
@@ -110,6 +112,7 @@ class Network(SpecModel):
     eager_limit_bytes: Bytes = 16384
     handshake: bool = False
     turn_bytes: Annotated[Bytes, Field(ge=1)] | None = None
+    burst_bytes: Bytes = 0
     copy_ns_per_byte: Nanoseconds = 0.1
     reduce_ns_per_byte: Nanoseconds = 0.2
     strided_ns_per_byte: Nanoseconds = 0.0

@@ -13,6 +13,7 @@ from executors.cost.local_fit import fit_local
 from executors.cost.measurements import LinkClass, Measurements, Place
 from executors.cost.message_fit import (
     eager_bracket,
+    fit_burst,
     fit_link,
     fit_speed_up,
     lane_ns_per_byte,
@@ -23,7 +24,7 @@ LINKS: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
 _RESAMPLES: Final = 100
 _INTERVAL: Final = (2.5, 97.5)
 _DIGITS: Final = 4
-_BYTES: Final = ("eager_limit_bytes", "cache_bytes")
+_BYTES: Final = ("eager_limit_bytes", "cache_bytes", "burst_bytes")
 
 Draw = Callable[[Sequence[float]], float]
 Number = float | int | bool | None
@@ -141,6 +142,10 @@ def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
             found["network.handshake"] = handshake
     for link in LINKS:
         found.pop(f"network.{link}.handshake", None)
+    gap = found.get("network.network.G_ns_per_byte")
+    burst = None if gap is None else fit_burst(measurements, float(gap[0] or 0), draw)
+    if burst is not None:
+        found["network.burst_bytes"] = (burst, "what long messages of a ping-pong save against G")
     for name, pair in fit_local(measurements, draw).items():
         found[f"network.{name}"] = pair
     return found

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.cost.connections import is_missing
-from executors.cost.event_queue import Records, inlined
+from executors.cost.event_queue import Records, compiled_inline
 from executors.cost.parameters import (
+    BURST,
     CONTINUATION,
     COPY,
     HANDSHAKE,
@@ -44,7 +45,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
 
-@inlined
+@compiled_inline
 def occupy(
     clocks: Records,
     places: Ints,
@@ -82,7 +83,15 @@ def occupy(
     return begin, hold(clocks, core, row, begin, works), before
 
 
-@inlined
+@compiled_inline
+def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) -> float:
+    """Return when a free lane begins: earlier than now where it passes a burst at once."""
+    if costs[BURST] == 0 or link < _NETWORK:
+        return now
+    return float(max(clocks[lane].time, now - costs[BURST]))
+
+
+@compiled_inline
 def charge_send(
     tasks: Records,
     clocks: Records,
@@ -113,7 +122,13 @@ def charge_send(
         adapter = adapters[queue.lane - places[FIRST_LANE]]
         if is_missing(connections, adapter, row):
             fetches = costs[MISS]
-    sent = hold(clocks, queue.lane, row, begin, fetches + link[g] + more * link[G])
+    sent = hold(
+        clocks,
+        queue.lane,
+        row,
+        _bucket(clocks, costs, queue.lane, send.link, begin),
+        fetches + link[g] + more * link[G],
+    )
     send.start = begin
     if before != NOBODY:
         send.cause = before
@@ -124,7 +139,7 @@ def charge_send(
     return float(begin + fetches + link[o] + link[L])
 
 
-@inlined
+@compiled_inline
 def charge_arrival(
     tasks: Records,
     clocks: Records,
@@ -150,13 +165,20 @@ def charge_arrival(
         moves = send.work * costs[MEMORY]
     if recv.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
+    taken = hold(
+        clocks,
+        queue.lane,
+        send.partner,
+        _bucket(clocks, costs, queue.lane, send.link, now),
+        link[g] + more * link[G],
+    )
     if link[OFFLOAD] > 0:
         core = clocks[queue.core]
         begins, holder = max(now, core.time), core.holder
         begin, end, before = occupy(
             clocks, places, queue.core, queue.node, send.partner, begins, works, moves
         )
-        recv.end = now + more * link[G] + link[LAST]
+        recv.end = max(now, taken - link[g]) + link[LAST]
         if end > recv.end:
             recv.end = end
             if before != NOBODY:
@@ -170,10 +192,9 @@ def charge_arrival(
         )
         if before != NOBODY:
             send.following = before
-    hold(clocks, queue.lane, send.partner, now, link[g] + more * link[G])
 
 
-@inlined
+@compiled_inline
 def charge_local(
     tasks: Records,
     clocks: Records,

@@ -25,7 +25,7 @@ compiled = compile_with(_nrt=False)
 Such a function cannot allocate; its arrays are its caller's.
 """
 
-inlined = compile_with(_nrt=False, forceinline=True)
+compiled_inline = compile_with(_nrt=False, forceinline=True)
 """The same, in place of every call: passing a dozen arrays would take longer than the work."""
 
 N_RUNS: Final = 4

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.cost.charges import IS_LONG, charge_arrival, charge_local, charge_send
-from executors.cost.event_queue import Records, compiled, earliest, inlined, pop, push
+from executors.cost.event_queue import Records, compiled, compiled_inline, earliest, pop, push
 from executors.cost.parameters import CONTINUATION, HANDSHAKE, L, o
 from executors.cost.waiting import advance, busier, call, enqueue, free_at
 
@@ -116,7 +116,7 @@ def run(
             push(runs, entries, posted, tasks[recv].stamp, n_queues + recv)
 
 
-@inlined
+@compiled_inline
 def _execute(
     tasks: Records,
     successors: Ints,
@@ -169,13 +169,13 @@ def _execute(
     )
 
 
-@inlined
+@compiled_inline
 def _is_rendezvous(tasks: Records, costs: Floats, row: int) -> bool:
     """Tell whether a send ends only when its receive matches."""
     return bool(tasks[row].state & IS_LONG and costs[HANDSHAKE] == 0)
 
 
-@inlined
+@compiled_inline
 def _match(
     tasks: Records,
     successors: Ints,
@@ -223,7 +223,7 @@ def _match(
         )  # fmt: skip
 
 
-@inlined
+@compiled_inline
 def _release(
     tasks: Records,
     successors: Ints,
@@ -260,7 +260,7 @@ def _release(
             )
 
 
-@inlined
+@compiled_inline
 def _make_ready(
     tasks: Records,
     clocks: Records,

@@ -16,6 +16,7 @@ _NS: Final = 1e9
 _VISIBLE: Final = 1.25
 """A gap is seen where messages leave so much slower than the core could send them."""
 _ENOUGH: Final = 3
+_LONG: Final = 1 << 16
 _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
 
@@ -41,19 +42,21 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     limit = None if bracket is None else bracket[0]
     times = _half_round_trips(measurements, link, draw)
     short = median(time for size in times if size <= SMALL for time in times[size])
-    in_burst, interval = _each_message(measurements, link, draw)
+    some, in_burst, interval = _each_message(measurements, link, draw)
     per_byte, arriving = _each_byte(measurements, link, draw)
+    # Ranks that sleep pay for waking, with few messages at a time: as collectives have them.
+    sleeps = measurements.place.ranks_per_core > 1
     # Bursts come from sleep: alone, a message cannot have kept cores longer than it took.
-    overhead = min(in_burst, short / 2)
+    overhead = min(some if sleeps else in_burst, short / 2)
     latency = max(0.0, short - 2 * overhead)
     gap_per_byte, begins = _line(times, limit)
     asks = limit is not None and begins - short > overhead + latency
-    is_seen = measurements.place.ranks_per_core <= 1 and interval > _VISIBLE * in_burst
+    is_seen = not sleeps and interval > _VISIBLE * in_burst
     gap = interval if is_seen else 0.0
     method = "messages that leave back to back" if is_seen else "not seen behind o"
     return {
         "L_ns": (_NS * latency, f"ping-pong of up to {SMALL} B, less 2 o"),
-        "o_ns": (_NS * overhead, "processor time of a message in a burst"),
+        "o_ns": (_NS * overhead, f"processor time of a message in a {'short ' * sleeps}burst"),
         "g_ns": (_NS * gap, method),
         "G_ns_per_byte": (_NS * gap_per_byte, "ping-pong over sizes"),
         "O_ns_per_byte": (_NS * per_byte, "processor time of long messages"),
@@ -79,6 +82,22 @@ def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, f
     ]
     longest = max(eager, default=0)
     return float(longest), float(2 * longest if shortest is None else shortest)
+
+
+def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) -> float | None:
+    """Return the bytes that an idle lane lets pass at once; None without long messages.
+
+    They are what long messages of a ping-pong, between which lanes are idle,
+    save against the lane's G: the same for all of them, where an error of G is
+    the greater the longer they are.
+    """
+    times = _half_round_trips(measurements, "network", draw)
+    long = [size for size in times if size >= _LONG]
+    if not long or gap_ns_per_byte <= 0:
+        return None
+    per_byte = gap_ns_per_byte / _NS
+    short = median(time for size in times if size <= SMALL for time in times[size])
+    return max(0.0, min((short + s * per_byte - median(times[s])) / per_byte for s in long))
 
 
 def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
@@ -111,20 +130,24 @@ def _slopes(measurements: Measurements, draw: Draw) -> dict[int, float]:
     return found
 
 
-def _each_message(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple[float, float]:
+def _each_message(
+    measurements: Measurements, link: LinkClass, draw: Draw
+) -> tuple[float, float, float]:
     """Return a message's processor time, averaged over both sides, and how long it took to leave.
 
-    Both are medians over pairs; what comes with a burst as a whole is in neither.
+    The time first with, then without what comes with the shortest burst as a
+    whole. All are medians over pairs.
     """
     own = [entry for entry in measurements.bursts if entry.link == link and entry.bytes <= SMALL]
-    works, leaves = [], []
+    some, works, leaves = [], [], []
     for pair in dict.fromkeys(entry.pair for entry in own):
         bursts = [entry for entry in own if entry.pair == pair]
         numbers = [entry.messages for entry in bursts]
         both = [(draw(entry.send_cpu_s) + draw(entry.recv_cpu_s)) / 2 for entry in bursts]
+        some.append(min(zip(numbers, both, strict=True))[1] / min(numbers))
         works.append(_each(numbers, both))
         leaves.append(_each(numbers, [draw(entry.send_s) for entry in bursts]))
-    return median(works), median(leaves)
+    return median(some), median(works), median(leaves)
 
 
 def _each(numbers: Sequence[int], times: Sequence[float]) -> float:

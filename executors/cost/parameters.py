@@ -1,4 +1,4 @@
-"""What a network costs, as the flat tables the simulator's kernel reads."""
+"""What a network costs, as the flat tables that the compiled kernel reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTINUATION: Final = len(LINK_CLASSES)
 """Row of the table of links for what follows the first piece of a message between nodes."""
 L, o, g, G, O, OFFLOAD, LAST = range(7)  # noqa: E741 - LogGPS's own letters
 """Columns of the table of links."""
-HANDSHAKE, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS = range(7)
+HANDSHAKE, BURST, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS = range(8)
 """Entries of the table of costs."""
 
 
@@ -42,6 +42,7 @@ def cost_table(network: Network) -> Floats:
     return np.array(
         (
             network.handshake,
+            network.burst_bytes * network.network.G_ns_per_byte,
             network.copy_ns_per_byte,
             network.reduce_ns_per_byte,
             network.strided_ns_per_byte,

@@ -18,6 +18,11 @@ PAYLOAD: Final = 1448 / 1514
 HEADER_BYTES: Final = 66
 """What a lane carries for the shortest message, beside the message."""
 
+TURN_BYTES: Final = 64 * 1024
+"""About what the kernel sends of a connection before another's turn comes."""
+BURST_BYTES: Final = 32 * 1024
+"""What tbf lets pass at once over an idle lane."""
+
 # MPICH 5.0.2 on two cores of an AMD EPYC virtual machine. Ping-pong, the other ranks asleep,
 # medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs inside
 # one (of which a rank that yields sleeps most). Broadcasts of 4 MiB in segments of 4 and 16 KiB:
@@ -44,8 +49,8 @@ def emulated_machine(cluster: Cluster) -> Machine:
     -------
     Machine
         Its nodes, ranks, lanes and costs. The bandwidth between nodes is the cluster's,
-        the latencies are those of this machine's cores and kernel: estimates. What a
-        rank's core does takes longer where ranks share cores.
+        the latencies are those of this machine's cores and kernel: estimates. All ranks
+        share this machine's processors.
 
     Raises
     ------
@@ -53,29 +58,30 @@ def emulated_machine(cluster: Cluster) -> Machine:
         If ranks and nodes do not fit together.
     """
     ns_per_byte = 8e9 / cluster.rate_bits_per_s
-    per_node = cluster.ranks_per_node
-    n_ranks = sum(per_node) if isinstance(per_node, tuple) else cluster.nodes * per_node
-    sharing = max(1.0, n_ranks / n_cores())
     between = Link(
         L_ns=_BETWEEN_L_NS,
-        o_ns=_BETWEEN_o_NS * sharing,
+        o_ns=_BETWEEN_o_NS,
         g_ns=HEADER_BYTES * ns_per_byte,
         G_ns_per_byte=ns_per_byte / PAYLOAD,
-        O_ns_per_byte=_BETWEEN_O_NS * sharing,
+        O_ns_per_byte=_BETWEEN_O_NS,
     )
     inside = Link(
         L_ns=_INSIDE_L_NS,
-        o_ns=_INSIDE_o_NS * sharing,
+        o_ns=_INSIDE_o_NS,
         g_ns=0,
-        G_ns_per_byte=_INSIDE_G_NS * sharing,
+        G_ns_per_byte=_INSIDE_G_NS,
     )
     network = Network(
         core=inside,
         numa=inside,
         node=inside,
         network=between,
-        copy_ns_per_byte=_COPY_NS * sharing,
-        reduce_ns_per_byte=_REDUCE_NS * sharing,
+        handshake=True,
+        turn_bytes=TURN_BYTES,
+        burst_bytes=BURST_BYTES,
+        processors=n_cores(),
+        copy_ns_per_byte=_COPY_NS,
+        reduce_ns_per_byte=_REDUCE_NS,
     )
     try:
         return Machine.model_validate(

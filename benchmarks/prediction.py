@@ -1,0 +1,177 @@
+"""Predicted against measured times, on an emulated cluster or one node of this machine.
+
+Measures collectives by several plans on a cluster in namespaces of this machine,
+simulates the same plans on the model, and prints the errors; then how often the
+plan that is predicted to be the best is, within 10 %.
+
+Run: ``.venv/bin/python benchmarks/prediction.py --machine machine.yaml [--nodes 4
+--per-node 4 --lanes 2 --rate 100Mbit --sizes 64KiB,256KiB,1MiB,4MiB --repetitions 5
+--json FILE]``. Such a machine file is what ``collplan calibrate`` writes on the
+same cluster; without one the model is the cluster's own estimate.
+``--measured FILE`` takes times from an earlier run's ``--json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import yaml
+from cluster_cases import spec_of
+from prediction_cases import candidates_of
+
+from collplan.output import format_bytes, format_seconds, print_line, print_table
+from executors.cost import simulate
+from executors.emulation.cluster import Cluster, parse_rate
+from executors.emulation.machine import emulated_machine
+from executors.emulation.running import run_emulated
+from planner import compile_plan
+from specs import Machine, parse_bytes
+from specs.errors import CollplanError
+
+RANKS: Final = Path(__file__).with_name("prediction_ranks.py")
+KINDS: Final = ("bcast", "reduce", "allreduce", "allgather", "gather", "alltoall", "scan")
+CLOSE: Final = 1.10
+"""How far from the measured best a predicted best may be."""
+Found = dict[str, Any]
+
+
+def measure(cluster: Cluster, machine: Machine, options: argparse.Namespace) -> list[Found]:
+    """Return the times of all cells, measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        output, described = Path(folder) / "found.json", Path(folder) / "machine.json"
+        described.write_text(machine.model_dump_json())
+        program = [sys.executable, str(RANKS), str(output), "--machine", str(described)]
+        program += ["--repetitions", str(options.repetitions)]
+        program += ["--sizes", *map(str, options.sizes), "--collectives", *options.collectives]
+        done = run_emulated(cluster, program, timeout_s=options.timeout, capture=False)
+        if done.returncode != 0:
+            raise CollplanError(f"the ranks ended with exit status {done.returncode}")
+        found: list[Found] = json.loads(output.read_text())
+        return found
+
+
+def predict(rows: list[Found], planned: Machine, model: Machine) -> None:
+    """Add to every plan's row what the model says of it.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Measured times, of plans compiled for `planned`.
+    planned, model : Machine
+        What the plans were made for, and what prices them.
+    """
+    for row in rows:
+        spec = spec_of(row["collective"], planned, row["bytes"])
+        for candidate in candidates_of(spec):
+            if candidate.name == row["candidate"]:
+                plan = compile_plan(candidate.spec)
+                row["predicted_s"] = simulate(plan, model.network).makespan_s
+
+
+def print_rows(rows: list[Found]) -> None:
+    """Print measured and predicted time of every cell."""
+    print_table(
+        ["collective", "bytes", "plan", "measured", "predicted", "predicted/measured"],
+        [
+            [
+                row["collective"],
+                format_bytes(row["bytes"]),
+                row["candidate"],
+                format_seconds(row["median_s"]),
+                format_seconds(row["predicted_s"]),
+                f"{row['predicted_s'] / row['median_s']:.2f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def print_summary(rows: list[Found]) -> None:
+    """Print the errors' quantiles, and how good the choices are."""
+    errors = np.array([abs(row["predicted_s"] / row["median_s"] - 1) for row in rows])
+    print_line(
+        f"{len(rows)} plans: absolute error {np.median(errors):.1%} (median), "
+        f"{np.quantile(errors, 0.9):.1%} (90 %), {errors.max():.1%} (most)"
+    )
+    cells: dict[tuple[str, int], list[Found]] = {}
+    for row in rows:
+        cells.setdefault((row["collective"], row["bytes"]), []).append(row)
+    missed = []
+    for (kind, n_bytes), plans in cells.items():
+        chosen = min(plans, key=lambda row: float(row["predicted_s"]))
+        best = min(plans, key=lambda row: float(row["median_s"]))
+        if chosen["median_s"] > CLOSE * best["median_s"]:
+            missed.append(
+                f"  {kind}, {format_bytes(n_bytes)}: {chosen['candidate']} is predicted to be "
+                f"best, {best['candidate']} is, by {chosen['median_s'] / best['median_s']:.2f}"
+            )
+    print_line(
+        f"the predicted best is within {CLOSE - 1:.0%} of the measured best in "
+        f"{len(cells) - len(missed)} of {len(cells)} cells"
+    )
+    for line in missed:
+        print_line(line)
+
+
+def read_machine(path: Path) -> Machine:
+    """Return the machine of a file."""
+    return Machine.model_validate(yaml.safe_load(path.read_text()))
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--machine", type=Path, help="what collplan calibrate wrote")
+    parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--per-node", type=int, default=4)
+    parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--rate", default="100Mbit", help="of each lane, each way")
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: [parse_bytes(size) for size in text.split(",")],
+        default="64KiB,256KiB,1MiB,4MiB",
+        help="see cluster_cases.py",
+    )
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(KINDS))
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds")
+    parser.add_argument("--json", type=Path, help="a file to write everything into")
+    parser.add_argument("--measured", type=Path, help="such a file, to predict again")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Print the tables."""
+    options = parse_options()
+    cluster = Cluster(options.nodes, options.per_node, options.lanes, parse_rate(options.rate))
+    estimate = emulated_machine(cluster)
+    model = estimate if options.machine is None else read_machine(options.machine)
+    if options.measured is not None:
+        document = json.loads(options.measured.read_text())
+        planned, rows = Machine.model_validate(document["machine"]), document["rows"]
+    else:
+        planned = model
+        rows = measure(cluster, planned, options)
+    rows = [row for row in rows if row["candidate"] != "native"]
+    predict(rows, planned, model)
+    print_rows(rows)
+    print_summary(rows)
+    if options.json is not None:
+        document = {"machine": planned.model_dump(mode="json"), "rows": rows}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except CollplanError as error:
+        sys.exit(f"prediction.py: error: {error}")

@@ -1,0 +1,13 @@
+"""The candidates of the prediction benchmark."""
+
+from __future__ import annotations
+
+from executors.mpi.guideline import Candidate, standard_candidates
+from specs import PlanSpec
+from specs.request import AUTO, FLAT
+
+
+def candidates_of(spec: PlanSpec) -> list[Candidate]:
+    """Return a flat plan, as libraries have them, then hierarchical, full-lane and the best."""
+    flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
+    return [Candidate("flat", flat), *standard_candidates(spec)]
