@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cost_schedules import network, on_machine
-from executors.cost import simulate
+from executors.cost import simulate, simulate_each
 from planner.errors import DeadlockError
 from planner.formats.goal import parse_goal
 from planner.plan import Op
@@ -190,3 +190,21 @@ def test_deadlock_names_tasks() -> None:
     assert simulate(plan, network(BETWEEN, eager_limit_bytes=1001)).makespan_ns > 0
     with pytest.raises(DeadlockError, match=r"4 of 4 tasks can never run: #0 rank 0: send to 1"):
         simulate(plan, network(BETWEEN))
+
+
+def test_many_networks_on_one_plan_are_as_one_by_one() -> None:
+    """A network leaves nothing behind for the next, not even one with turns or handshakes."""
+    plan = on_machine(TWO_TO_TWO, [0, 0, 1, 1], [0, 1, 0, 1])
+    plain = network(BETWEEN)
+    networks = [
+        plain,
+        plain.replace(eager_limit_bytes=10),
+        plain.replace(eager_limit_bytes=10, handshake=True, turn_bytes=20),
+        plain.replace(processors=1, strided_ns_per_byte=3),
+        plain,
+    ]
+    for timeline, costs in zip(simulate_each(plan, networks), networks, strict=True):
+        alone = simulate(plan, costs)
+        assert timeline.start_ns.tolist() == alone.start_ns.tolist()
+        assert timeline.end_ns.tolist() == alone.end_ns.tolist()
+        assert timeline.critical_path == alone.critical_path

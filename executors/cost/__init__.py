@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from executors.cost.loggps import Loggps
     from executors.cost.report import cost_report
-    from executors.cost.simulator import simulate
+    from executors.cost.simulator import simulate, simulate_each
     from executors.cost.timeline import Timeline
 
-__all__ = ["Loggps", "Timeline", "cost_report", "simulate"]
+__all__ = ["Loggps", "Timeline", "cost_report", "simulate", "simulate_each"]
 
 _HOMES = {
     "Loggps": "loggps",
     "Timeline": "timeline",
     "cost_report": "report",
     "simulate": "simulator",
+    "simulate_each": "simulator",
 }
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from executors.cost.charges import IS_LONG
 from executors.cost.clocks import Clocks
@@ -24,7 +27,6 @@ from executors.cost.parameters import cost_table, link_table
 from executors.cost.timeline import Timeline
 from executors.cost.turns import take_turns
 from planner.errors import DeadlockError
-from planner.plan import Op
 from specs import Network
 
 if TYPE_CHECKING:
@@ -81,15 +83,54 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     begin = time.perf_counter()
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
+    return _simulate(plan, network, _Prepared.of(plan), begin)
+
+
+def simulate_each(plan: Plan, networks: Iterable[Network]) -> Iterator[Timeline]:
+    """Simulate a plan on one network after another; what they share is prepared once.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+    networks : iterable of Network
+        What communication costs.
+
+    Yields
+    ------
+    Timeline
+        As `simulate` returns it, one a network. Its `simulate_s` leaves the
+        preparation out.
+    """
+    prepared = _Prepared.of(plan)
+    for network in networks:
+        begin = time.perf_counter()
+        yield _simulate(plan, network, replace(prepared, tasks=prepared.tasks.copy()), begin)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """What a plan is to the kernel on any network; a run changes the tasks."""
+
+    tasks: Records
+    slots: npt.NDArray[np.int64]
+    successors: npt.NDArray[np.int32]
+    initial: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Prepared:
+        tasks, slots = place(plan, Clocks.of(plan))
+        order = serving_order(plan)
+        successors = link_dependencies(plan, order, tasks)
+        return cls(tasks, slots, successors, initial_tasks(plan, order))
+
+
+def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -> Timeline:
     layout = Clocks.of(plan, network)
-    order = serving_order(plan)
-    tasks, slots = place(plan, layout)
+    tasks, successors, initial = prepared.tasks, prepared.successors, prepared.initial
     mark_long(tasks, float(network.eager_limit_bytes))
     mark_uncached(plan, tasks, network.cache_bytes)
-    queues = layout.make_queues(plan, slots, offload=network.network.offload)
-    successors = link_dependencies(plan, order, tasks)
-    initial = initial_tasks(plan, order)
-    del order
+    queues = layout.make_queues(plan, prepared.slots, offload=network.network.offload)
     connections, adapters = make_connections(plan, layout, network.nic)
     pieces = None
     if network.turn_bytes is not None:
@@ -97,8 +138,8 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
             plan, tasks, successors, initial, queues, connections, network.turn_bytes
         )
     clocks = layout.make()
-    n_messages = int(np.count_nonzero(tasks["op"] == Op.SEND))
-    runs, entries = make_queue(len(queues), 2 * len(queues) + len(tasks) + n_messages)
+    # At most all tasks wait to become ready, and as many messages are on their way.
+    runs, entries = make_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
     counters = np.zeros(2, dtype=np.int64)
     places = np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32)
     n_done = run(
