@@ -15,4 +15,6 @@ collect_ignore_glob = [
     "executors/mpi/pair_timing.py",
     "executors/mpi/patterns.py",
     "executors/mpi/placement.py",
+    "executors/mpi/recording.py",
+    "executors/mpi/task_times.py",
 ]

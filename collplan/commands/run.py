@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from collplan.options import Json, SpecOrPlan
 
 if TYPE_CHECKING:
+    from executors.cost import Timeline
     from planner.plan import Plan
     from specs import PlanSpec
 
@@ -38,6 +40,17 @@ def command(
     timeout: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
     ] = 600,
+    predict: Annotated[
+        bool,
+        typer.Option("--predict", help="Record every task, too; compare with the machine's model."),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Pajé.",
+            metavar="FILE",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Run a plan under MPI; check it against numpy, time it against native.
@@ -45,46 +58,67 @@ def command(
     Starts the right mpiexec by itself; under mpiexec it just runs. Of every
     repetition the slowest rank counts. Exit status 1 where a result is wrong.
     """
+    from collplan.prediction import check_trace
     from executors.mpi.launch import is_under_mpi, relaunch
 
+    request = Request(source, ranks, repetitions, check, predict, trace, as_json)
     if is_under_mpi():
-        return _run_as_rank(source, ranks, repetitions, check, as_json)
+        return _run_as_rank(request)
     # What is wrong with the input is said once, before any rank is started.
+    check_trace(trace, predict)
     n_ranks = plan_for(source, ranks).n_ranks
-    program = [sys.executable, "-m", "collplan", "run", str(source), "-n", str(n_ranks)]
-    program += ["--repetitions", str(repetitions), "--check" if check else "--no-check"]
-    if as_json:
-        program.append("--json")
-    return relaunch(program, n_ranks, timeout_s=timeout)
+    return relaunch(request.command(n_ranks), n_ranks, timeout_s=timeout)
 
 
-def _run_as_rank(
-    source: Path, ranks: int | None, repetitions: int, check: bool, as_json: bool
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for on the command line."""
+
+    source: Path
+    ranks: int | None
+    repetitions: int
+    check: bool
+    predict: bool
+    trace: Path | None
+    as_json: bool
+
+    def command(self, n_ranks: int) -> list[str]:
+        """Return the command line that asks the same of each of `n_ranks` ranks."""
+        line = [sys.executable, "-m", "collplan", "run", str(self.source), "-n", str(n_ranks)]
+        line += ["--repetitions", str(self.repetitions), "--check" if self.check else "--no-check"]
+        if self.trace is not None:
+            line += ["--trace", str(self.trace)]
+        flags = {"--predict": self.predict, "--json": self.as_json}
+        return line + [flag for flag, is_set in flags.items() if is_set]
+
+
+def _run_as_rank(request: Request) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.output import print_json
+    from collplan.prediction import check_trace, print_prediction
     from executors.mpi.launch import launcher_rank
     from executors.mpi.world import join_world
     from specs.errors import CollplanError
 
     try:
+        check_trace(request.trace, request.predict)
         comm = join_world()
-        document = _measure(comm, source, ranks, repetitions, check)
+        document = _measure(comm, request)
     except CollplanError:
         if launcher_rank() > 0:
             return 2
         raise
     if comm.rank == 0:
-        if as_json:
+        if request.as_json:
             print_json(document)
         else:
             _print_report(document)
+            if request.predict:
+                print_prediction(document)
     return 1 if document["correct"] is False else 0
 
 
-def _measure(
-    comm: Any, source: Path, ranks: int | None, repetitions: int, check: bool
-) -> dict[str, Any]:
+def _measure(comm: Any, request: Request) -> dict[str, Any]:
     """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
     # Only here: without mpi4py these are no modules that can be imported.
     from executors.mpi.measure import run_plan
@@ -92,9 +126,13 @@ def _measure(
     from specs.errors import CollplanError
 
     try:
-        plan = _agree_on_plan(comm, source, ranks)
+        plan, timeline = _agree_on_plan(comm, request)
         join_world(plan.n_ranks)
-        return run_plan(plan, comm, repetitions=repetitions, check=check).to_json()
+        report = run_plan(plan, comm, repetitions=request.repetitions, check=request.check)
+        document = report.to_json()
+        if request.predict:
+            document |= _record(comm, plan, timeline, request)
+        return document
     except CollplanError:
         raise
     except Exception:
@@ -104,20 +142,47 @@ def _measure(
         raise
 
 
-def _agree_on_plan(comm: Any, source: Path, ranks: int | None) -> Plan:
-    """Return this rank's plan; where one rank has none, all raise instead of waiting for it."""
+def _record(comm: Any, plan: Plan, timeline: Timeline | None, request: Request) -> dict[str, Any]:
+    """Return what rank 0 has to say about recorded beside simulated tasks, the rest nothing."""
+    from collplan.prediction import prediction_report, write_both
+    from executors.mpi.task_times import record_plan
+
+    times = record_plan(plan, comm, repetitions=request.repetitions)
+    if times is None or timeline is None or plan.spec is None:
+        return {}
+    report = prediction_report(timeline, times)
+    if request.trace is not None:
+        write_both(request.trace, plan.spec.machine.network, timeline, times)
+        report["trace"] = str(request.trace)
+    return report
+
+
+def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
+    """Return this rank's plan; where one rank has none, all raise instead of waiting for it.
+
+    Rank 0, where a prediction is asked for, takes the whole plan and simulates
+    it, while the others sleep.
+    """
+    from collplan.prediction import simulate_on_own_machine
     from executors.mpi.world import first_alone
     from specs.errors import CollplanError
 
-    plan, error = None, None
+    is_simulating = request.predict and comm.rank == 0
+
+    def make() -> tuple[Plan, Timeline | None]:
+        rank = None if is_simulating else comm.rank
+        plan = plan_for(request.source, request.ranks, rank)
+        return plan, simulate_on_own_machine(plan) if is_simulating else None
+
+    made, error = None, None
     try:
-        plan = first_alone(comm, lambda: plan_for(source, ranks, comm.rank))
+        made = first_alone(comm, make)
     except CollplanError as failure:
         error = str(failure)
     errors = [text for text in comm.allgather(error) if text is not None]
-    if errors or plan is None:
+    if errors or made is None:
         raise CollplanError(errors[0])
-    return plan
+    return made
 
 
 def plan_for(source: Path, ranks: int | None, rank: int | None = None) -> Plan:

@@ -17,6 +17,7 @@ from executors.mpi.datatypes import MessageTypes
 from executors.mpi.engine import Engine
 from executors.mpi.errors import BindError
 from executors.mpi.program import Program, rank_program
+from executors.mpi.recording import Recorder, RecordingEngine
 from executors.mpi.views import extent_views, local_action
 from planner.operations import get_operation
 from planner.plan import COLUMNS, Buffer, Op
@@ -43,6 +44,7 @@ def bind(
     recvbuf: Array | None = None,
     *,
     operation: Applies | None = None,
+    recorder: Recorder | None = None,
 ) -> BoundPlan:
     """Bind a plan to a communicator and to this rank's buffers.
 
@@ -61,6 +63,8 @@ def bind(
         whose size is the plan's. None where the plan uses none.
     operation : object with ``apply(left, right, out)``, optional
         The reduction; taken from the plan's spec by default.
+    recorder : Recorder, optional
+        Where to note when this rank's tasks start and end, which costs time.
 
     Returns
     -------
@@ -83,7 +87,7 @@ def bind(
         error = caught
     _agree(plan, comm, error)
     assert prepared is not None
-    return BoundPlan(plan, comm, *prepared)
+    return BoundPlan(plan, comm, *prepared, recorder)
 
 
 class BoundPlan:
@@ -101,6 +105,7 @@ class BoundPlan:
         program: Program,
         buffers: list[Array],
         operation: Applies | None,
+        recorder: Recorder | None = None,
     ) -> None:
         sharing = ranks_per_core(comm)
         self._comm = comm.Dup()
@@ -115,7 +120,10 @@ class BoundPlan:
             else:
                 self._requests.append(None)
                 actions.append(local_action(program, task, buffers, plan.patterns, apply))
-        self._engine = Engine(program, self._requests, actions, sharing)
+        if recorder is None:
+            self._engine = Engine(program, self._requests, actions, sharing)
+        else:
+            self._engine = RecordingEngine(program, self._requests, actions, sharing, recorder)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""

@@ -1,0 +1,96 @@
+"""Beside what a run took, what the model says it should have taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    from executors.cost import Timeline
+    from executors.mpi.task_times import TaskTimes
+    from planner.plan import Plan
+    from specs import Network
+
+Report = dict[str, Any]
+
+
+def check_trace(path: Path | None, is_predicting: bool) -> None:
+    """Raise `CollplanError` where no trace can be written into `path`."""
+    from executors.cost.traces import check_trace_path
+
+    if path is None:
+        return
+    if not is_predicting:
+        raise CollplanError("--trace: shows what --predict finds; add --predict")
+    check_trace_path(path)
+    if not path.parent.is_dir():
+        raise CollplanError(f"--trace: there is no folder {path.parent}; make it first")
+
+
+def simulate_on_own_machine(plan: Plan) -> Timeline | None:
+    """Return what the model says of a plan on its spec's machine, None where it has no spec."""
+    from executors.cost import simulate
+
+    return None if plan.spec is None else simulate(plan, plan.spec.machine.network)
+
+
+def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
+    """Return simulated and measured times of the whole plan and of its phases."""
+    from executors.mpi.phases import PhaseTimes, compare_phases
+
+    simulated = (timeline.start_ns, timeline.end_ns)
+    measured = (times.start_ns, times.end_ns)
+    measured_s = float(times.end_ns.max(initial=0.0)) / 1e9
+    whole = PhaseTimes("whole", (0.0, measured_s), (0.0, timeline.makespan_s))
+    return {
+        "predicted_s": timeline.makespan_s,
+        "measured_s": measured_s,
+        "prediction_error": whole.error,
+        "phases": [phase.to_json() for phase in compare_phases(timeline.plan, measured, simulated)],
+        "recorded_makespans_s": times.makespans_s.tolist(),
+        "clock_error_s": times.clock_error_s,
+    }
+
+
+def write_both(path: Path, network: Network, timeline: Timeline, times: TaskTimes) -> None:
+    """Write the simulated and the measured timeline into one trace."""
+    from executors.cost.traces import Layer, simulated_layer, write_trace
+
+    measured = Layer("measured", timeline.plan, times.start_ns, times.end_ns)
+    write_trace(path, [simulated_layer(timeline, network), measured])
+
+
+def print_prediction(report: Report) -> None:
+    """Print the phases' times and errors, and the whole plan's."""
+    from collplan.output import format_seconds, print_line, print_table
+    from executors.mpi.phases import PhaseTimes
+
+    whole = PhaseTimes("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
+    print_table(
+        ["phase", "measured", "takes", "simulated", "takes", "error"],
+        [
+            [
+                row["name"],
+                *(
+                    text
+                    for kind in ("measured", "simulated")
+                    for text in (
+                        f"{format_seconds(row[f'{kind}_begin_s'])} to "
+                        f"{format_seconds(row[f'{kind}_end_s'])}",
+                        format_seconds(row[f"{kind}_s"]),
+                    )
+                ),
+                "" if row["error"] is None else f"{row['error']:+.1%}",
+            ]
+            for row in (*report["phases"], whole.to_json())
+        ],
+        plain=True,
+    )
+    count = len(report["recorded_makespans_s"])
+    print_line(f"measured: of {count} recorded starts the one of median makespan")
+    if report["clock_error_s"]:
+        print_line(f"clocks of hosts agree within {format_seconds(report['clock_error_s'])}")
+    if "trace" in report:
+        print_line(f"wrote {report['trace']}")

@@ -1,0 +1,161 @@
+"""``collplan run --predict``: recorded tasks, phases beside the model's, both in one trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import test_cost_traces as traces
+from collplan.prediction import print_prediction
+from command_line import CommandLine
+from executors.mpi.phases import PhaseTimes, compare_phases
+from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from mpi_plans import PlanWriter
+from paje_checking import Paje
+from planner.plan import Op, Plan
+
+BCAST = {
+    "machine": {"ranks_per_node": 2, "nodes": 2},
+    "collective": {"kind": "bcast", "count": 500, "datatype": "int32"},
+    "decomposition": "hierarchical",
+    "algorithms": {"lane": "binomial", "node": "binomial"},
+}
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_recorded_tasks_keep_their_order(n_ranks: int, mpi: str) -> None:
+    assert_passes(mpirun(n_ranks, "recording.py", mpi=mpi))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path) -> None:
+    """Both layers in one valid file: in Perfetto's form by one MPI, in Pajé's by the other."""
+    python = mpi_python(mpi)
+    path = collplan.compile(**BCAST)
+    plan = Plan.load(path)
+    trace = tmp_path / ("both.json" if mpi == "mpich" else "both.paje")
+    options = ["--predict", "--trace", str(trace), "--repetitions", "3", "--timeout", "60"]
+    done = run([str(python), "-m", "collplan", "run", str(path), *options, "--json"], 120)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    cost = collplan("cost", path, "--json").json()
+    assert document["predicted_s"] == cost["makespan_s"]
+    assert document["prediction_error"] == document["predicted_s"] / document["measured_s"] - 1
+    assert document["trace"] == str(trace)
+    assert len(document["recorded_makespans_s"]) == 3
+    assert [phase["name"] for phase in document["phases"]] == list(plan.phases)
+    ends = [phase["measured_end_s"] for phase in document["phases"]]
+    assert max(ends) == document["measured_s"]
+    n_messages = int(np.count_nonzero(plan.op == Op.SEND))
+    if trace.suffix == ".paje":
+        assert len(Paje().read(trace.read_text()).links) == 2 * n_messages
+    else:
+        check_perfetto(trace, plan.n_tasks)
+
+
+def check_perfetto(path: Path, n_tasks: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(traces, "perfetto_chunks", lambda _: [path.read_text()])
+        events = traces.perfetto([])
+    nodes = {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}
+    assert set(nodes) == {f"{kind} node {i}" for kind in ("simulated", "measured") for i in (0, 1)}
+    measured = {pid for name, pid in nodes.items() if name.startswith("measured")}
+    tasks = [e["args"]["task"] for e in events if e["ph"] == "X" and e["pid"] in measured]
+    assert sorted(tasks) == list(range(n_tasks))
+
+
+def two_phases() -> Plan:
+    """Rank 0 sends to 1 in phase 0; in phase 1 rank 1 copies and sends back; 2 is empty."""
+    writer = PlanWriter([[1, 1, 0]] * 2)
+    writer.send(0, 1)
+    came = writer.recv(1, 0)
+    copied = writer.add(Op.COPY, 1, after=[came], phase=1)
+    writer.send(1, 0, after=[copied], phase=1)
+    writer.recv(0, 1, phase=1)
+    return writer.plan().replace(phases=("to", "fro", "unused"))
+
+
+def test_phases_of_a_timeline_by_hand() -> None:
+    """
+    ::
+
+        ns          100  200  300  400  500  600  700
+        rank 0       [send 0  ]
+                     [recv 4 .........................]
+        rank 1  [recv 1 .......]
+                                 [copy]    [send 3]
+    """
+    start = np.array([100.0, 0, 300, 500, 100])
+    end = np.array([250.0, 200, 400, 600, 700])
+    to, fro = compare_phases(two_phases(), (start, end), (start / 2, end * 2))
+    assert (to.name, fro.name) == ("to", "fro")
+    # From the send, not from the receive that was posted before it.
+    assert to.measured == (100e-9, 250e-9)
+    assert fro.measured == (300e-9, 700e-9)
+    assert to.simulated == (50e-9, 500e-9)
+    assert fro.simulated == (150e-9, 1400e-9)
+    assert to.error == pytest.approx(450 / 150 - 1)
+    assert fro.error == pytest.approx(1250 / 400 - 1)
+
+
+def test_a_phase_of_receives_begins_with_the_first() -> None:
+    plan = two_phases()
+    plan = plan.replace(phase=np.where(plan.op == Op.RECV, 2, plan.phase))
+    start, end = np.array([1.0, 2, 30, 40, 5]), np.array([6.0, 20, 35, 50, 60])
+    names = {phase.name: phase.measured for phase in compare_phases(plan, *[(start, end)] * 2)}
+    assert names == {"to": (1e-9, 6e-9), "fro": (30e-9, 50e-9), "unused": (2e-9, 60e-9)}
+
+
+def test_the_table_shows_phases_and_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    phases = [
+        PhaseTimes("to", (1e-6, 5e-6), (0.0, 3e-6)),
+        PhaseTimes("fro", (2e-6, 2e-6), (4e-6, 6e-6)),
+    ]
+    report = {
+        "predicted_s": 6e-6,
+        "measured_s": 5e-6,
+        "phases": [phase.to_json() for phase in phases],
+        "recorded_makespans_s": [5e-6, 4e-6, 6e-6],
+        "clock_error_s": 2e-6,
+    }
+    print_prediction(report)
+    out = capsys.readouterr().out
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert "to 1 µs to 5 µs 4 µs 0 ns to 3 µs 3 µs -25.0%" in rows
+    # Nothing was measured to take time, so there is nothing to compare with.
+    assert "fro 2 µs to 2 µs 0 ns 4 µs to 6 µs 2 µs" in rows
+    assert "whole 0 ns to 5 µs 5 µs 0 ns to 6 µs 6 µs +20.0%" in rows
+    assert "of 3 recorded starts" in out
+    assert "clocks of hosts agree within 2 µs" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--predict", "--trace", "both.txt"], "both.txt ends in .txt, which is no trace format"),
+        (["--trace", "both.json"], "--trace: shows what --predict finds; add --predict"),
+        (["--predict", "--trace", "no/such/both.json"], "there is no folder no/such"),
+    ],
+)
+def test_a_trace_that_cannot_be_is_refused_in_one_line(
+    collplan: CommandLine, options: list[str], words: str
+) -> None:
+    assert words in collplan("run", collplan.write_spec(), *options).error()
+
+
+def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
+    python = mpi_python("mpich")
+    command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "collplan", "run"]
+    done = run([*command, str(collplan.write_spec()), "--predict", "--trace", "both.txt"])
+    assert done.returncode == 2
+    assert done.stderr.count("collplan: error: ") == 1
+    assert "both.txt ends in .txt" in done.stderr
