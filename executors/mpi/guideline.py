@@ -21,9 +21,9 @@ from executors.mpi.measure import (
     Case,
     Oracle,
     WrongElement,
-    _from_native,
-    _from_numpy,
     choose_oracle,
+    native_truth,
+    numpy_truth,
 )
 from executors.mpi.native import NativeCollective
 from executors.mpi.world import first_alone
@@ -228,7 +228,7 @@ def _measure_size(
                 plans[candidate.name], calls[candidate.name] = bound
                 stack.enter_context(bound[1])
         oracle = choose_oracle(collective, comm.size)
-        truth = _from_numpy(case) if oracle == "numpy" else _from_native(case, native)
+        truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
         wrong: dict[str, WrongElement | None] = {}
         for name, call in calls.items():
             case.fill()

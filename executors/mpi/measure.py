@@ -150,7 +150,7 @@ def run_plan(
         wrong: WrongElement | None = None
         if check:
             oracle = choose_oracle(collective, comm.size)
-            truth = _from_numpy(case) if oracle == "numpy" else _from_native(case, native)
+            truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
             case.fill()
             planned()
             wrong = case.compare(truth)
@@ -241,7 +241,7 @@ class Case:
         return np.concatenate((np.flatnonzero(~equal), touched))
 
 
-def _from_numpy(case: Case) -> Array | None:
+def numpy_truth(case: Case) -> Array | None:
     """Return this rank's result by numpy: rank 0 computes all, so memory is needed once."""
     comm, truth = case.comm, None
     lengths: list[int] | None = None
@@ -262,7 +262,7 @@ def _from_numpy(case: Case) -> Array | None:
     return truth
 
 
-def _from_native(case: Case, native: NativeCollective) -> Array | None:
+def native_truth(case: Case, native: NativeCollective) -> Array | None:
     """Return this rank's result by the MPI library, cut to what is promised."""
     case.fill()
     native()
