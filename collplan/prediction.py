@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from executors.cost import Timeline
     from executors.mpi.task_times import TaskTimes
     from planner.plan import Plan
-    from specs import Network
 
 Report = dict[str, Any]
 
@@ -54,12 +53,14 @@ def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
     }
 
 
-def write_both(path: Path, network: Network, timeline: Timeline, times: TaskTimes) -> None:
-    """Write the simulated and the measured timeline into one trace."""
+def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
+    """Write the timeline of `simulate_on_own_machine` and the measured one into one trace."""
     from executors.cost.traces import Layer, simulated_layer, write_trace
 
-    measured = Layer("measured", timeline.plan, times.start_ns, times.end_ns)
-    write_trace(path, [simulated_layer(timeline, network), measured])
+    plan = timeline.plan
+    assert plan.spec is not None
+    measured = Layer("measured", plan, times.start_ns, times.end_ns)
+    write_trace(path, [simulated_layer(timeline, plan.spec.machine.network), measured])
 
 
 def print_prediction(report: Report) -> None:
@@ -92,5 +93,3 @@ def print_prediction(report: Report) -> None:
     print_line(f"measured: of {count} recorded starts the one of median makespan")
     if report["clock_error_s"]:
         print_line(f"clocks of hosts agree within {format_seconds(report['clock_error_s'])}")
-    if "trace" in report:
-        print_line(f"wrote {report['trace']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import test_cost_traces as traces
 from collplan.prediction import print_prediction
 from command_line import CommandLine
 from executors.mpi.phases import PhaseTimes, compare_phases
-from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from mpi_plans import PlanWriter
 from paje_checking import Paje
 from planner.plan import Op, Plan
@@ -159,3 +160,39 @@ def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
     assert done.returncode == 2
     assert done.stderr.count("collplan: error: ") == 1
     assert "both.txt ends in .txt" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["plan_for", "_record"])
+def test_a_rank_without_memory_says_so_in_one_line(
+    collplan: CommandLine, name: str, tmp_path: Path
+) -> None:
+    """Whether it had none for its plan, or only later, when it alone knows."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from collplan.commands import run\n"
+        f"real = run.{name}\n"
+        "def exhausted(*arguments):\n"
+        "    from mpi4py import MPI\n"
+        "    if MPI.COMM_WORLD.rank == 1:\n"
+        "        raise MemoryError\n"
+        "    return real(*arguments)\n"
+        f"run.{name} = exhausted\n"
+    )
+    python, path = mpi_python("mpich"), f"{tmp_path}{os.pathsep}{REPO}"
+    command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "collplan", "run"]
+    spec = collplan.write_spec(machine={"ranks_per_node": 2})
+    done = run([*command, str(spec), "--repetitions", "1", "--predict"], PYTHONPATH=path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("the plan does not fit into memory; use fewer ranks") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_what_was_measured_is_printed_before_a_trace_fails(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"ranks_per_node": 1})
+    options = ["--repetitions", "1", "--predict", "--trace", "/proc/both.json"]
+    command = [str(mpi_python("mpich")), "-m", "collplan", "run", str(spec)]
+    done = run([*command, *options])
+    assert done.returncode == 2
+    assert "measured: of 1 recorded starts" in done.stdout
+    assert "wrote" not in done.stdout
+    assert "collplan: error: /proc/both.json: cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr

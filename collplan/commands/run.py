@@ -6,7 +6,7 @@ import sys
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -14,8 +14,12 @@ from collplan.options import Json, SpecOrPlan
 
 if TYPE_CHECKING:
     from executors.cost import Timeline
+    from executors.mpi.task_times import TaskTimes
     from planner.plan import Plan
     from specs import PlanSpec
+
+_BAD_INPUT: Final = 2
+_TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smaller count"
 
 
 def command(
@@ -92,10 +96,18 @@ class Request:
         return line + [flag for flag, is_set in flags.items() if is_set]
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run showed, and on rank 0, where tasks were recorded, what goes into a trace."""
+
+    document: dict[str, Any]
+    simulated: Timeline | None = None
+    measured: TaskTimes | None = None
+
+
 def _run_as_rank(request: Request) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
-    from collplan.output import print_json
-    from collplan.prediction import check_trace, print_prediction
+    from collplan.prediction import check_trace
     from executors.mpi.launch import launcher_rank
     from executors.mpi.world import join_world
     from specs.errors import CollplanError
@@ -103,22 +115,34 @@ def _run_as_rank(request: Request) -> int:
     try:
         check_trace(request.trace, request.predict)
         comm = join_world()
-        document = _measure(comm, request)
+        outcome = _measure(comm, request)
     except CollplanError:
         if launcher_rank() > 0:
-            return 2
+            return _BAD_INPUT
         raise
     if comm.rank == 0:
-        if request.as_json:
-            print_json(document)
-        else:
-            _print_report(document)
-            if request.predict:
-                print_prediction(document)
-    return 1 if document["correct"] is False else 0
+        _show(outcome, request)
+    return 1 if outcome.document["correct"] is False else 0
 
 
-def _measure(comm: Any, request: Request) -> dict[str, Any]:
+def _show(outcome: Outcome, request: Request) -> None:
+    """Print what was measured, then write the trace, which may fail."""
+    from collplan.output import print_json, print_line
+    from collplan.prediction import print_prediction, write_both
+
+    if request.as_json:
+        print_json(outcome.document)
+    else:
+        _print_report(outcome.document)
+        if request.predict:
+            print_prediction(outcome.document)
+    if request.trace is not None and outcome.simulated and outcome.measured:
+        write_both(request.trace, outcome.simulated, outcome.measured)
+        if not request.as_json:
+            print_line(f"wrote {request.trace}")
+
+
+def _measure(comm: Any, request: Request) -> Outcome:
     """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
     # Only here: without mpi4py these are no modules that can be imported.
     from executors.mpi.measure import run_plan
@@ -129,32 +153,35 @@ def _measure(comm: Any, request: Request) -> dict[str, Any]:
         plan, timeline = _agree_on_plan(comm, request)
         join_world(plan.n_ranks)
         report = run_plan(plan, comm, repetitions=request.repetitions, check=request.check)
-        document = report.to_json()
-        if request.predict:
-            document |= _record(comm, plan, timeline, request)
-        return document
+        return _record(comm, plan, timeline, request, report.to_json())
     except CollplanError:
         raise
+    except MemoryError:
+        _end_all(comm, f"collplan: error: {_TOO_LARGE}\n", _BAD_INPUT)
     except Exception:
-        sys.stderr.write(traceback.format_exc())
-        sys.stderr.flush()
-        comm.Abort(1)
-        raise
+        _end_all(comm, traceback.format_exc(), 1)
 
 
-def _record(comm: Any, plan: Plan, timeline: Timeline | None, request: Request) -> dict[str, Any]:
-    """Return what rank 0 has to say about recorded beside simulated tasks, the rest nothing."""
-    from collplan.prediction import prediction_report, write_both
+def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
+    sys.stderr.write(reason)
+    sys.stderr.flush()
+    comm.Abort(status)
+    # MPICH's returns when it has told mpiexec.
+    raise typer.Exit(status)
+
+
+def _record(
+    comm: Any, plan: Plan, timeline: Timeline | None, request: Request, document: dict[str, Any]
+) -> Outcome:
+    """Add what recorded tasks show beside simulated ones, where that is asked for."""
+    from collplan.prediction import prediction_report
     from executors.mpi.task_times import record_plan
 
-    times = record_plan(plan, comm, repetitions=request.repetitions)
-    if times is None or timeline is None or plan.spec is None:
-        return {}
-    report = prediction_report(timeline, times)
-    if request.trace is not None:
-        write_both(request.trace, plan.spec.machine.network, timeline, times)
-        report["trace"] = str(request.trace)
-    return report
+    times = record_plan(plan, comm, repetitions=request.repetitions) if request.predict else None
+    if times is None or timeline is None:
+        return Outcome(document)
+    trace = {} if request.trace is None else {"trace": str(request.trace)}
+    return Outcome(document | prediction_report(timeline, times) | trace, timeline, times)
 
 
 def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
@@ -179,6 +206,8 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
         made = first_alone(comm, make)
     except CollplanError as failure:
         error = str(failure)
+    except MemoryError:
+        error = _TOO_LARGE
     errors = [text for text in comm.allgather(error) if text is not None]
     if errors or made is None:
         raise CollplanError(errors[0])

@@ -212,10 +212,20 @@ def _prepare(
     dtype = _common_dtype(plan, sent, received)
     program = rank_program(plan, comm.rank)
     _check_tags(program, comm)
-    scratch = np.empty(int(sizes[Buffer.SCRATCH]), dtype)
+    scratch = _scratch(int(sizes[Buffer.SCRATCH]), dtype)
     nothing = np.empty(0, dtype)
     buffers = [nothing if sent is None else sent, nothing if received is None else received]
     return program, [*buffers, scratch], _resolve_operation(plan, program, operation)
+
+
+def _scratch(n_elements: int, dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.empty(n_elements, dtype)
+    except MemoryError:
+        raise BindError(
+            f"the plan's scratch of {n_elements * dtype.itemsize} bytes does not fit into memory; "
+            "use a smaller count or another algorithm"
+        ) from None
 
 
 def _checked(name: str, array: object, n_elements: int, itemsize: int) -> Array | None:

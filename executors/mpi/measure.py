@@ -141,7 +141,7 @@ def run_plan(
     if plan.spec is None:
         raise BindError("the plan was imported and names no collective; compile it from a spec")
     collective = plan.spec.collective
-    case = Case(plan, collective, comm, seed)
+    case = allocate_case(plan, collective, comm, seed)
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf) as planned,
         NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
@@ -239,6 +239,29 @@ class Case:
         else:
             equal = got == truth
         return np.concatenate((np.flatnonzero(~equal), touched))
+
+
+def allocate_case(plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int) -> Case:
+    """Return this rank's buffers; where one rank has no memory for its own, all raise.
+
+    Raises
+    ------
+    BindError
+        If a rank has no memory, or the plan does not fit `comm`.
+    """
+    case, reason = None, None
+    try:
+        case = Case(plan, collective, comm, seed)
+    except MemoryError:
+        n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
+        reason = (
+            f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
+            f"use a smaller count"
+        )
+    reasons: list[str] = [text for text in comm.allgather(reason) if text is not None]
+    if case is None or reasons:
+        raise BindError(reasons[0])
+    return case
 
 
 def numpy_truth(case: Case) -> Array | None:

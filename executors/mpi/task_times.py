@@ -15,7 +15,7 @@ from executors.mpi.binding import bind
 from executors.mpi.clocks import Clocks
 from executors.mpi.cores import ranks_per_core
 from executors.mpi.errors import BindError
-from executors.mpi.measure import Case
+from executors.mpi.measure import allocate_case
 from executors.mpi.recording import Recorder
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def record_plan(
     """
     if plan.spec is None:
         raise BindError("the plan was imported and names no collective; compile it from a spec")
-    case = Case(plan, plan.spec.collective, comm, seed)
+    case = allocate_case(plan, plan.spec.collective, comm, seed)
     clocks, crowded = Clocks(comm), ranks_per_core(comm) > 1
     recorder = Recorder()
     runs: list[Longs] = []

@@ -11,7 +11,7 @@ from executors.mpi.errors import BindError
 from executors.mpi.measure import RunReport, run_plan
 from mpi_plans import refuses
 from planner import compile_plan
-from planner.plan import Plan
+from planner.plan import Buffer, Plan
 from specs import PlanSpec
 
 comm = MPI.COMM_WORLD
@@ -85,12 +85,28 @@ def no_collective() -> None:
     refuses(BindError, "names no collective", lambda: run_plan(plan, comm))
 
 
+def beyond_memory() -> None:
+    """Where only one rank lacks memory, too, all raise instead of waiting for it."""
+    large = plan_of(kind="allgather", count=2**40, datatype="int32")
+    refuses(BindError, "bytes do not fit into memory; use a", lambda: run_plan(large, comm))
+    plan = plan_of(kind="gather", count=10, datatype="int32", root=p - 1)
+    sizes = plan.buffer_sizes.copy()
+    sizes[p - 1, Buffer.RECV] = 2**44
+    words = f"rank {p - 1}: the plan's buffers of "
+    refuses(BindError, words, lambda: run_plan(plan.replace(buffer_sizes=sizes), comm))
+    sizes = plan.buffer_sizes.copy()
+    sizes[p - 1, Buffer.SCRATCH] = 2**44
+    words = f"scratch of {2**46} bytes does not fit into memory"
+    refuses(BindError, words, lambda: run_plan(plan.replace(buffer_sizes=sizes), comm))
+
+
 right_results()
 unchecked()
 native_oracle()
 if p > 1:
     wrong_result()
 no_collective()
+beyond_memory()
 comm.Barrier()
 if rank == 0:
     print("passed")
