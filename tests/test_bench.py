@@ -123,6 +123,21 @@ def test_guideline_table_shows_refusals(collplan: CommandLine) -> None:
     assert "2 repetitions in turns" in done.stdout
 
 
+@pytest.mark.parametrize(("mpi", "kind"), [("mpich", "bcast"), ("openmpi", "exscan")])
+def test_guideline_on_one_rank(mpi: str, kind: str, collplan: CommandLine) -> None:
+    """Nothing has to move: every candidate is right, and takes some time."""
+    collective = {"kind": kind, "count": 3, "datatype": "int32"}
+    spec = collplan.write_spec(
+        machine={"ranks_per_node": 1}, collective=collective, algorithms="auto"
+    )
+    document = document_of(bench(mpi, "guideline", spec, "--repetitions", 2, "--json"))
+    assert (document["nodes"], document["ranks"], document["correct"]) == (1, 1, True)
+    names = [row["candidate"] for row in document["rows"]]
+    assert names == ["native", "hierarchical", "full_lane", "best"]
+    assert document["refused"] == []
+    assert all(row["min_s"] > 0 and row["factor"] > 0 for row in document["rows"])
+
+
 @pytest.mark.parametrize("mpi", MPIS)
 def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> None:
     need_emulation()
