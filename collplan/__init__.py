@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         PlanSpec,
         SpecError,
         load_spec,
+        numpy_dtype,
         parse_spec,
     )
 
@@ -55,6 +56,7 @@ _HOMES: Final = {
     "bind": ("executors.mpi", "bind"),
     "compile": ("planner", "compile_plan"),
     "load_spec": ("specs", "load_spec"),
+    "numpy_dtype": ("specs", "numpy_dtype"),
     "parse_spec": ("specs", "parse_spec"),
     "register_operation": ("planner.operations", "register_operation"),
     "run_local": ("executors.local", "run_local"),
@@ -73,6 +75,7 @@ __all__ = [
     "bind",
     "compile",
     "load_spec",
+    "numpy_dtype",
     "parse_spec",
     "register_operation",
     "run_local",

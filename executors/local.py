@@ -14,6 +14,7 @@ from planner.errors import DeadlockError
 from planner.matching import match_messages
 from planner.operations import ReductionOperation, get_operation
 from planner.plan import ON_START, Buffer, Extents, Op, Plan
+from specs import numpy_dtype
 
 Array = npt.NDArray[Any]
 
@@ -62,7 +63,7 @@ class _Run:
     ) -> None:
         self.plan, self.order = plan, order
         collective = plan.spec.collective if plan.spec else None
-        self.dtype = np.dtype(collective.datatype if collective else np.uint8)
+        self.dtype = numpy_dtype(collective.datatype if collective else "uint8")
         op = getattr(collective, "op", None)
         self.operation = operation or (get_operation(op.name) if op else None)
         shared = [np.zeros(n, self.dtype) for n in plan.shared_sizes]

@@ -57,6 +57,23 @@ def _elementwise(ufunc: np.ufunc) -> Combine:
     return combine
 
 
+def _locating(extreme: np.ufunc) -> Combine:
+    def combine(left: Array, right: Array, out: Array) -> None:
+        value = extreme(left["value"], right["value"])
+        # As with min and max, a NaN on either side is the result, in whatever order they meet.
+        in_left, in_right = (_has(side["value"], value) for side in (left, right))
+        index = np.where(in_left, left["index"], right["index"])
+        lower = np.minimum(left["index"], right["index"])
+        out["index"] = np.where(in_left & in_right, lower, index)
+        out["value"] = value
+
+    return combine
+
+
+def _has(values: Array, extreme: Array) -> Array:
+    return np.asarray((values == extreme) | (values != values))
+
+
 _OPERATIONS = {
     name: ReductionOperation(name, True, combine)
     for name, combine in (
@@ -70,6 +87,8 @@ _OPERATIONS = {
         ("band", _elementwise(np.bitwise_and)),
         ("bor", _elementwise(np.bitwise_or)),
         ("bxor", _elementwise(np.bitwise_xor)),
+        ("minloc", _locating(np.minimum)),
+        ("maxloc", _locating(np.maximum)),
     )
 }
 BUILTIN_OPERATIONS = tuple(_OPERATIONS)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.operations import get_operation
-from specs import Collective
+from specs import Collective, numpy_dtype
 from specs.collective import Allgather, Alltoall, Barrier, Bcast, Gather, Scatter
 
 Array = npt.NDArray[Any]
@@ -24,7 +24,13 @@ def make_input(collective: Collective, size: int, rank: int, seed: int = 0) -> A
 
     count = int(contribution_counts(collective, size)[rank])
     generator = np.random.default_rng((seed, rank))
-    dtype = np.dtype(collective.datatype)
+    dtype = numpy_dtype(collective.datatype)
+    if dtype.names:
+        pairs = np.zeros(count, dtype)
+        # Few values, so that ranks tie, and indices in no order of the ranks.
+        pairs["value"] = generator.integers(1, 5, count)
+        pairs["index"] = generator.integers(0, 100, count)
+        return pairs
     if dtype.kind == "b":
         return generator.integers(0, 2, count).astype(bool)
     if dtype == np.uint64:

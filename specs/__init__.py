@@ -17,6 +17,7 @@ from specs.collective import (
     Scan,
     Scatter,
 )
+from specs.datatype import numpy_dtype
 from specs.decomposition import DECOMPOSITIONS, Decomposition
 from specs.errors import CollplanError, SpecError
 from specs.loading import json_schema, load_spec, parse_spec
@@ -58,6 +59,7 @@ __all__ = [
     "SpecError",
     "json_schema",
     "load_spec",
+    "numpy_dtype",
     "parse_bytes",
     "parse_spec",
     "preset_names",

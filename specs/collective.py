@@ -2,49 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from specs.base import SpecModel
+from specs.datatype import Datatype, numpy_dtype
 from specs.operation import Operation
-
-ITEMSIZES: Final[dict[str, int]] = {
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "bool": 1,
-}
-"""The datatypes, by numpy's names, with the bytes of an element."""
 
 SUM: Final = Operation(name="sum")
 
 
-def _check_datatype(name: Any) -> str:
-    if not isinstance(name, str) or name not in ITEMSIZES:
-        close = difflib.get_close_matches(str(name), ITEMSIZES, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"{name!r} is no datatype; {hint}valid: {', '.join(ITEMSIZES)}")
-    return name
-
-
-Datatype = Annotated[
-    str, BeforeValidator(_check_datatype), WithJsonSchema({"enum": list(ITEMSIZES)})
-]
 Count = Annotated[
     int,
-    # Offsets of 2**16 ranks times this many elements of 16 bytes stay far below 2**63.
+    # Offsets of 2**16 ranks times this many elements of 32 bytes stay far below 2**63.
     Field(ge=0, le=2**40, description="Elements: MPI's count of the collective."),
 ]
 Root = Annotated[int, Field(ge=0, description="Rank the collective starts from or ends at.")]
@@ -64,8 +35,8 @@ class CollectiveModel(SpecModel):
 
     @property
     def itemsize(self) -> int:
-        """Return the bytes of an element."""
-        return ITEMSIZES[str(getattr(self, "datatype", "uint8"))]
+        """Return the bytes of an element, the padding of a pair included."""
+        return numpy_dtype(str(getattr(self, "datatype", "uint8"))).itemsize
 
     def block_counts(self, n_ranks: int) -> tuple[int, ...]:
         """Return the elements of every rank's block; MPI's recvcounts.

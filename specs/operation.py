@@ -9,11 +9,14 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from specs.base import SpecModel
+from specs.datatype import PAIRS
 
 ARITHMETIC: Final = ("sum", "prod", "min", "max")
 LOGICAL: Final = ("land", "lor", "lxor")
 BITWISE: Final = ("band", "bor", "bxor")
-BUILTIN: Final = ARITHMETIC + LOGICAL + BITWISE
+LOCATING: Final = ("minloc", "maxloc")
+"""On pairs: the extreme value and its index, the lowest where several have it."""
+BUILTIN: Final = ARITHMETIC + LOGICAL + BITWISE + LOCATING
 """MPI's predefined operations; all of them commute."""
 
 
@@ -63,6 +66,14 @@ class Operation(SpecModel):
 
     def check_datatype(self, datatype: str) -> None:
         """Raise `ValueError` where MPI does not define the operation on `datatype`."""
+        if self.name in LOCATING and datatype not in PAIRS:
+            raise ValueError(
+                f"op {self.name} needs a pair datatype, not {datatype}; "
+                f"use one of {', '.join(PAIRS)} or op {self.name[:3]}"
+            )
+        if datatype in PAIRS:
+            self._check_on_pairs(datatype)
+            return
         is_integer = datatype == "bool" or "int" in datatype
         if self.name in LOGICAL + BITWISE and not is_integer:
             raise ValueError(
@@ -76,6 +87,13 @@ class Operation(SpecModel):
         if self.name in ARITHMETIC and datatype == "bool":
             raise ValueError(
                 f"op {self.name} is not defined on bool; use one of {', '.join(LOGICAL)} or uint8"
+            )
+
+    def _check_on_pairs(self, datatype: str) -> None:
+        if self.is_builtin and self.name not in LOCATING:
+            raise ValueError(
+                f"op {self.name} is not defined on the pair datatype {datatype}; "
+                f"use one of {', '.join(LOCATING)} or another datatype"
             )
 
     @classmethod

@@ -21,7 +21,7 @@ from executors.mpi.recording import Recorder, RecordingEngine
 from executors.mpi.views import extent_views, local_action
 from planner.operations import get_operation
 from planner.plan import COLUMNS, Buffer, Op
-from specs.errors import CollplanError
+from specs import CollplanError, numpy_dtype
 
 if TYPE_CHECKING:
     from executors.mpi.views import Action
@@ -259,7 +259,7 @@ def _common_dtype(plan: Plan, sent: Array | None, received: Array | None) -> np.
         raise BindError(
             f"sendbuf has dtype {known[0]}, recvbuf {known[1]}; a collective has one datatype"
         )
-    if known and datatype is not None and known[0] != np.dtype(datatype):
+    if known and datatype is not None and known[0] != numpy_dtype(datatype):
         name = "sendbuf" if sent is not None else "recvbuf"
         raise BindError(
             f"{name} has dtype {known[0]}, the plan was compiled for {datatype}; "
@@ -267,7 +267,7 @@ def _common_dtype(plan: Plan, sent: Array | None, received: Array | None) -> np.
         )
     if known:
         return known[0]
-    return np.dtype(datatype if datatype is not None else f"V{plan.itemsize}")
+    return np.dtype(f"V{plan.itemsize}") if datatype is None else numpy_dtype(datatype)
 
 
 def _check_tags(program: Program, comm: MPI.Intracomm) -> None:

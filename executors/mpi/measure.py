@@ -17,6 +17,7 @@ from executors.mpi.native import NativeCollective
 from planner.plan import Buffer
 from planner.reference import expected, make_input, make_inputs
 from planner.semantics import contribution_counts, precondition
+from specs import numpy_dtype
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -181,7 +182,7 @@ class Case:
             )
         sizes = plan.buffer_sizes[comm.rank]
         self.n_received = int(sizes[Buffer.RECV])
-        dtype = np.dtype(collective.datatype)
+        dtype = numpy_dtype(collective.datatype)
         self.sendbuf = np.empty(int(sizes[Buffer.SEND]), dtype)
         self.recvbuf = np.empty(self.n_received + PADDING, dtype)
         self.native_recvbuf = np.empty_like(self.recvbuf)
@@ -280,7 +281,7 @@ def numpy_truth(case: Case) -> Array | None:
                 comm.Send([result.view(np.uint8), MPI.BYTE], dest=rank)
         return results[0]
     if length >= 0:
-        truth = np.empty(length, np.dtype(case.collective.datatype))
+        truth = np.empty(length, numpy_dtype(case.collective.datatype))
         comm.Recv([truth.view(np.uint8), MPI.BYTE], source=0)
     return truth
 

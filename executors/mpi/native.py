@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from planner.operations import ReductionOperation, get_operation
+from specs.datatype import PAIRS, numpy_dtype
 from specs.operation import LOGICAL
 
 if TYPE_CHECKING:
@@ -47,8 +48,11 @@ class NativeCollective:
     ) -> None:
         self._op: MPI.Op | None = None
         self._is_own_op = self._is_own_datatype = False
-        dtype = np.dtype(collective.datatype)
-        self._datatype = MPI.Datatype.fromcode(dtype.char)
+        dtype = numpy_dtype(collective.datatype)
+        if collective.datatype in PAIRS:
+            self._datatype: MPI.Datatype = getattr(MPI, collective.datatype.upper())
+        else:
+            self._datatype = MPI.Datatype.fromcode(dtype.char)
         if self._datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
             self._datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
             self._is_own_datatype = True

@@ -1,0 +1,124 @@
+"""Pairs of a value and an index: plans and native calls against Python's own minima."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.mpi.binding import bind
+from executors.mpi.errors import BindError
+from executors.mpi.measure import Case, run_plan
+from executors.mpi.native import NativeCollective
+from mpi_plans import refuses
+from planner import compile_plan
+from planner.algorithms import registry
+from planner.reference import make_inputs
+from specs import PlanSpec, numpy_dtype
+from specs.datatype import PAIRS
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+COUNT = 3 * p + 1
+OPS: Sequence[tuple[object, int]] = (
+    ("minloc", 1),
+    ("maxloc", -1),
+    ({"name": "minloc", "commutative": False}, 1),
+)
+"""Operations, and the sign that makes each a search for the least."""
+MOVING = ("bcast", "gather", "allgather", "alltoall", "scatter", "bcast")
+
+
+def spec_of(algorithm: str = "auto", **collective: object) -> PlanSpec:
+    machine = {"ranks_per_node": p}
+    return PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "algorithms": algorithm}
+    )
+
+
+def truth_of(spec: PlanSpec, sign: int, seed: int) -> np.ndarray | None:
+    """Return what this rank must receive, without numpy and without the operation."""
+    inputs = [part.tolist() for part in make_inputs(spec.collective, p, seed)]
+    kind = spec.collective.kind
+    if kind == "reduce" and rank != p - 1:
+        return None
+    included = inputs[: rank + 1] if kind == "scan" else inputs
+    columns = zip(*included, strict=True)
+    best = [min(column, key=lambda pair: (sign * pair[0], pair[1])) for column in columns]
+    return np.array(best, numpy_dtype(spec.collective.datatype))
+
+
+def reductions() -> None:
+    cases = product(("allreduce", "reduce", "scan"), PAIRS, OPS)
+    for seed, (kind, datatype, (op, sign)) in enumerate(cases):
+        root = {"root": p - 1} if kind == "reduce" else {}
+        fixed = {"kind": kind, "count": COUNT, "datatype": datatype, "op": op, **root}
+        fixed["in_place"] = seed % 2 == 1
+        spec = spec_of(**fixed)
+        truth = truth_of(spec, sign, seed)
+        commutative = spec.collective.op.commutative
+        # Every algorithm on one datatype with padding, else the one collplan takes.
+        names = [a.name for a in registry.of(kind) if a.refusal(p, commutative) is None]
+        for name in names if (datatype, op) == ("double_int", "minloc") else ["auto"]:
+            spec = spec_of(name, **fixed)
+            plan = compile_plan(spec, rank=rank)
+            case = Case(plan, spec.collective, comm, seed)
+            with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
+                bound()
+            require(case, truth, f"{name} {fixed}")
+        case.fill()
+        with NativeCollective(spec.collective, comm, case.sendbuf, case.recvbuf) as native:
+            native()
+        require(case, truth, f"native {fixed}")
+
+
+def require(case: Case, truth: np.ndarray | None, name: str) -> None:
+    wrong = case.own_wrong(truth)
+    assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
+
+
+def runs() -> None:
+    """`collplan run` checks and times pairs: moved and reduced."""
+    for kind, datatype in zip(MOVING, PAIRS, strict=True):
+        report = run_plan(
+            compile_plan(spec_of(kind=kind, count=5, datatype=datatype)), comm, repetitions=1
+        )
+        assert report.correct is True, (kind, datatype, report.first_wrong)
+    for kind, op in product(("exscan", "reduce_scatter_block", "allreduce"), ("minloc", "maxloc")):
+        collective = {"kind": kind, "count": 5, "datatype": "short_int", "op": op}
+        report = run_plan(compile_plan(spec_of(**collective)), comm, repetitions=1)
+        assert report.correct is True, (kind, op, report.first_wrong)
+
+
+def wrong_result() -> None:
+    """A maximum is not a minimum, and the report shows both pairs."""
+    fixed = {"kind": "allreduce", "count": 3, "datatype": "double_int"}
+    plan = compile_plan(spec_of(**fixed, op="minloc"))
+    asked = spec_of(**fixed, op="maxloc")
+    swapped = run_plan(plan.replace(spec=asked), comm, repetitions=1)
+    assert swapped.correct is True  # one plan serves both: what it combines by is the spec's
+    broken = compile_plan(spec_of(kind="bcast", count=3, datatype="double_int"))
+    asked = spec_of(kind="bcast", count=3, datatype="double_int", root=p - 1)
+    found = run_plan(broken.replace(spec=asked), comm, repetitions=1).first_wrong
+    assert found is not None
+    assert found.expected == str(make_inputs(asked.collective, p)[p - 1][found.element])
+
+
+def wrong_buffers() -> None:
+    """Buffers packed without padding, or of another type of the size, are refused."""
+    plan = compile_plan(spec_of(kind="bcast", count=3, datatype="double_int"))
+    packed = np.empty(3, [("value", "f8"), ("index", "i4")])
+    refuses(BindError, "of 12 bytes an element", lambda: bind(plan, comm, None, packed))
+    other = np.empty(3, "complex128")
+    refuses(BindError, "compiled for double_int", lambda: bind(plan, comm, None, other))
+
+
+reductions()
+runs()
+wrong_result()
+wrong_buffers()
+comm.Barrier()
+if rank == 0:
+    print("passed")
