@@ -28,7 +28,6 @@ VALUES = {
     "short_int": ctypes.c_short,
     "long_double_int": ctypes.c_longdouble,
 }
-REDUCTIONS = [kind for kind, model in COLLECTIVES.items() if model.has_op]
 
 
 def pairs(*entries: tuple[float, int], datatype: str = "double_int") -> np.ndarray:
@@ -157,12 +156,11 @@ def test_every_collective_computes_with_pairs(datatype: str, op: object) -> None
             check_result(compile_plan(spec))
 
 
-@pytest.mark.parametrize("kind", REDUCTIONS)
-def test_padding_is_sent_and_priced(kind: str) -> None:
+def test_padding_is_sent_and_priced() -> None:
     machine = {"nodes": 2, "ranks_per_node": 2}
     prices = []
     for datatype, op in (("double_int", "minloc"), ("complex128", "sum")):
-        spec = make_spec(kind, "auto", 4, machine, count=64, datatype=datatype, op=op)
+        spec = make_spec("allreduce", "auto", 4, machine, count=64, datatype=datatype, op=op)
         prices.append(simulate(compile_plan(spec), spec.machine.network).makespan_s)
     assert prices[0] == prices[1] > 0
 
@@ -177,4 +175,4 @@ def test_pairs_are_named_in_the_text() -> None:
 @pytest.mark.parametrize("mpi", MPIS)
 @pytest.mark.parametrize("n_ranks", [3, 4])
 def test_pairs_under_mpi(n_ranks: int, mpi: str) -> None:
-    assert_passes(mpirun(n_ranks, "pairs.py", mpi=mpi))
+    assert_passes(mpirun(n_ranks, "pairs.py", mpi=mpi, timeout_s=150))
