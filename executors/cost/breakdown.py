@@ -82,14 +82,14 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
         if i == 0:
             # Only a request to send goes before the first event.
             explained = [*view.handshake(0), *explained]
-        end = known[i + 1]
-        if math.isinf(end):
-            end = min(begin + sum(ns for _, ns in explained), latest[i + 1])
+        end = latest[i + 1]
+        if math.isinf(known[i + 1]):
+            end = min(begin + sum(ns for _, ns in explained), end)
         resource, queued = None, 0.0
         if visit.waited_for == "resource" and i > 0:
             resource = view.resource(i)
             queued = min(max(begin - view.ready_ns(i), 0.0), begin - found[-1].begin_ns)
-        parts = _fill(end - begin, explained, end)
+        parts = _fill(end - begin, [*explained, *view.turns(i)], end)
         found.append(Leg(visit.row, visit.waited_for, resource, begin, end, queued, parts))
         begin = end
     return tuple(found)
@@ -157,7 +157,7 @@ class _View:
         if following is not None and following.waited_for != "resource":
             asked = self.handshake(i + 1)
             # A receive posted late is the second half of it: the answer.
-            own += asked[2:] if self.op(i) is Op.RECV and not own else asked
+            own += asked[2:] if following.waited_for == "message" else asked
         return own
 
     def handshake(self, i: int) -> list[Part]:
@@ -166,6 +166,17 @@ class _View:
             return []
         flight = self._flight(i)
         return [*flight, *flight]
+
+    def turns(self, i: int) -> list[Part]:
+        """Return what other messages may take of the lanes while message i goes by turns."""
+        if not self.holds.is_cut[i] or not self._held_side(i):
+            return []
+        places, busy_ns = self.places, self.timeline.lane_busy_ns
+        ends = [places.node[i], self.plan.rank_node[self.plan.peer[self.path[i].row]]]
+        if self._held_side(i) == "in":
+            ends.reverse()
+        traffic = sum(busy_ns[node, places.lane[i], side] for side, node in enumerate(ends))
+        return [("bandwidth", max(0.0, float(traffic - 2 * self.holds.lane_ns[i])))]
 
     def _flight(self, i: int) -> list[Part]:
         holds = self.holds
@@ -184,7 +195,7 @@ class _View:
         if following is not None and following.waited_for == "resource":
             if self._shared(i, i + 1) in ("lane", "port"):
                 return by_lane
-        elif holds.is_asking[i] and holds.lane_ns[i] > holds.core_ns[i]:
+        elif (holds.is_asking[i] or self.holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
             return by_lane
         return in_core
 

@@ -92,6 +92,14 @@ def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) ->
 
 
 @compiled_inline
+def _gap(tasks: Records, links: Floats, row: int) -> float:
+    """Return the g of a message, which comes behind its last turn."""
+    if row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION:
+        return 0.0
+    return float(links[tasks[row].link, g])
+
+
+@compiled_inline
 def charge_send(
     tasks: Records,
     clocks: Records,
@@ -112,7 +120,7 @@ def charge_send(
     send = tasks[row]
     queue = queues[send.queue]
     link = links[send.link]
-    more = send.work - 1
+    more = max(send.work - 1.0, 0.0)
     works = link[o] + more * link[O]
     if send.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
@@ -122,13 +130,12 @@ def charge_send(
         adapter = adapters[queue.lane - places[FIRST_LANE]]
         if is_missing(connections, adapter, row):
             fetches = costs[MISS]
-    sent = hold(
-        clocks,
-        queue.lane,
-        row,
-        _bucket(clocks, costs, queue.lane, send.link, begin),
-        fetches + link[g] + more * link[G],
-    )
+    passes = _gap(tasks, links, row) + more * link[G]
+    leaves = _bucket(clocks, costs, queue.lane, send.link, begin)
+    if fetches > 0:
+        # A burst saves no fetching: what comes next must not overtake this message.
+        leaves = max(leaves, begin - passes)
+    sent = hold(clocks, queue.lane, row, leaves, fetches + passes)
     send.start = begin
     if before != NOBODY:
         send.cause = before
@@ -158,19 +165,20 @@ def charge_arrival(
     link = links[send.link]
     if has_waited:
         send.following = busier(clocks, queues, recv.queue, now)
-    more = send.work - 1
+    more = max(send.work - 1.0, 0.0)
     works = link[o] + more * link[O]
     moves = 0.0
     if send.link < _NETWORK:
         moves = send.work * costs[MEMORY]
     if recv.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
+    gap = _gap(tasks, links, row)
     taken = hold(
         clocks,
         queue.lane,
         send.partner,
         _bucket(clocks, costs, queue.lane, send.link, now),
-        link[g] + more * link[G],
+        gap + more * link[G],
     )
     if link[OFFLOAD] > 0:
         core = clocks[queue.core]
@@ -178,7 +186,7 @@ def charge_arrival(
         begin, end, before = occupy(
             clocks, places, queue.core, queue.node, send.partner, begins, works, moves
         )
-        recv.end = max(now, taken - link[g]) + link[LAST]
+        recv.end = max(now, taken - gap) + link[LAST]
         if end > recv.end:
             recv.end = end
             if before != NOBODY:

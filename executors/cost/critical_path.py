@@ -126,13 +126,13 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
 
 def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
     """Return what the answer to a send's request waited for: its receive, or a predecessor."""
-    if cause == timeline.partner[row]:
-        return cause, Event.START, "message"
     deps = timeline.plan.deps
     for i in range(deps.indptr[row], deps.indptr[row + 1]):
         if deps.task[i] == cause:
             on_start = deps.kind[i] & ON_START
             return cause, Event.START if on_start else _completion(timeline, cause), "dependency"
+    if cause == timeline.partner[row]:
+        return cause, Event.START, "message"
     return -1, Event.START, "nothing"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+
+_NETWORK: Final = LINK_CLASSES.index("network")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -36,6 +38,8 @@ class Holds:
         A message's o, L, (s - 1)·G and (s - 1)·O.
     is_asking : ndarray of bool
         Sends that ask their receiver first.
+    is_cut : ndarray of bool
+        Messages between nodes that go by turns.
     """
 
     core_ns: Floats
@@ -46,6 +50,7 @@ class Holds:
     wire_ns: Floats
     touch_ns: Floats
     is_asking: Flags
+    is_cut: Flags
 
 
 def holds_of(plan: Plan, network: Network, places: Places, rows: Longs | None = None) -> Holds:
@@ -67,7 +72,7 @@ def holds_of(plan: Plan, network: Network, places: Places, rows: Longs | None = 
     if network.cache_bytes is not None and network.uncached_ns_per_byte > 0:
         is_large = _working_set_bytes(plan)[chosen] > network.cache_bytes
         uncached = np.where(is_large, network.uncached_ns_per_byte, 0.0)
-    overhead, more = of_link("o_ns"), n_bytes - 1
+    overhead, more = of_link("o_ns"), np.maximum(n_bytes - 1, 0.0)
     touch, wire = more * of_link("O_ns_per_byte"), more * of_link("G_ns_per_byte")
     pieces = np.where(is_message, n_bytes * strided, 0.0)
     sending = overhead + touch + pieces
@@ -84,16 +89,18 @@ def holds_of(plan: Plan, network: Network, places: Places, rows: Longs | None = 
         plan.duration_ns[chosen].astype(np.float64),
     )
     lane_ns = np.where(is_message, of_link("g_ns") + wire, 0.0)
+    turn = np.inf if network.turn_bytes is None else network.turn_bytes
     asks = network.handshake & (op == Op.SEND) & (n_bytes > network.eager_limit_bytes)
     return Holds(
-        core_ns=np.maximum(core_ns, 0.0),
-        lane_ns=np.maximum(lane_ns, 0.0),
+        core_ns=core_ns,
+        lane_ns=lane_ns,
         pieces_ns=pieces,
         overhead_ns=overhead,
         latency_ns=of_link("L_ns"),
-        wire_ns=np.maximum(np.where(is_message, wire, 0.0), 0.0),
-        touch_ns=np.maximum(np.where(is_message, touch, 0.0), 0.0),
+        wire_ns=np.where(is_message, wire, 0.0),
+        touch_ns=np.where(is_message, touch, 0.0),
         is_asking=asks,
+        is_cut=is_message & (places.link == _NETWORK) & (n_bytes > turn),
     )
 
 

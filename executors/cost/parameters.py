@@ -33,8 +33,8 @@ def link_table(network: Network) -> Floats:
         return *costs, link.offload, link.o_ns
 
     rows = [row(getattr(network, name)) for name in LINK_CLASSES]
-    latency, overhead, _, *rest = row(network.network)
-    return np.array([*rows, (latency + overhead, 0, 0, *rest)], dtype=np.float64)
+    latency, overhead, *rest = row(network.network)
+    return np.array([*rows, (latency + overhead, 0, *rest)], dtype=np.float64)
 
 
 def cost_table(network: Network) -> Floats:

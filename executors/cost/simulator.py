@@ -148,7 +148,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -
     )  # fmt: skip
     n_left = len(tasks) - n_done
     if pieces is not None:
-        tasks = pieces.join(tasks)
+        tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
     return _timeline(plan, network, layout, tasks, clocks, begin)

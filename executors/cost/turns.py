@@ -54,14 +54,18 @@ class Pieces:
         """Return which piece of its task every row is, from 0."""
         return np.asarray(np.arange(len(self.task)) - self.first[self.task])
 
-    def join(self, rows: Records) -> Records:
-        """Return one row a task again: its first piece's, but for its end, which is the last's.
+    def join(self, rows: Records, *, handshake: bool) -> Records:
+        """Return one row a task again: its first piece's, but for its end.
 
-        What later pieces waited for are often turns of the message's own rivals,
-        which waited for its own.
+        That is the last piece's, or the match of a rendezvous, if that is later. What
+        later pieces waited for are often turns of the message's own rivals, which
+        waited for its own.
         """
         tasks = rows[self.first]
-        tasks["end"] = rows["end"][self.last]
+        matched, left = tasks["end"], rows["end"][self.last]
+        tasks["end"] = np.where(matched < 0, matched, np.maximum(matched, left))
+        if not handshake:
+            tasks["state"][matched < left] &= ~IS_LONG
         tasks["pending"] = np.maximum.reduceat(rows["pending"], self.first)
         for field in ("cause", "following"):
             tasks[field] = self._tasks_of(tasks[field])
@@ -108,8 +112,9 @@ def take_turns(
     cut["link"][follows] = CONTINUATION
     cut["state"][follows] &= ~IS_LONG
     cut["partner"] = pieces.first[cut["partner"]] + number
+    before, after = _edges(plan, pieces, tasks, successors)
+    cut["pending"] = np.bincount(after >> 1, minlength=len(cut))
     cut["pending"][follows & is_send] = 1
-    before, after = _edges(plan, pieces, tasks["successors"], successors)
     cut["successors"] = np.cumsum(np.bincount(before, minlength=len(cut)))
     order = np.argsort(before, kind="stable")
     posted, _ = _targets(plan, pieces, initial)
@@ -124,14 +129,23 @@ def take_turns(
     return pieces, cut, successors, initial, queues, connections
 
 
-def _edges(plan: Plan, pieces: Pieces, ends: Ints, successors: Ints) -> tuple[Longs, Longs]:
-    """Return dependencies between rows: from, and twice to, plus one where on start."""
+def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tuple[Longs, Longs]:
+    """Return dependencies between rows: from, and twice to, plus one where on start.
+
+    What depends on a long message's end waits for its last piece to leave, and for
+    its match, which is its first piece's.
+    """
+    ends = tasks["successors"]
     n_successors = np.diff(ends, prepend=0)
     source = np.repeat(np.arange(len(ends)), n_successors)
     on_start = successors & 1
     dest, edge = _targets(plan, pieces, successors >> 1)
     before = np.where(on_start, pieces.first[source], pieces.last[source])[edge]
-    return before, 2 * dest + on_start[edge]
+    target = 2 * dest + on_start[edge]
+    is_cut = pieces.last[source] > pieces.first[source]
+    also = (is_cut & (on_start == 0) & (tasks["state"][source] & IS_LONG > 0))[edge]
+    first = pieces.first[source][edge]
+    return np.concatenate((before, first[also])), np.concatenate((target, target[also]))
 
 
 def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Longs, Longs]:
