@@ -31,8 +31,7 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("n_ranks", [2, 4])
+@pytest.mark.parametrize(("n_ranks", "mpi"), [(2, "mpich"), (4, "mpich"), (4, "openmpi")])
 def test_recorded_tasks_keep_their_order(n_ranks: int, mpi: str) -> None:
     assert_passes(mpirun(n_ranks, "recording.py", mpi=mpi))
 
