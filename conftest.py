@@ -5,6 +5,8 @@ collect_ignore_glob = [
     "executors/mpi/bench_timing.py",
     "executors/mpi/binding.py",
     "executors/mpi/calibration.py",
+    "executors/mpi/compiled/engine.py",
+    "executors/mpi/compiled/messages.py",
     "executors/mpi/cores.py",
     "executors/mpi/datatypes.py",
     "executors/mpi/engine.py",

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,18 +29,51 @@ def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[...,
     """Return a decorator like `compiled` with further options of numba's ``njit``."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        config: Any = numba.config  # its settings are made at run time
-        chosen = config.CACHE_DIR
-        # Read when the function is decorated, not when it is compiled: other code's
-        # functions keep their own place.
-        config.CACHE_DIR = str(_cache_folder(Path(inspect.getfile(function)).parent, chosen))
-        try:
+        with _cache_of(function):
             dispatcher: Callable[..., Any] = numba.njit(cache=True, **options)(function)
-        finally:
-            config.CACHE_DIR = chosen
         return dispatcher
 
     return decorate
+
+
+def compile_callback(function: Callable[..., Any], signature: Any, **options: Any) -> int:
+    """Compile a function now, or take it from the cache, and return its address.
+
+    Parameters
+    ----------
+    function : callable
+        Must live, with all it closes over, as long as its address is used. Its
+        ``__qualname__`` must be unique in its file: it names the cache's files, and
+        two processes that write different functions into one would mix them up.
+    signature : numba signature
+        Types of the C function.
+    **options
+        Further options of numba's ``cfunc``.
+    """
+    with _cache_of(function):
+        callback: Any = numba.cfunc(signature, cache=True, **options)(function)
+    _callbacks.append(callback)
+    return int(callback.address)
+
+
+_callbacks: list[Any] = []
+"""Keeps machine code alive whose addresses have been handed out."""
+
+
+@contextmanager
+def _cache_of(function: Callable[..., Any]) -> Iterator[None]:
+    """Let numba put a function's machine code where its sources say.
+
+    Numba reads its setting when a function is decorated, not when it is compiled:
+    other code's functions keep their own place.
+    """
+    config: Any = numba.config  # its settings are made at run time
+    chosen = config.CACHE_DIR
+    config.CACHE_DIR = str(_cache_folder(Path(inspect.getfile(function)).parent, chosen))
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = chosen
 
 
 @cache

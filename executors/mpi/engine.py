@@ -57,9 +57,7 @@ class Engine:
     ) -> None:
         self._requests = requests
         self._actions = actions
-        self._sleep_s = 0.0
-        if ranks_per_core > 1:
-            self._sleep_s = min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S)
+        self._sleep_s = sleep_between_polls(ranks_per_core)
         self._n_before: list[int] = program.n_before.tolist()
         self._on_start = _lists(program.on_start)
         self._on_completion = _lists(program.on_completion)
@@ -125,6 +123,11 @@ class Engine:
             self._release_held()
         while self._n_left:
             self._advance()
+
+    def run(self) -> None:
+        """Start and wait."""
+        self.start()
+        self.wait()
 
     def _advance(self) -> None:
         """Run what is ready, then wait for messages if anything is left."""
@@ -216,6 +219,11 @@ class Engine:
         for task in self._held:
             heappush(self._local if self._requests[task] is None else self._messages, task)
         self._held.clear()
+
+
+def sleep_between_polls(ranks_per_core: float) -> float:
+    """Return how long an idle rank sleeps between polls, in s: not at all on a core of its own."""
+    return min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S) if ranks_per_core > 1 else 0.0
 
 
 def _lists(successors: Successors) -> list[list[int]]:

@@ -1,0 +1,163 @@
+"""The engine whose loop is compiled: the same interface as the one in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.mpi.compiled.loop import run_loop
+from executors.mpi.compiled.memory import LoopMemory
+from executors.mpi.compiled.messages import Messages, handle_of
+from executors.mpi.compiled.state import (
+    DEADLOCK,
+    DONE,
+    FAILED_IN_STATUS,
+    GO_ON_STARTING,
+    PENDING,
+    RUN,
+    START,
+    STATE,
+    TEST,
+    WAIT,
+)
+from executors.mpi.compiled.symbols import address_of
+from executors.mpi.engine import sleep_between_polls
+from planner.errors import DeadlockError
+
+if TYPE_CHECKING:
+    from executors.mpi.datatypes import MessageTypes
+    from executors.mpi.program import Program
+    from planner.plan import IntArray
+
+Array = npt.NDArray[Any]
+
+HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
+"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
+STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
+_LEFT: Final = list(STATE.names or ()).index("n_left")
+
+
+class CompiledEngine:
+    """Run a bound program again and again, in the order its dependencies allow.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks and whom they release.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's.
+    buffers : sequence of ndarray
+        Send, receive and scratch buffer, flat, of one dtype.
+    comm : MPI.Intracomm
+        For the program's messages alone, with errors returned.
+    types : MessageTypes
+        Where datatypes are made and freed.
+    reduce : int
+        The address of the compiled reduction, 0 if nothing is reduced.
+    ranks_per_core : float
+        Above 1 an idle rank sleeps between polls after a while.
+
+    Raises
+    ------
+    PlanFormatError
+        If a task's operands and result differ in length.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        patterns: IntArray,
+        buffers: Sequence[Array],
+        comm: MPI.Intracomm,
+        types: MessageTypes,
+        reduce: int,
+        ranks_per_core: float,
+    ) -> None:
+        self._memory = LoopMemory(
+            program,
+            patterns,
+            buffers[0].itemsize,
+            handle_bytes=HANDLE_BYTES,
+            status_bytes=STATUS_BYTES,
+            reduce=reduce,
+        )
+        self._memory.set_idling(sleep_between_polls(ranks_per_core))
+        self._memory.set(
+            comm=handle_of(comm),
+            isend=address_of("MPI_Isend", MPI.__file__),
+            irecv=address_of("MPI_Irecv", MPI.__file__),
+            testsome=address_of("MPI_Testsome", MPI.__file__),
+        )
+        self._address, self._words = self._memory.address, self._memory.words
+        self._messages = Messages(program, patterns, types)
+        self._messages.describe(self._memory.tasks, buffers)
+        self._memory.use(buffers)
+        self._buffers = list(buffers)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a start has not completed yet."""
+        return bool(self._words[_LEFT])
+
+    def start(self) -> None:
+        """Start every task that is ready, and finish those that belong inside the start."""
+        found = run_loop(self._address, START)
+        if found != DONE:
+            self._go_on(found, GO_ON_STARTING)
+
+    def test(self) -> bool:
+        """Advance without blocking; return whether everything is done.
+
+        Tasks that belong inside `wait` run here only when they alone are
+        left, so that a program that only tests completes too.
+        """
+        found = run_loop(self._address, TEST)
+        if found > PENDING:
+            self._go_on(found, TEST)
+        return bool(found == DONE)
+
+    def wait(self) -> None:
+        """Advance until everything is done."""
+        found = run_loop(self._address, WAIT)
+        if found != DONE:
+            self._go_on(found, WAIT)
+
+    def run(self) -> None:
+        """Start and wait."""
+        found = run_loop(self._address, RUN)
+        if found != DONE:
+            self._go_on(found, WAIT)
+
+    def rebind(self, buffers: Sequence[Array]) -> None:
+        """Use other buffers of the same dtype from now on; the program must not be running."""
+        self._messages.redescribe(self._memory.tasks, buffers)
+        self._memory.use(buffers)
+        self._buffers = list(buffers)
+
+    def _go_on(self, found: int, what: int) -> None:
+        """Let Python handle signals between turns; raise what went wrong."""
+        while found == PENDING:
+            found = run_loop(self._address, what)
+        if found == DONE:
+            return
+        if found == DEADLOCK:
+            raise DeadlockError(
+                f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "
+                "wait; plan.verify() names them"
+            )
+        raise MPI.Exception(self._error_code(found))
+
+    def _error_code(self, found: int) -> int:
+        code = self._memory.get("code")
+        if found != FAILED_IN_STATUS or code != MPI.ERR_IN_STATUS:
+            return code
+        status = MPI.Status()
+        there = MPI.buffer.fromaddress(MPI._addressof(status), STATUS_BYTES)
+        for i in range(max(0, self._memory.get("n_failed"))):
+            there[:] = self._memory.statuses[i * STATUS_BYTES : (i + 1) * STATUS_BYTES].tobytes()
+            if status.Get_error() not in (MPI.SUCCESS, MPI.ERR_PENDING):
+                return int(status.Get_error())
+        return code

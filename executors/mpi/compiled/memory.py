@@ -1,0 +1,173 @@
+"""The memory of one bound program: what the compiled loop reads and writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from executors.mpi.compiled.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
+from executors.mpi.compiled.moves import N_CURSORS
+from executors.mpi.compiled.state import CURSOR, RECV, STATE, TASK
+from executors.mpi.compiled.symbols import address_of
+from planner.plan import Stage
+
+if TYPE_CHECKING:
+    from executors.mpi.program import Program
+    from planner.plan import IntArray
+
+Array = npt.NDArray[Any]
+
+TURN_NS: Final = 50_000_000
+"""How long the loop runs before Python gets to handle signals."""
+SPINS: Final = 100
+"""Polls in a row before an idle rank gives its core away between polls."""
+YIELDS: Final = 100
+"""How often it gives it away before it sleeps, where ranks share cores."""
+
+
+class LoopMemory:
+    """A state for the loop, and the arrays whose addresses it holds.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks and whom they release.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's.
+    itemsize : int
+        Bytes an element.
+    handle_bytes, status_bytes : int
+        Sizes of MPI's requests and statuses.
+    reduce : int
+        The address of the compiled reduction, 0 if nothing is reduced.
+
+    Attributes
+    ----------
+    address : int
+        Where the state lies.
+    words : memoryview
+        The state's words, for fast looks from Python.
+    tasks : ndarray of TASK, shape (n_tasks + 1,)
+        The tasks; what messages say is still to be filled in.
+    statuses : ndarray of uint8
+        What MPI said of finished messages.
+
+    Raises
+    ------
+    PlanFormatError
+        If a task's operands and result differ in length.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        patterns: IntArray,
+        itemsize: int,
+        *,
+        handle_bytes: int = 8,
+        status_bytes: int = 0,
+        reduce: int = 0,
+    ) -> None:
+        self._state = np.zeros(1, dtype=STATE)
+        self._kept: list[Array] = []
+        self.address: int = self._state.ctypes.data
+        self.words: memoryview[int] = self._state.view(np.int64).data
+        self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
+        self.statuses = np.zeros(int((program.op <= RECV).sum()) * status_bytes, np.uint8)
+        self._bases = np.zeros(N_BASES, dtype=np.int64)
+        self._place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
+        self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS)
+        self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)
+        self._fill_tasks(program, patterns, itemsize)
+        self._fill_queues(program, handle_bytes)
+        self._fill_clock()
+        self.set_idling(0.0)
+
+    def set(self, **values: int) -> None:
+        """Set fields of the state."""
+        for name, value in values.items():
+            self._state[name] = value
+
+    def get(self, name: str) -> int:
+        """Return a field of the state."""
+        return int(self._state[name][0])
+
+    def set_idling(self, sleep_s: float) -> None:
+        """Say how long an idle rank sleeps between polls; 0 on a core of its own."""
+        # Where ranks share a core, nothing comes while this one spins.
+        self.set(spins=0 if sleep_s else SPINS, yields=YIELDS, sleep_ns=round(sleep_s * 1e9))
+
+    def use(self, buffers: Sequence[Array]) -> None:
+        """Take send, receive and scratch buffer from where they lie."""
+        for i, buffer in enumerate(buffers):
+            self._bases[i] = buffer.ctypes.data
+
+    def _place(self, **arrays: Array) -> None:
+        """Keep arrays alive, and their addresses where the loop finds them."""
+        self._kept.extend(arrays.values())
+        self.set(**{name: array.ctypes.data for name, array in arrays.items()})
+
+    def _fill_tasks(self, program: Program, patterns: IntArray, itemsize: int) -> None:
+        local = local_tasks(program, patterns, itemsize)
+        tasks = self.tasks
+        tasks["kind"][:-1], tasks["stage"][:-1] = local.kind, program.stage
+        tasks["local"][:-1] = local.local
+        tasks["first_on_start"] = program.on_start.indptr
+        tasks["first_on_completion"] = program.on_completion.indptr
+        self._place(
+            locals=local.rows,
+            reads=local.reads,
+            writes=local.writes,
+            stage_extents=local.stage_extents(),
+            cursors=np.zeros(N_CURSORS, dtype=CURSOR),
+        )
+        for number in (LEFT_STAGE, RIGHT_STAGE):
+            stage = np.empty(local.stage_bytes, np.uint8)
+            self._kept.append(stage)
+            self._bases[number] = stage.ctypes.data
+
+    def _fill_queues(self, program: Program, handle_bytes: int) -> None:
+        is_held = program.stage == Stage.WAIT
+        is_root = program.n_before == 0
+        is_message = program.op <= RECV
+        self._place(
+            first_held=_places(is_root & is_held),
+            first_messages=_places(is_root & ~is_held & is_message),
+            first_local=_places(is_root & ~is_held & ~is_message),
+            n_before=program.n_before.astype(np.int32),
+            on_start=program.on_start.task.astype(np.int32),
+            on_completion=program.on_completion.task.astype(np.int32),
+        )
+        self.set(
+            n_in_start=int((program.stage == Stage.START).sum()),
+            n_held_in_all=int(is_held.sum()),
+            n_first_held=int((is_root & is_held).sum()),
+            n_first_messages=int((is_root & ~is_held & is_message).sum()),
+            n_first_local=int((is_root & ~is_held & ~is_message).sum()),
+        )
+        n, n_messages = program.n_tasks, int(is_message.sum())
+        self._place(**{name: np.zeros(n, np.int32) for name in _BY_TASK})
+        self._place(
+            active=np.zeros(n_messages, np.int32),
+            finished=np.zeros(n_messages + 1, np.int32),
+            requests=np.zeros(n_messages * handle_bytes, np.uint8),
+        )
+
+    def _fill_clock(self) -> None:
+        fields = STATE.fields
+        assert fields is not None
+        self.set(now=self.address + fields["now_s"][1], sleep=self.address + fields["sleep_s"][1])
+        self.set(monotonic=time.CLOCK_MONOTONIC)
+        self.set(**{name: address_of(name) for name in _SYSTEM})
+
+
+_BY_TASK: Final = ("before", "messages", "local", "held")
+_SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield")
+
+
+def _places(chosen: npt.NDArray[np.bool_]) -> Array:
+    return np.flatnonzero(chosen).astype(np.int32)

@@ -1,0 +1,106 @@
+"""Messages of a program as rows of the task table: place, count and datatype."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.mpi.views import extent_views
+from planner.plan import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from executors.mpi.datatypes import MessageTypes
+    from executors.mpi.program import Program
+    from planner.plan import Extents, IntArray
+
+Array = npt.NDArray[Any]
+Table = npt.NDArray[Any]
+Index = npt.NDArray[np.int64]
+
+ABSOLUTE: Final = 3
+"""The buffer number of a message that spans buffers: its offset is an address."""
+
+
+def handle_of(handle: MPI.Comm | MPI.Datatype) -> int:
+    """Return a handle as a sign-extended integer of 64 bits."""
+    value: int = MPI._handleof(handle)
+    return value - 2**64 if value >= 2**63 else value
+
+
+class Messages:
+    """The messages of a program, and which of them depend on where buffers lie.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's.
+    types : MessageTypes
+        Where datatypes are made.
+    """
+
+    def __init__(self, program: Program, patterns: IntArray, types: MessageTypes) -> None:
+        self._program, self._patterns, self._types = program, patterns, types
+        self._spanning: list[int] = []
+
+    def describe(self, rows: Table, buffers: Sequence[Array]) -> None:
+        """Fill in buffer, offset, count and datatype of all messages."""
+        program = self._program
+        rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
+        for op, extents in ((Op.SEND, program.reads), (Op.RECV, program.writes)):
+            tasks = np.flatnonzero(program.op == op)
+            is_plain = self._describe_plain(rows, tasks, extents, buffers[0].itemsize)
+            for task in tasks[~is_plain]:
+                self._describe_one(rows, int(task), extents, buffers)
+
+    def redescribe(self, rows: Table, buffers: Sequence[Array]) -> None:
+        """Make those messages anew that span buffers, for buffers that lie elsewhere."""
+        spanning, self._spanning = self._spanning, []
+        for task in spanning:
+            is_send = self._program.op[task] == Op.SEND
+            extents = self._program.reads if is_send else self._program.writes
+            self._describe_one(rows, task, extents, buffers)
+
+    def _describe_plain(
+        self, rows: Table, tasks: Index, extents: Extents, itemsize: int
+    ) -> npt.NDArray[np.bool_]:
+        """Fill in messages of one contiguous extent; return which tasks those are."""
+        first = extents.indptr[tasks].astype(np.int64)
+        n_extents = extents.indptr[tasks + 1] - first
+        first = np.minimum(first, max(len(extents) - 1, 0))
+        if len(extents) == 0:
+            return np.zeros(len(tasks), dtype=np.bool_)
+        repeats = self._patterns[extents.pattern[first]][:, (1, 3)]
+        is_plain = (n_extents == 1) & (repeats == 1).all(axis=1)
+        is_plain &= extents.count[first] <= self._types.largest_count
+        plain, first = tasks[is_plain], first[is_plain]
+        rows["buffer"][plain] = extents.buffer[first]
+        rows["offset"][plain] = extents.offset[first] * itemsize
+        rows["count"][plain] = extents.count[first]
+        rows["datatype"][plain] = handle_of(self._types.element)
+        return np.asarray(is_plain)
+
+    def _describe_one(
+        self, rows: Table, task: int, extents: Extents, buffers: Sequence[Array]
+    ) -> None:
+        views = extent_views(buffers, self._patterns, extents, task)
+        _, count, datatype = self._types.message(views)
+        rows["count"][task], rows["datatype"][task] = count, handle_of(datatype)
+        if not views:
+            return
+        first, last = extents.indptr[task], extents.indptr[task + 1]
+        counted = extents.count[first:last] > 0
+        used = extents.buffer[first:last][counted]
+        if (used == used[0]).all():
+            rows["buffer"][task] = used[0]
+            rows["offset"][task] = extents.offset[first:last][counted][0] * buffers[0].itemsize
+        else:
+            rows["buffer"][task] = ABSOLUTE
+            rows["offset"][task] = views[0].__array_interface__["data"][0]
+            self._spanning.append(task)
