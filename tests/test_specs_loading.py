@@ -46,7 +46,7 @@ def refuse(document: Any) -> str:
         (
             {"collective": BARRIER, "machine": {"preset": "hydra", "network": {"numa": {"L": 1}}}},
             "machine.network.numa.L: unknown key; "
-            "valid: L_ns, o_ns, g_ns, G_ns_per_byte, O_ns_per_byte",
+            "valid: L_ns, o_ns, g_ns, G_ns_per_byte, O_ns_per_byte, offload",
         ),
         ({"collectiv": BARRIER}, "collectiv: unknown key; did you mean 'collective'? (and 1 more)"),
         ({}, "collective: is missing; give it a value"),
