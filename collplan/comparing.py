@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ from collplan.output import format_bytes, format_seconds, print_line, print_tabl
 from collplan.plots import Series, plot_times
 
 if TYPE_CHECKING:
-    from executors.cost.comparison import Comparison
+    from executors.cost.comparison import Comparison, Pruned
     from specs import PlanSpec
 
 MOST_ROWS: Final = 12
@@ -138,19 +139,27 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
         from executors.cost.comparison import SAFETY
 
         lines.append(
-            f"pruned: {by['bound']} whose busiest lane, port or core alone takes longer than the "
-            f"best, {by['price']} whose closed form is over {SAFETY:g} times the best"
+            f"pruned: {by['bound']} whose busiest lane, core or memory alone takes longer than "
+            f"the best, {by['price']} whose closed form is over {SAFETY:g} times the best"
         )
     if by["tasks"]:
-        least = min(one.n_tasks for one in comparison.pruned if one.by == "tasks")
-        lines.append(
-            f"too large: {by['tasks']}, of {least:,} tasks and more; --max-tasks sets the limit"
-        )
+        lines.append(_too_large([one for one in comparison.pruned if one.by == "tasks"]))
     reasons = list(dict.fromkeys(comparison.refused.values()))
     lines += [f"not possible: {reason}" for reason in reasons[:MOST_REFUSALS]]
     if len(reasons) > MOST_REFUSALS:
         lines.append(f"not possible: {len(reasons) - MOST_REFUSALS} more; --json says all")
     return lines
+
+
+def _too_large(left_out: Sequence[Pruned]) -> str:
+    """Say what was not simulated for its size alone, which may be better than the best shown."""
+    tasks = [one.n_tasks for one in left_out]
+    sizes = sorted({one.bytes for one in left_out})
+    between = " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    return (
+        f"too large: {len(tasks)}, of {min(tasks):,} tasks and more, at {between}: not simulated, "
+        "any of them may be better; --max-tasks sets the limit"
+    )
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:

@@ -8,13 +8,13 @@ from typing import Final
 
 import numpy as np
 
-from planner.arrays import Ints
+from planner.arrays import Bools, Ints
 from planner.auto import resolve
 from planner.choice import state
 from planner.decompose import draft, is_commutative
 from planner.lowering import Stated, lower
-from planner.price import Workload
-from specs import PlanSpec, parse_bytes
+from planner.price import Floats, Workload
+from specs import Machine, PlanSpec, parse_bytes
 
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
@@ -24,6 +24,7 @@ QUADRATIC: Final = {
     ("allgather", "linear"): 1.0,
     ("allgather", "ring"): 1.0,
     ("allgather", "neighbor_exchange"): 0.5,
+    ("allreduce", "linear"): 2.0,
     ("allreduce", "ring"): 2.0,
     ("reduce_scatter_block", "linear"): 1.0,
     ("reduce_scatter_block", "pairwise"): 1.0,
@@ -48,7 +49,7 @@ class Appraisal:
         The closed form's estimate in seconds.
     bound_s : float
         What its simulation cannot be below, in seconds: the time its messages
-        and steps keep the busiest lane, port or core.
+        and steps keep the busiest lane, port, core, processor or memory.
     n_tasks : int
         About how many tasks it has.
     identity : str
@@ -74,8 +75,8 @@ def appraise(
     segments : sequence of int
         Sizes of segments in bytes; those that cut nothing are left out.
     max_tasks : int, optional
-        Give up on price and bound, which then are 0, where algorithms of p²
-        messages alone make more tasks.
+        Give up on price and bound, which then are 0, where there are more tasks,
+        or algorithms of p² messages alone make more.
 
     Returns
     -------
@@ -100,23 +101,21 @@ def appraise(
     itemsize = spec.collective.itemsize
     work = Workload.of(messages, steps, spec.machine, itemsize)
     step_bytes = steps.write.elements * itemsize
-    combines = np.asarray(messages.combine.elements > 0)
+    combined_bytes = np.asarray(messages.combine.elements * itemsize)
+    load = _Load(work, combined_bytes, step_bytes, spec.machine)
     longest = int(work.n_bytes.max(initial=0))
     sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
         size = None if segment is None else max(1, segment // itemsize) * itemsize
         n_segments, n_pieces = _pieces(work.n_bytes, size), _pieces(step_bytes, size)
-        found.append(
-            Appraisal(
-                segment,
-                work.price_ns(segment) * 1e-9,
-                _bound_ns(work, n_segments, n_pieces) * 1e-9 * SLACK,
-                # A send, a receive, and a reduction where what comes is combined.
-                int((n_segments * (2 + combines)).sum() + n_pieces.sum()),
-                f"{identity} {segment or ''}",
-            )
-        )
+        # A send, a receive, and a reduction where what comes is combined.
+        n_tasks = int((n_segments * (2 + (combined_bytes > 0))).sum() + n_pieces.sum())
+        price_ns, bound_ns = 0.0, 0.0
+        if max_tasks is None or n_tasks <= max_tasks:
+            price_ns, bound_ns = work.price_ns(segment), load.bound_ns(n_segments, n_pieces)
+        name = f"{identity} {segment or ''}"
+        found.append(Appraisal(segment, price_ns * 1e-9, bound_ns * 1e-9 * SLACK, n_tasks, name))
     return tuple(found)
 
 
@@ -152,26 +151,60 @@ def _identity(spec: PlanSpec, parts: Sequence[Stated]) -> str:
     return f"{spec.decomposition} {' '.join(chosen)}"
 
 
-def _bound_ns(work: Workload, n_segments: Ints, n_pieces: Ints) -> float:
-    """Return how long the busiest lane, port or core is held, whatever the order.
+@dataclass(frozen=True, eq=False)
+class _Load:
+    """What a plan's messages and steps ask of cores and memory at least.
 
-    Of a message of s bytes a lane takes g + (s - 1)·G at either end, inside a
-    node a port of either rank as much; a core at least o + (s - 1)·O at either
-    end, and what copies and reductions take, less than a nanosecond of each
-    lost to rounding. Reductions of what arrives are left out.
+    Parameters
+    ----------
+    work : Workload
+    combined_bytes : ndarray of int64, shape (n_messages,)
+        What is reduced of every message when it has come.
+    step_bytes : ndarray of int64, shape (n_steps,)
+    machine : Machine
     """
-    steps = np.maximum(0, work.n_bytes - n_segments)
-    crosses = work.lane_out < work.n_lanes
-    # Inside nodes G is counted to the core, too.
-    per_byte = np.where(crosses, work.core_per_byte, work.core_per_byte - work.per_byte)
-    core = n_segments * work.overhead + steps * per_byte
-    cores = np.bincount(work.source, core, work.n_ranks)
-    cores += np.bincount(work.dest, core, work.n_ranks)
-    step_ns = np.maximum(0.0, work.step_ns - n_pieces)
-    cores += np.bincount(work.step_rank, step_ns, work.n_ranks)
-    wire = n_segments * work.gap + steps * work.per_byte
-    held = [cores]
-    for lane, rank in ((work.lane_out, work.source), (work.lane_in, work.dest)):
-        held.append(np.bincount(lane[crosses], wire[crosses]))
-        held.append(np.bincount(rank[~crosses], wire[~crosses]))
-    return max(float(busy.max(initial=0.0)) for busy in held)
+
+    work: Workload
+    combined_bytes: Ints
+    step_bytes: Ints
+    machine: Machine
+
+    def bound_ns(self, n_segments: Ints, n_pieces: Ints) -> float:
+        """Return how long the busiest lane, port, core or memory is held, whatever the order.
+
+        Of a message of s bytes a lane takes g + (s - 1)·G at either end, inside a
+        node a port of either rank as much; a core o + (s - 1)·O where it is sent
+        and, for O the greater of O and G inside a node, where it comes; besides
+        what copies and reductions take, less than a nanosecond of each lost to
+        rounding. Processors that cores share are held as long as cores are. Of the
+        last message a lane's g may go on when all is done, beyond the receiver's o.
+        What only some plans pay is left out: strides, caches, adapters' connections.
+        """
+        work, network = self.work, self.machine.network
+        steps = np.maximum(0, work.n_bytes - n_segments)
+        crosses = work.lane_out < work.n_lanes
+        # Inside nodes a workload's costs of a byte to the core are O + G.
+        own = np.where(crosses, work.core_per_byte, work.core_per_byte - work.per_byte)
+        reduces = network.reduce_ns_per_byte * self.combined_bytes
+        reduces = np.maximum(0.0, reduces - n_segments)
+        cores = np.bincount(work.source, n_segments * work.overhead + steps * own, work.n_ranks)
+        own = np.where(crosses, own, np.maximum(own, work.per_byte))
+        comes = n_segments * work.overhead + steps * own + reduces
+        cores += np.bincount(work.dest, comes, work.n_ranks)
+        step_ns = np.maximum(0.0, work.step_ns - n_pieces)
+        cores += np.bincount(work.step_rank, step_ns, work.n_ranks)
+        held = [cores, cores.sum(keepdims=True) / work.n_processors, self._memories_ns(crosses)]
+        wire = n_segments * work.gap + steps * work.per_byte
+        after_ns = float((work.gap - work.overhead).max(initial=0.0))
+        for lane, rank in ((work.lane_out, work.source), (work.lane_in, work.dest)):
+            held.append(np.bincount(lane[crosses], wire[crosses]) - after_ns)
+            held.append(np.bincount(rank[~crosses], wire[~crosses]) - after_ns)
+        return max(float(busy.max(initial=0.0)) for busy in held)
+
+    def _memories_ns(self, crosses: Bools) -> Floats:
+        """Return how long bytes that are copied, reduced or come keep every node's memory."""
+        work, node = self.work, np.array(self.machine.rank_to_node)
+        arrived = np.where(crosses, 0, work.n_bytes) + self.combined_bytes
+        moved = np.bincount(node[work.dest], arrived, self.machine.nodes)
+        moved += np.bincount(node[work.step_rank], self.step_bytes, self.machine.nodes)
+        return np.asarray(moved * self.machine.network.memory_ns_per_byte)

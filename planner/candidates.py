@@ -137,7 +137,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     for chosen in _through_leaders(spec):
         # The others differ from these in degree: there the planner's algorithms will do.
         by_domain = chosen.by == "numa" and machine.nodes > 1
-        is_thorough = chosen.leaders in (None, max(2, machine.lanes)) and not by_domain
+        is_thorough = chosen.leaders is None and not by_domain
         forms += _with_algorithms(spec, chosen, is_thorough=is_thorough)
     for shape in _mesh_shapes(spec):
         chosen = Decomposition(name="mesh", shape=shape)

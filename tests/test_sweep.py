@@ -87,7 +87,7 @@ def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture
     python = mpi_python("mpich")
     collplan = CommandLine(tmp_path, capsys)
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
-    options = ["compare", str(spec), "--sizes", "64B,64KiB", "--json"]
+    options = ["compare", str(spec), "--sizes", "64B,64KiB", "--candidates", "flat", "--json"]
     here = collplan(*options).json()
     launcher = [str(mpiexec_of(python)), "-n", "3", str(python), "-m", "mpi4py.futures"]
     done = run([*launcher, "-m", "collplan", *options])

@@ -1,0 +1,54 @@
+"""Time `collplan compare` on a large machine: allreduce on Hydra, 10 sizes, all candidates.
+
+Each repetition is a process of its own, from its start to its end, as a person waits for it.
+Run on idle cores: ``python benchmarks/compare.py [--repetitions 3]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SPEC: Final = ROOT / "examples" / "hydra_allreduce.yaml"
+SIZES: Final = "1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB"
+
+
+def compare(spec: Path, sizes: str) -> tuple[float, dict[str, Any]]:
+    """Return the seconds one comparison takes, and what it found."""
+    command = [sys.executable, "-m", "collplan", "compare", str(spec), "--sizes", sizes, "--json"]
+    begin = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return time.perf_counter() - begin, json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("spec", type=Path, nargs="?", default=SPEC)
+    parser.add_argument("--sizes", default=SIZES)
+    parser.add_argument("--repetitions", type=int, default=3)
+    arguments = parser.parse_args()
+    runs = [compare(arguments.spec, arguments.sizes) for _ in range(arguments.repetitions)]
+    seconds, found = [run[0] for run in runs], runs[-1][1]
+    pruned = [one["by"] for one in found["pruned"]]
+    print(
+        f"{arguments.spec.name}, {len(found['bounds'])} sizes on {os.cpu_count()} processors: "
+        f"{statistics.median(seconds):.1f} s "
+        f"(median of {len(seconds)}: {min(seconds):.1f} to {max(seconds):.1f})"
+    )
+    print(
+        f"{len(found['candidates'])} candidates, {len(found['rows'])} simulations, "
+        f"{pruned.count('bound')} pruned by bound, {pruned.count('price')} by closed form, "
+        f"{pruned.count('tasks')} too large"
+    )
+
+
+if __name__ == "__main__":
+    main()

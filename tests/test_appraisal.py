@@ -1,0 +1,75 @@
+"""Appraisals: no plan is faster than its bound, whatever a machine's resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from executors.cost import simulate
+from planner import compile_plan
+from planner.appraisal import appraise
+from planner.candidates import all_forms
+from specs import PlanSpec
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "adapters write memory": {
+        "network": {"L_ns": 900, "o_ns": 500, "g_ns": 150, "G_ns_per_byte": 0.08, "offload": True},
+        "memory_ns_per_byte": 0.05,
+        "strided_ns_per_byte": 0.4,
+    },
+    "memory is slow": {"memory_ns_per_byte": 1.0},
+    "processors are shared": {"processors": 2, "handshake": True},
+    "bursts and turns": {
+        "network": {"L_ns": 0, "o_ns": 0, "g_ns": 10, "G_ns_per_byte": 10},
+        "burst_bytes": 4096,
+        "turn_bytes": 1024,
+    },
+}
+FORMS = ("linear", "ring", "full_lane", "full_lane pipelined", "hierarchical pipelined")
+
+
+def spec_of(kind: str, network: dict[str, Any], count: int) -> PlanSpec:
+    return PlanSpec.model_validate(
+        {
+            "machine": {"nodes": 2, "ranks_per_node": 4, "lanes": 2, "network": network},
+            "collective": {"kind": kind, "count": count, "datatype": "int32"},
+        }
+    )
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather"])
+def test_no_plan_is_faster_than_its_bound(kind: str, network: str) -> None:
+    spec = spec_of(kind, NETWORKS[network], 20_000)
+    tightest = 0.0
+    for form in all_forms(spec):
+        segments = (16_384,) if form.has_segments else ()
+        for found in appraise(form.of(spec), segments) if form.name in FORMS else ():
+            time = simulate(compile_plan(form.of(spec, found.segment))).makespan_s
+            assert found.bound_s <= time, (form.name, found)
+            tightest = max(tightest, found.bound_s / time)
+    # Something is busy nearly all the time, and that is counted.
+    assert tightest > 0.8
+
+
+def test_a_gap_that_goes_on_when_all_is_done_is_not_counted() -> None:
+    network = {"network": {"L_ns": 10, "o_ns": 20, "g_ns": 1000, "G_ns_per_byte": 1}}
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"nodes": 2, "network": network},
+            "collective": {"kind": "bcast", "count": 1001, "datatype": "uint8"},
+        }
+    )
+    (found,) = appraise(spec)
+    assert simulate(compile_plan(spec)).makespan_s == pytest.approx(1_050e-9)
+    assert found.bound_s == pytest.approx(1_020e-9)
+
+
+def test_of_a_plan_that_is_too_large_tasks_are_counted_only() -> None:
+    spec = spec_of("bcast", {}, 100_000).replace(algorithms={"name": "chain"})
+    whole, cut = appraise(spec, (4_096,), max_tasks=100)
+    assert 0 < whole.bound_s < whole.price_s
+    assert (cut.bound_s, cut.price_s) == (0.0, 0.0)
+    assert cut.n_tasks > 100 > whole.n_tasks
