@@ -179,7 +179,7 @@ r: recv 1001b from 0
 
 
 def test_turns_of_others_are_bandwidth() -> None:
-    """The second is in after 2001 more bytes and both of the first o and one L."""
+    """Each message is on its way while the lane carries 2,000 bytes: its own and the other's."""
     costs = network("L=100,o=10,g=0,G=1,O=0,S=100000")
     costs = costs.replace(network=costs.network.replace(offload=True), turn_bytes=100)
     timeline = simulate(parse_goal(TO_TWO), costs)
@@ -220,8 +220,10 @@ def test_a_rendezvous_by_turns_ends_with_its_match() -> None:
     costs = network("L=100,o=10,g=20,G=1,O=0,S=1000")
     costs = costs.replace(network=costs.network.replace(offload=True))
     for turn_bytes in (None, 100):
-        timeline = simulate(parse_goal(text), costs.replace(turn_bytes=turn_bytes))
+        cut = costs.replace(turn_bytes=turn_bytes)
+        timeline = simulate(parse_goal(text), cut)
         assert timeline.end_ns[:2].tolist() == [5000, 5001]
+        assert sum(breakdown(legs(timeline, cut)).values()) == timeline.makespan_ns
 
 
 def test_no_turn_overtakes_one_whose_connection_is_fetched() -> None:
