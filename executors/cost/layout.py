@@ -213,19 +213,48 @@ def mark_uncached(plan: Plan, tasks: Records, cache_bytes: int | None) -> None:
     """Mark copies and reductions whose buffers, whole, are larger than the cache."""
     if cache_bytes is None:
         return
-    touched = np.zeros(plan.n_tasks, dtype=np.uint8)
-    for extents in (plan.reads, plan.writes):
-        np.bitwise_or.at(
-            touched, extents.owner(), np.left_shift(1, extents.buffer).astype(np.uint8)
-        )
     shared = plan.shared_sizes[plan.rank_node]
-    sizes = np.column_stack((plan.buffer_sizes, shared)) * plan.itemsize
-    n_bytes = sum(
-        np.where(touched >> buffer & 1, sizes[plan.rank, buffer], 0)
-        for buffer in range(len(sizes.T))
+    _mark_uncached(
+        read_only(plan.op, np.int8),
+        read_only(plan.rank, np.int32),
+        read_only(plan.reads.indptr, np.int32),
+        *stepped(plan.reads.buffer, np.int8),
+        read_only(plan.writes.indptr, np.int32),
+        *stepped(plan.writes.buffer, np.int8),
+        np.column_stack((plan.buffer_sizes, shared)) * plan.itemsize,
+        cache_bytes,
+        tasks,
     )
-    is_local = (plan.op == Op.COPY) | (plan.op == Op.REDUCE)
-    tasks["state"][is_local & (n_bytes > cache_bytes)] |= IS_UNCACHED
+
+
+@compiled
+def _mark_uncached(
+    op: npt.NDArray[np.int8],
+    rank: Ints,
+    reads_indptr: Ints,
+    reads_buffer: npt.NDArray[np.int8],
+    reads_step: int,
+    writes_indptr: Ints,
+    writes_buffer: npt.NDArray[np.int8],
+    writes_step: int,
+    sizes: npt.NDArray[np.int64],
+    cache_bytes: int,
+    tasks: Records,
+) -> None:
+    for row in range(len(op)):
+        if op[row] != _COPY and op[row] != _REDUCE:
+            continue
+        touched = 0
+        for i in range(reads_indptr[row], reads_indptr[row + 1]):
+            touched |= 1 << reads_buffer[i * reads_step]
+        for i in range(writes_indptr[row], writes_indptr[row + 1]):
+            touched |= 1 << writes_buffer[i * writes_step]
+        n_bytes = 0
+        for buffer in range(sizes.shape[1]):
+            if touched >> buffer & 1:
+                n_bytes += sizes[rank[row], buffer]
+        if n_bytes > cache_bytes:
+            tasks[row].state |= IS_UNCACHED
 
 
 def serving_order(plan: Plan) -> Ints:

@@ -24,6 +24,8 @@ Ints = npt.NDArray[np.int32]
 _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
 """A slot of the hash table: the pair of ranks plus 1, and its ends that wait for the other end."""
+_DIRECT: Final = 4
+"""Up to so many pairs of ranks for each message have slots of their own, which need no search."""
 
 
 def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -65,6 +67,8 @@ def partners(plan: Plan) -> Ints:
     """
     n_ends = int(np.count_nonzero(plan.op <= Op.RECV))
     n_pairs = min(n_ends // 2, plan.n_ranks**2)
+    n_slots = 1 << (n_pairs + n_pairs // 3 + 1).bit_length()
+    is_direct = plan.n_ranks**2 <= _DIRECT * n_pairs
     partner = np.zeros(plan.n_tasks, dtype=np.int32)
     n_matched = _pair_up(
         read_only(plan.op, np.int8),
@@ -72,7 +76,8 @@ def partners(plan: Plan) -> Ints:
         read_only(plan.peer, np.int32),
         read_only(plan.tag, np.int32),
         plan.n_ranks,
-        np.zeros(1 << (n_pairs + n_pairs // 3 + 1).bit_length(), dtype=_PAIR),
+        np.zeros(plan.n_ranks**2 if is_direct else n_slots, dtype=_PAIR),
+        is_direct,
         partner,
     )
     if n_matched < n_ends:
@@ -89,6 +94,7 @@ def _pair_up(
     tag: Ints,
     n_ranks: int,
     pairs: npt.NDArray[Any],
+    is_direct: bool,
     partner: Ints,
 ) -> int:
     """Fill in partners and return how many ends have one; stop where tags differ.
@@ -102,15 +108,18 @@ def _pair_up(
             continue
         source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
         key = np.int64(source) * n_ranks + dest + 1
-        # Fibonacci hashing: neighbouring pairs of ranks land far apart.
-        slot = (key * 0x9E3779B97F4A7C1 >> 20) & mask
-        while pairs[slot].key != key and pairs[slot].key != 0:
-            slot = (slot + 1) & mask
+        if is_direct:
+            slot = key - 1
+        else:
+            # Fibonacci hashing: neighbouring pairs of ranks land far apart.
+            slot = (key * 0x9E3779B97F4A7C1 >> 20) & mask
+            while pairs[slot].key != key and pairs[slot].key != 0:
+                slot = (slot + 1) & mask
         pair = pairs[slot]
         if pair.key == 0:
             # More pairs than half the ends: some end has no partner.
             n_slots += 1
-            if n_slots > mask:
+            if n_slots > mask and not is_direct:
                 return n_matched
             pair.key = key
             pair.first = -1
