@@ -140,7 +140,8 @@ class Workload:
         np.maximum.at(fill, self.round, through)
         wire = self._lane_ns(self.n_bytes * self.per_byte + n_segments * self.gap)
         core = self._core_ns(n_segments, first)
-        cores = np.bincount(self.source, core, self.n_ranks)
+        # Of nothing, bincount counts in integers whatever its weights are.
+        cores = np.bincount(self.source, core, self.n_ranks).astype(np.float64)
         cores += np.bincount(self.dest, core, self.n_ranks)
         cores += np.bincount(self.step_rank, self.step_ns, self.n_ranks)
         lanes = max(np.bincount(end, wire).max(initial=0) for end in (self.lane_out, self.lane_in))
@@ -165,7 +166,7 @@ class Workload:
             self._most(self.round, self.dest, self.n_ranks, core),
         )
         busy += self._most(self.step_round, self.step_rank, self.n_ranks, self.step_ns)
-        together = 2 * np.bincount(self.round, core, self.n_rounds)
+        together = 2.0 * np.bincount(self.round, core, self.n_rounds)
         together += np.bincount(self.step_round, self.step_ns, self.n_rounds)
         busy = np.maximum(busy, together / self.n_processors)
         return float(latency.sum() + max(lanes) + busy.sum())

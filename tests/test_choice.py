@@ -143,7 +143,7 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
          "circulant, linear, neighbor_exchange, pairwise, recursive_doubling, recursive_halving, "
          "ring or auto"),
         ("full_lane", {"lane": "bruck"},
-         "algorithms.lane: bruck fits none of allreduce; use one of circulant, rabenseifner, "
+         "algorithms.lane: bruck fits none of allreduce; use one of circulant, linear, rabenseifner, "
          "recursive_doubling, reduce_bcast, ring or auto"),
         ("full_lane", {"node/bcast": "binomial"},
          "algorithms.node/bcast: node has no bcast in this plan; "
@@ -152,7 +152,7 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
         ("full_lane", {"lane/allreduce": "bruck"},
-         "algorithms: allreduce has no 'bruck'; use one of circulant, rabenseifner, "
+         "algorithms: allreduce has no 'bruck'; use one of circulant, linear, rabenseifner, "
          "recursive_doubling, reduce_bcast, ring or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of circulant, linear, "
@@ -222,3 +222,15 @@ def test_lanes_are_split_where_nothing_or_a_multi_leader_was_said():
     assert split == phases("bcast", decomposition=again, passes=two) == [
         "node scatter/binomial", "lane bcast/binomial", "node allgather/bruck"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allreduce", "gather", "alltoall", "exscan"])
+def test_auto_has_a_plan_for_one_rank(kind: str) -> None:
+    spec = parse_spec(
+        {
+            "machine": {"ranks_per_node": 1},
+            "collective": {"kind": kind, "count": 3, "datatype": "int32"},
+            "decomposition": "auto",
+        }
+    )
+    assert compile_plan(spec).n_ranks == 1
