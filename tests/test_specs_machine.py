@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from executors.emulation.cluster import Cluster
+from executors.emulation.machine import emulated_machine
 from specs import Machine, preset_names
 
 
@@ -82,6 +84,7 @@ def test_what_does_not_fit_names_both_values(fields: dict[str, object], words: s
         ("skylake48", 1, 48, 1, 2),
         ("ohio-a", 16, 56, 1, 2),
         ("ohio-b", 16, 80, 1, 2),
+        ("emulated", 4, 4, 2, 1),
     ],
 )
 def test_presets_are_the_papers_machines(
@@ -91,6 +94,14 @@ def test_presets_are_the_papers_machines(
     shape = (machine.nodes, machine.ranks_per_node, machine.lanes, machine.numa_domains)
     assert shape == (nodes, ranks_per_node, lanes, numa_domains)
     assert name in preset_names()
+
+
+def test_the_preset_of_an_emulated_cluster_is_what_emulation_says_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("executors.emulation.machine.n_cores", lambda: 2)
+    cluster = Cluster(nodes=4, ranks_per_node=4, lanes=2, rate_bits_per_s=10**8)
+    assert Machine.model_validate("emulated") == emulated_machine(cluster)
 
 
 def test_preset_fields_can_be_changed_down_to_one_parameter() -> None:
