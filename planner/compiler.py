@@ -14,9 +14,11 @@ from planner.decompose import draft, is_commutative
 from planner.errors import AlgorithmError
 from planner.lowering import Stated, lower
 from planner.passes import find_pass, run_blueprint_passes, run_passes
+from planner.passes.registry import check_options, run_pass
+from planner.passes.share import share_programs
 from planner.plan import Plan
 from planner.restriction import restrict
-from specs import PlanSpec
+from specs import PassChoice, PlanSpec, Transport
 
 
 def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
@@ -59,13 +61,44 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
     spec = resolve(spec)
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
+    plan_passes = _transporting(spec.transport) + plan_passes
     parts = state(blueprint)
-    if rank is not None and any(
-        find_pass(choice.name).locality != "rank" for choice in plan_passes
-    ):
+    if rank is None:
+        return run_passes(_build(blueprint, parts, None), plan_passes)
+    localities = [find_pass(choice.name).locality for choice in plan_passes]
+    if "global" in localities:
         # Such passes must see every rank.
         return restrict(run_passes(_build(blueprint, parts, None), plan_passes), rank)
-    return run_passes(_build(blueprint, parts, rank), plan_passes)
+    if "node" not in localities:
+        return run_passes(_build(blueprint, parts, rank), plan_passes)
+    return _compile_on_node(blueprint, parts, plan_passes, rank)
+
+
+def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
+    """Return the pass a transport stands for."""
+    roles = transport.shared_roles
+    if roles is None:
+        return (PassChoice(name="share"),)
+    return (PassChoice(name="share", options={"roles": roles}),) if roles else ()
+
+
+def _compile_on_node(
+    blueprint: Blueprint, parts: Sequence[Stated], choices: Sequence[PassChoice], rank: int
+) -> Plan:
+    """Compile a rank's program where passes must see its node, but no more."""
+    place = blueprint.spec.machine.rank_to_node
+    neighbours = [other for other, node in enumerate(place) if node == place[rank]]
+    programs = [_build(blueprint, parts, other) for other in neighbours]
+    for number, choice in enumerate(choices):
+        if find_pass(choice.name).locality == "rank":
+            programs = [run_pass(program, choice) for program in programs]
+            continue
+        check_options(find_pass(choice.name), choice)
+        node = share_programs(programs, **choice.options)
+        for later in choices[number + 1 :]:
+            node = run_pass(node, later)
+        return restrict(node, rank)
+    raise AssertionError("some pass must see the node")
 
 
 def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> Plan:

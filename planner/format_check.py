@@ -52,6 +52,8 @@ def check_entries(plan: Plan) -> None:
     for name, extents in (("reads", plan.reads), ("writes", plan.writes)):
         _check_extents(plan, name, extents)
     _check_operands(plan)
+    _check_mirrors(plan)
+    _check_foreign(plan)
     if n and plan.only_rank is not None:
         _in_range("only_rank", np.array([plan.only_rank]), 0, p)
         _where(f"task of another rank than {plan.only_rank}", plan.rank != plan.only_rank)
@@ -71,6 +73,51 @@ def _check_dependencies(plan: Plan) -> None:
             f"task #{after[i]} of rank {plan.rank[after[i]]} depends on #{before[i]} of rank "
             f"{plan.rank[before[i]]}, which is on another node: only messages cross nodes"
         )
+
+
+def _check_mirrors(plan: Plan) -> None:
+    if plan.mirrors.shape != (plan.n_ranks, 2):
+        raise PlanFormatError(
+            f"mirrors has shape {plan.mirrors.shape}, must be ({plan.n_ranks}, 2)"
+        )
+    _in_range("mirrors", plan.mirrors, -1, _MAX_REACH)
+    shared = plan.shared_sizes[plan.rank_node]
+    # Of a rank's program, the shared buffers of other nodes are nobody's business.
+    ends = np.where(plan.mirrors >= 0, plan.mirrors + plan.buffer_sizes[:, :2], 0)
+    outside = (ends > shared[:, None]).any(axis=1)
+    if outside.any():
+        rank = int(np.argmax(outside))
+        raise PlanFormatError(
+            f"mirrors[{rank}] ends at {ends[rank].max()}, the shared buffer of node "
+            f"{plan.rank_node[rank]} has {shared[rank]} elements"
+        )
+
+
+def _check_foreign(plan: Plan) -> None:
+    """What a rank's program waits for is in programs of its node."""
+    foreign = plan.foreign
+    _check_indptr("foreign", foreign.indptr)
+    if not len(foreign) and not len(foreign.awaited):
+        return
+    if plan.only_rank is None:
+        raise PlanFormatError(
+            "foreign waits are for one rank's program; a plan of all ranks has them in deps"
+        )
+    for name in ("rank", "task", "flag"):
+        values = getattr(foreign, name)
+        if len(values) != len(foreign):
+            raise PlanFormatError(f"foreign.{name} has {len(values)} rows, not {len(foreign)}")
+        _in_range(f"foreign.{name}", values, 0, plan.n_ranks if name == "rank" else None)
+    node = plan.rank_node[foreign.rank]
+    strange = (node != plan.rank_node[plan.only_rank]) | (foreign.rank == plan.only_rank)
+    if strange.any():
+        i = int(np.argmax(strange))
+        raise PlanFormatError(
+            f"foreign.rank[{i}] is {foreign.rank[i]}, must be another rank of node "
+            f"{plan.rank_node[plan.only_rank]}, where rank {plan.only_rank} is"
+        )
+    _in_range("foreign.awaited", foreign.awaited, 0, plan.n_tasks)
+    _in_range("foreign.awaited (rises)", np.diff(foreign.awaited), 1, None)
 
 
 def _check_indptr(name: str, indptr: IntArray) -> None:

@@ -134,6 +134,44 @@ class Dependencies:
         return len(self.task)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Foreign:
+    """What one rank's program waits for in the programs of other ranks of its node, in CSR.
+
+    Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program; all wait
+    for completion. A plan of all ranks has these edges among its `deps`.
+
+    Parameters
+    ----------
+    indptr : ndarray of int32, shape (n_tasks + 1,)
+    rank : ndarray of int32, shape (n_edges,)
+        Whose task it is.
+    task : ndarray of int32, shape (n_edges,)
+        Its row in that rank's own program.
+    flag : ndarray of int32, shape (n_edges,)
+        Its number among that rank's awaited tasks.
+    awaited : ndarray of int32, shape (n_awaited,)
+        Rows of this program that others of the node wait for, ascending;
+        place k is their flag k.
+    """
+
+    indptr: IntArray
+    rank: IntArray
+    task: IntArray
+    flag: IntArray
+    awaited: IntArray
+
+    @classmethod
+    def none(cls, n_tasks: int) -> Foreign:
+        """Return what waits for nothing elsewhere."""
+        nothing = np.zeros(0, dtype=np.int32)
+        indptr = np.broadcast_to(np.int32(0), (n_tasks + 1,))
+        return cls(indptr, nothing, nothing, nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """One extent, for people."""
@@ -222,6 +260,13 @@ class Plan:
         What the plan was compiled from; None for an imported schedule.
     only_rank : int or None
         Set where the plan holds one rank's program only.
+    phases : tuple of str
+        What phases are called.
+    foreign : Foreign, optional
+        Of one rank's program: what it waits for in others, and what others wait for.
+    mirrors : ndarray of int64, shape (n_ranks, 2), optional
+        Where in its node's shared buffer each rank stages its send and its recv
+        buffer, element by element; -1 where it doesn't. Nothing else uses that room.
     """
 
     op: IntArray
@@ -250,8 +295,15 @@ class Plan:
     spec: PlanSpec | None = None
     only_rank: int | None = None
     phases: tuple[str, ...] = ("",)
+    foreign: Foreign = None  # type: ignore[assignment]
+    mirrors: IntArray = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        # Most plans share nothing, and a changed plan may have other tasks.
+        if self.foreign is None or (not len(self.foreign) and not len(self.foreign.awaited)):
+            object.__setattr__(self, "foreign", Foreign.none(self.n_tasks))
+        if self.mirrors is None:
+            object.__setattr__(self, "mirrors", np.full((len(self.rank_node), 2), NONE))
         for name, dtype in COLUMNS.items():
             object.__setattr__(self, name, _freeze(getattr(self, name), dtype))
         for name, dtype in _TABLES.items():
@@ -259,6 +311,7 @@ class Plan:
         for name in ("reads", "writes"):
             object.__setattr__(self, name, _freeze_csr(getattr(self, name), _EXTENT_TYPES))
         object.__setattr__(self, "deps", _freeze_csr(self.deps, _DEPENDENCY_TYPES))
+        object.__setattr__(self, "foreign", _freeze_csr(self.foreign, _FOREIGN_TYPES))
         self.check_format(full=False)
 
     @property
@@ -293,7 +346,7 @@ class Plan:
     def nbytes(self) -> int:
         """Return the bytes of memory the plan occupies."""
         arrays = [getattr(self, name) for name in (*COLUMNS, *_TABLES)]
-        for part in (self.reads, self.writes, self.deps):
+        for part in (self.reads, self.writes, self.deps, self.foreign):
             arrays += [getattr(part, field.name) for field in fields(part)]
         return sum(array.itemsize if array.strides == (0,) else array.nbytes for array in arrays)
 
@@ -310,7 +363,7 @@ class Plan:
             if len(getattr(self, name)) != self.n_tasks:
                 length = len(getattr(self, name))
                 raise PlanFormatError(f"column {name} has {length} rows, op has {self.n_tasks}")
-        for name in ("reads", "writes", "deps"):
+        for name in ("reads", "writes", "deps", "foreign"):
             part = getattr(self, name)
             indptr = part.indptr
             if len(indptr) != self.n_tasks + 1 or indptr[0] != 0 or indptr[-1] != len(part):
@@ -411,6 +464,7 @@ _TABLES: Final[dict[str, npt.DTypeLike]] = {
     "rank_node": np.int32,
     "rank_lane": np.int16,
     "rank_core": np.int32,
+    "mirrors": np.int64,
 }
 _EXTENT_TYPES: Final[dict[str, npt.DTypeLike]] = {
     "indptr": np.int32,
@@ -423,6 +477,13 @@ _DEPENDENCY_TYPES: Final[dict[str, npt.DTypeLike]] = {
     "indptr": np.int32,
     "task": np.int32,
     "kind": np.int8,
+}
+_FOREIGN_TYPES: Final[dict[str, npt.DTypeLike]] = {
+    "indptr": np.int32,
+    "rank": np.int32,
+    "task": np.int32,
+    "flag": np.int32,
+    "awaited": np.int32,
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.errors import AlgorithmError
 from planner.pieces import running_total
-from planner.plan import COLUMNS, Dependencies, Extents
+from planner.plan import COLUMNS, ON_START, Dependencies, Extents, Foreign
 
 if TYPE_CHECKING:
     from planner.plan import IntArray, Plan
@@ -35,8 +35,14 @@ def restrict(plan: Plan, rank: int) -> Plan:
     Raises
     ------
     AlgorithmError
-        If the plan has no such rank or holds another's program, or a task of
-        this rank waits for another rank's.
+        If the plan has no such rank or holds another's program, or a task
+        waits for the start of another rank's.
+
+    Notes
+    -----
+    A task may wait for tasks of other ranks of its node, through their shared
+    buffer. The program names them by rank and row of that rank's own program,
+    in `foreign`, with the rows of its own that others wait for.
 
     Examples
     --------
@@ -64,13 +70,15 @@ def restrict(plan: Plan, rank: int) -> Plan:
     used = np.unique(np.concatenate(([0], reads.pattern, writes.pattern)))
     number = np.zeros(len(plan.patterns), dtype=np.int32)
     number[used] = np.arange(len(used))
+    deps, foreign = _split_dependencies(plan, rank, rows)
     return plan.replace(
         **{name: getattr(plan, name)[rows] for name in COLUMNS},
         reads=_with_pattern(reads, number),
         writes=_with_pattern(writes, number),
-        deps=_take_dependencies(plan, rows),
+        deps=deps,
         patterns=plan.patterns[used],
         only_rank=rank,
+        foreign=foreign,
     )
 
 
@@ -92,18 +100,48 @@ def _with_pattern(extents: Extents, number: IntArray) -> Extents:
     return Extents(extents.indptr, extents.buffer, extents.offset, extents.count, pattern)
 
 
-def _take_dependencies(plan: Plan, rows: IntArray) -> Dependencies:
-    """Return the dependencies of some rows, renumbered; none may lead out of them."""
+def _split_dependencies(plan: Plan, rank: int, rows: IntArray) -> tuple[Dependencies, Foreign]:
+    """Return what some rows wait for: among themselves, and in other ranks' programs."""
     indptr, entries = _take(plan.deps.indptr, rows)
-    before = plan.deps.task[entries]
-    number = np.searchsorted(rows, before)
-    foreign = plan.rank[before] != plan.rank[rows[0]] if len(rows) else before < 0
-    if foreign.any():
-        i = int(np.argmax(foreign))
-        task = rows[int(np.searchsorted(indptr, i, side="right")) - 1]
+    before, kind = plan.deps.task[entries], plan.deps.kind[entries]
+    after = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    is_own = plan.rank[before] == rank
+    own = Dependencies(
+        running_total(np.bincount(after[is_own], minlength=len(rows))),
+        np.searchsorted(rows, before[is_own]),
+        kind[is_own],
+    )
+    return own, _foreign(plan, rank, rows, after[~is_own], before[~is_own], kind[~is_own])
+
+
+def _foreign(
+    plan: Plan, rank: int, rows: IntArray, after: IntArray, before: IntArray, kind: IntArray
+) -> Foreign:
+    """Name foreign tasks as their own ranks do: by row and flag there."""
+    if (kind & ON_START).any():
+        i = int(np.argmax(kind & ON_START))
         raise AlgorithmError(
-            f"rank: task #{task} of rank {plan.rank[task]} waits for task #{before[i]} of rank "
-            f"{plan.rank[before[i]]}, through their node's shared buffer; such a plan has no "
-            "program of one rank, bind the plan of all ranks"
+            f"rank: task #{rows[after[i]]} of rank {rank} waits for the start of task "
+            f"#{before[i]} of rank {plan.rank[before[i]]}; ranks tell each other of completions "
+            "only, so bind the plan of all ranks"
         )
-    return Dependencies(indptr, number, plan.deps.kind[entries])
+    waiting = np.repeat(plan.rank, np.diff(plan.deps.indptr))
+    crosses = waiting != plan.rank[plan.deps.task]
+    if not crosses.any():
+        return Foreign.none(len(rows))
+    awaited = np.zeros(plan.n_tasks, dtype=bool)
+    awaited[plan.deps.task[crosses]] = True
+    order = np.argsort(plan.rank, kind="stable")
+    first = np.searchsorted(plan.rank[order], np.arange(plan.n_ranks + 1))
+    row_of = np.empty(plan.n_tasks, dtype=np.int64)
+    row_of[order] = np.arange(plan.n_tasks) - np.repeat(first[:-1], np.diff(first))
+    flags = running_total(awaited[order])
+    flag_of = np.empty(plan.n_tasks, dtype=np.int64)
+    flag_of[order] = flags[:-1] - np.repeat(flags[first[:-1]], np.diff(first))
+    return Foreign(
+        running_total(np.bincount(after, minlength=len(rows))),
+        plan.rank[before],
+        row_of[before],
+        flag_of[before],
+        np.flatnonzero(awaited[rows]),
+    )

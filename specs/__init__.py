@@ -27,6 +27,7 @@ from specs.operation import Operation
 from specs.presets import preset_names
 from specs.request import PlanSpec
 from specs.sizes import Bytes, parse_bytes
+from specs.transport import Transport
 
 __all__ = [
     "COLLECTIVES",
@@ -57,6 +58,7 @@ __all__ = [
     "Scan",
     "Scatter",
     "SpecError",
+    "Transport",
     "json_schema",
     "load_spec",
     "numpy_dtype",

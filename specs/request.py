@@ -13,9 +13,11 @@ from specs.choice import AlgorithmChoice, Algorithms, PassChoice
 from specs.collective import Collective
 from specs.decomposition import Decomposition
 from specs.machine import Machine
+from specs.transport import Transport
 
 AUTO: Final = AlgorithmChoice(name="auto")
 FLAT: Final = Decomposition(name="flat")
+MESSAGES: Final = Transport(name="messages")
 
 
 class PlanSpec(SpecModel):
@@ -32,6 +34,9 @@ class PlanSpec(SpecModel):
     algorithms : AlgorithmChoice or AlgorithmsByRole
         Which algorithm, with options; ``auto`` leaves it to the planner. What
         decompositions compose takes one a role, as ``{node: ring, lane: chain}``.
+    transport : Transport
+        How ranks of one node pass each other data: ``messages``, or ``shared``
+        memory, for all phases or by role, as ``{node: shared}``.
     passes : tuple of PassChoice
         Rewrites of the plan, in order.
 
@@ -50,6 +55,7 @@ class PlanSpec(SpecModel):
     collective: Collective
     decomposition: Decomposition = FLAT
     algorithms: Algorithms = AUTO
+    transport: Transport = MESSAGES
     passes: tuple[PassChoice, ...] = ()
 
     @model_validator(mode="after")

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from brute_contents import wrong_contents
+from brute_restarts import restart_races
 from brute_steps import END, START, Faults, Past, Step, blocks, needs, offsets, settle, unroll
 from planner.plan import Op, Plan
 from specs import Collective
@@ -36,6 +37,7 @@ def find_faults(plan: Plan) -> Faults:
         return faults
     past = closure(steps, sender)
     faults = merge(races(steps, past), match_orders(steps, past), overlaps(steps))
+    faults = merge(faults, restart_races(plan, steps, sender))
     if plan.spec is not None:
         faults = merge(faults, forbidden(plan.spec.collective, steps))
     if faults or plan.spec is None:

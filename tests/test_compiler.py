@@ -86,7 +86,7 @@ def test_columns_are_read_only():
          "6 ranks is not a power of two; use 'bruck' or .*'ring'"),
         ("allgather", "neighbor_exchange", 5, {}, "5 ranks is odd; use"),
         ("allreduce", "ring", 4, {"op": {"name": "sum", "commutative": False}},
-         "not commutative; use 'rabenseifner'"),
+         "not commutative; use 'linear'"),
         ("bcast", {"name": "knomial", "radix": 1}, 4, {}, "radix: 1 is not an integer of at least"),
         ("bcast", {"name": "knomial", "width": 3}, 4, {}, "no such option; its options are radix"),
         ("bcast", {"name": "chain", "radix": 3}, 4, {}, "no such option; it has none"),

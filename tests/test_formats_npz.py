@@ -172,7 +172,7 @@ REFUSED = {
     "not an object": (lambda m: m | {"plan.json": b"[1]"}, "does not say format"),
     "not JSON": (lambda m: m | {"plan.json": b"{"}, "cut short or damaged"),
     "deep JSON": (lambda m: m | {"plan.json": b"[" * 100_000}, "cut short or damaged"),
-    "other version": (lambda m: change_meta(m, version=2), "version 2, this collplan reads 1"),
+    "other version": (lambda m: change_meta(m, version=1), "version 1, this collplan reads 2"),
     "missing column": (
         lambda m: {name: content for name, content in m.items() if name != "tag.npy"},
         r"member 'tag\.npy' is missing",

@@ -13,7 +13,7 @@ from oracle import make_spec
 from planner import Plan, compile_plan
 from planner.algorithms import registry
 from planner.errors import AlgorithmError
-from planner.plan import COLUMNS, Buffer, Op
+from planner.plan import COLUMNS, ON_START, Buffer, Op
 from planner.restriction import restrict
 from planner.streams import MAX_TAGS
 
@@ -21,12 +21,12 @@ MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 
 
 def assert_equal(one: Plan, other: Plan) -> None:
-    """All that a rank's program says is equal; scratch of other ranks is nobody's business."""
+    """All that a rank's program says is equal; memory of others is nobody's business."""
     assert one.only_rank == other.only_rank
-    for name in (*COLUMNS, "patterns", "shared_sizes", "rank_node", "rank_lane", "rank_core"):
+    for name in (*COLUMNS, "patterns", "rank_node", "rank_lane", "rank_core"):
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
         assert getattr(one, name).dtype == getattr(other, name).dtype, name
-    for name in ("reads", "writes", "deps"):
+    for name in ("reads", "writes", "deps", "foreign"):
         for field in fields(getattr(one, name)):
             mine, theirs = (getattr(getattr(plan, name), field.name) for plan in (one, other))
             assert np.array_equal(mine, theirs), f"{name}.{field.name}"
@@ -34,6 +34,10 @@ def assert_equal(one: Plan, other: Plan) -> None:
     callers = slice(None, Buffer.SCRATCH)
     assert np.array_equal(one.buffer_sizes[:, callers], other.buffer_sizes[:, callers])
     assert np.array_equal(one.buffer_sizes[one.only_rank], other.buffer_sizes[one.only_rank])
+    node = one.rank_node[one.only_rank]
+    assert one.shared_sizes[node] == other.shared_sizes[node]
+    mine = one.rank_node == node
+    assert np.array_equal(one.mirrors[mine], other.mirrors[mine])
     assert (one.itemsize, one.spec, one.phases) == (other.itemsize, other.spec, other.phases)
 
 
@@ -118,13 +122,26 @@ def test_refusals_say_whose_program_it_is():
         restrict(restrict(plan, 0), 1)
 
 
-def test_a_rank_that_waits_for_another_has_no_program_of_its_own():
+def test_a_program_names_what_it_waits_for_in_others():
     book = PlanBook([0, 0])
     place = [(Buffer.RECV, 0, 1)]
     book.add(Op.COMPUTE, 1, [], [])
+    book.add(Op.COMPUTE, 0, [], [])
     first = book.add(Op.COPY, 0, place, place)
     book.add(Op.COPY, 1, place, place, after=[0, first])
     plan = book.plan()
-    assert restrict(plan, 0).n_tasks == 1
-    with pytest.raises(AlgorithmError, match="task #2 of rank 1 waits for task #1 of rank 0"):
-        restrict(plan, 1)
+    ahead, behind = restrict(plan, 0), restrict(plan, 1)
+    ahead.check_format()
+    behind.check_format()
+    assert (ahead.foreign.awaited.tolist(), len(ahead.foreign)) == ([1], 0)
+    assert (behind.deps.task.tolist(), behind.foreign.indptr.tolist()) == ([0], [0, 0, 1])
+    waits = (behind.foreign.rank, behind.foreign.task, behind.foreign.flag)
+    assert [column.tolist() for column in waits] == [[0], [1], [0]]
+
+
+def test_nobody_is_told_of_starts():
+    book = PlanBook([0, 0])
+    first = book.add(Op.COMPUTE, 0, [], [])
+    book.add(Op.COMPUTE, 1, [], [], after=[(first, ON_START)])
+    with pytest.raises(AlgorithmError, match="task #1 of rank 1 waits for the start of task #0 of"):
+        restrict(book.plan(), 1)

@@ -20,16 +20,17 @@ import numpy.typing as npt
 
 from planner.errors import PlanFileError, PlanFormatError
 from planner.formats.replace import replacing
-from planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
+from planner.plan import COLUMNS, Dependencies, Extents, Foreign, IntArray, Plan
 from specs.errors import CollplanError
 
 FORMAT: Final = "collplan"
-VERSION: Final = 1
+VERSION: Final = 2
 META: Final = "plan.json"
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _WIDTHS: Final = ("|i1", "<i2", "<i4", "<i8")
-_ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", "reads", "writes", "deps")
+_ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", "reads", "writes", "deps",
+              "foreign", "awaited")  # fmt: skip
 _MAX_ROWS: Final = 2**31 - 1
 
 
@@ -67,12 +68,17 @@ def _members() -> dict[str, _Member]:
     members["deps.indptr"] = _Member("tasks", 4, extra_rows=1)
     members["deps.task"] = _Member("deps", 4)
     members["deps.kind"] = _Member("deps", 1, may_be_constant=True)
+    members["foreign.indptr"] = _Member("tasks", 4, extra_rows=1, may_be_constant=True)
+    for name in ("rank", "task", "flag"):
+        members[f"foreign.{name}"] = _Member("foreign", 4)
+    members["foreign.awaited"] = _Member("awaited", 4)
     members["patterns"] = _Member("patterns", 8, columns=4)
     members["buffer_sizes"] = _Member("ranks", 8, columns=3)
     members["shared_sizes"] = _Member("nodes", 8)
     members["rank_node"] = _Member("ranks", 4)
     members["rank_lane"] = _Member("ranks", 2)
     members["rank_core"] = _Member("ranks", 4)
+    members["mirrors"] = _Member("ranks", 8, columns=2)
     return members
 
 
@@ -111,6 +117,8 @@ def save(plan: Plan, path: str | Path) -> None:
             "reads": len(plan.reads),
             "writes": len(plan.writes),
             "deps": len(plan.deps),
+            "foreign": len(plan.foreign),
+            "awaited": len(plan.foreign.awaited),
         },
         "constant": constant,
         "itemsize": plan.itemsize,
@@ -232,7 +240,9 @@ class _Reader:
         self.check_members()
         self.read_meta()
         arrays = {name: self.read_column(name, member) for name, member in _MEMBERS.items()}
-        parts: dict[str, dict[str, IntArray]] = {"reads": {}, "writes": {}, "deps": {}}
+        parts: dict[str, dict[str, IntArray]] = {
+            name: {} for name in ("reads", "writes", "deps", "foreign")
+        }
         for name in [name for name in arrays if "." in name]:
             part, field = name.split(".")
             parts[part][field] = arrays.pop(name)
@@ -242,6 +252,7 @@ class _Reader:
                 reads=Extents(**parts["reads"]),
                 writes=Extents(**parts["writes"]),
                 deps=Dependencies(**parts["deps"]),
+                foreign=Foreign(**parts["foreign"]),
                 itemsize=self.meta["itemsize"],
                 only_rank=self.meta["only_rank"],
                 phases=tuple(self.meta["phases"]),
@@ -326,7 +337,8 @@ class _Reader:
             )
         array = np.frombuffer(content, dtype, offset=len(header)).reshape(shape)
         wide: npt.NDArray[Any] = array.astype(f"i{member.width}", copy=False)
-        return np.broadcast_to(wide, (self.rows[member.rows],)) if constant else wide
+        n = self.rows[member.rows] + member.extra_rows
+        return np.broadcast_to(wide, (n,)) if constant else wide
 
     def spec(self) -> Any:
         """Return the spec the plan was compiled from, if the file holds one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.passes import limit_requests, prioritize, segment, split_lanes
+from planner.passes import limit_requests, prioritize, segment, share, split_lanes
 from planner.passes.blueprint_level import run_blueprint_passes
 from planner.passes.registry import Pass, find_pass, pass_registry, run_passes
 
@@ -15,5 +15,6 @@ __all__ = [
     "run_blueprint_passes",
     "run_passes",
     "segment",
+    "share",
     "split_lanes",
 ]

@@ -10,6 +10,7 @@ from planner.verify.contents import check_contents, check_operations
 from planner.verify.moves import AddressSpace, check_overlaps, element_moves
 from planner.verify.order import completion_order
 from planner.verify.races import check_races
+from planner.verify.restarts import check_restarts, gated_tasks
 
 __all__ = ["verify"]
 
@@ -19,9 +20,10 @@ def verify(plan: Plan) -> None:
 
     In turn: columns are well-formed; every send has one receive of its size;
     nothing deadlocks, eager or rendezvous; conflicting accesses are ordered
-    whenever messages arrive; the postcondition holds, with every
-    contribution exactly once, and in rank order unless the operation
-    commutes. A schedule without a collective (imported) has no postcondition.
+    whenever messages arrive, in one start and from one start into the next;
+    the postcondition holds, with every contribution exactly once, and in rank
+    order unless the operation commutes. A schedule without a collective
+    (imported) has no postcondition.
 
     Parameters
     ----------
@@ -42,6 +44,7 @@ def verify(plan: Plan) -> None:
     sends, recvs = match_messages(plan)
     start, completion = completion_order(plan, sends, recvs)
     check_races(plan, sends, recvs, start, completion)
+    check_restarts(plan, sends, recvs, start, completion, gated_tasks(plan))
     space = AddressSpace.of(plan)
     moves = element_moves(plan, space, sends, recvs, completion)
     check_overlaps(plan, moves)

@@ -72,7 +72,7 @@ def element_moves(
     source[recvs] = sends
     acting = np.flatnonzero(np.isin(plan.op, (Op.RECV, Op.COPY, Op.REDUCE)))
     acting = acting[np.argsort(completion[acting], kind="stable")]
-    task, left, right, dest, count = _pair_blocks(
+    task, left, right, dest, count = pair_blocks(
         *_addresses(plan, space, reads, source[acting]),
         *_addresses(plan, space, writes, acting),
         np.ascontiguousarray(plan.op[acting] == Op.REDUCE),
@@ -90,7 +90,7 @@ def _addresses(
 
 
 @compiled
-def _pair_blocks(
+def pair_blocks(
     read_indptr: Ints,
     read: Ints,
     read_count: Ints,

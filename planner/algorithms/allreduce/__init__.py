@@ -2,10 +2,11 @@
 
 from planner.algorithms.allreduce import (
     circulant,
+    linear,
     rabenseifner,
     recursive_doubling,
     reduce_bcast,
     ring,
 )
 
-__all__ = ["circulant", "rabenseifner", "recursive_doubling", "reduce_bcast", "ring"]
+__all__ = ["circulant", "linear", "rabenseifner", "recursive_doubling", "reduce_bcast", "ring"]
