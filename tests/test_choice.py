@@ -8,6 +8,7 @@ from oracle import make_spec
 from planner import compile_plan
 from planner.choice import LONG_BYTES
 from planner.errors import AlgorithmError
+from specs import parse_spec
 from specs.collective import COLLECTIVES
 
 MACHINE = {"nodes": 2, "ranks_per_node": 3, "lanes": 2}
