@@ -9,21 +9,26 @@ import numpy as np
 import pytest
 
 from brute_force import find_faults
+from executors.cost import cost_report, simulate
+from executors.cost.breakdown import legs
 from handmade import PlanBook
 from mutations import CORRUPTIONS, corrupt
 from oracle import check_result, make_spec
 from planner import Plan, compile_plan
 from planner.algorithms import registry
+from planner.draw import draw
 from planner.errors import AlgorithmError, PlanFormatError, RaceError
+from planner.formats.goal import write_goal
 from planner.matching import match_messages
+from planner.metrics import measure
 from planner.passes.share import share
 from planner.plan import Buffer, Dependencies, Op
 from planner.restriction import restrict
 from planner.verify.order import completion_order
 from planner.verify.restarts import check_restarts, gated_tasks
-from specs import Machine
+from specs import Machine, Network
 from specs.collective import COLLECTIVES
-from specs.errors import SpecError
+from specs.errors import CollplanError, SpecError
 from specs.loading import parse_spec
 from test_mutation import judge
 from test_restriction import assert_equal
@@ -333,3 +338,38 @@ def test_verify_and_brute_force_agree_on_corrupted_plans(seed):
             if broken is not None:
                 verdicts.add(judge(broken))
     assert {"race", "harmless"} <= verdicts
+
+
+def test_a_flag_takes_the_latency_of_the_link_to_be_seen():
+    """Rank 0 stages 800 bytes; 1 is in its NUMA domain, 2 and 3 in the other one."""
+    machine = {"ranks_per_node": 4, "numa_domains": 2}
+    plan = compile_plan(shared("bcast", "linear", machine, count=100))
+    default = Network()
+    network = default.replace(
+        numa=default.numa.replace(L_ns=70), node=default.node.replace(L_ns=300),
+        copy_ns_per_byte=0.5,
+    )  # fmt: skip
+    for turn_bytes in (None, 64):
+        timeline = simulate(plan, network.replace(turn_bytes=turn_bytes))
+        assert timeline.start_ns.tolist() == [0, 470, 700, 700]
+        assert timeline.makespan_ns == 1100
+    (staging, reading) = legs(timeline, network)
+    assert staging.parts == (("copy", 400), ("latency", 300))
+    assert (reading.waited_for, reading.parts) == ("dependency", (("copy", 400),))
+    cost_report(plan, timeline)
+
+
+def test_shared_plans_are_shown_drawn_and_refused_by_goal(tmp_path):
+    plan = compile_plan(shared("allreduce", "auto", "2x3", decomposition="full_lane", count=24))
+    for view in ("task", "phase", "rank", "node"):
+        assert draw(plan, tmp_path / f"{view}.dot", by=view).stat().st_size > 100
+    lines = plan.to_text().splitlines()
+    assert f"node 0: ranks 0 1 2, shared[{plan.shared_sizes[0]}]" in lines
+    with pytest.raises(CollplanError, match="through shared memory, which GOAL cannot say"):
+        write_goal(plan, tmp_path / "x.goal")
+    assert measure(plan).scratch_bytes_per_node >= plan.shared_sizes[0] * plan.itemsize
+
+
+def test_programs_show_what_they_wait_for_elsewhere():
+    own = restrict(compile_plan(shared("bcast", "linear", "one node", count=4)), 2)
+    assert own.to_text().splitlines()[-1].endswith("-> recv[0:4]  after rank 0 #0")

@@ -154,6 +154,8 @@ class _View:
             own = self._send(i, following)
         elif self.path[i].event is Event.START and self.op(i) in _WORK:
             own = [(_WORK[self.op(i)], float(self.holds.core_ns[i]))]
+        if following is not None and following.waited_for == "dependency":
+            own.append(("latency", self.timeline.flag_ns(self.path[i].row, following.row)))
         if following is not None and following.waited_for != "resource":
             asked = self.handshake(i + 1)
             # A receive posted late is the second half of it: the answer.
@@ -265,4 +267,5 @@ class _View:
         mine = slice(int(deps.indptr[row]), int(deps.indptr[row + 1]))
         before, on_start = deps.task[mine], deps.kind[mine] & ON_START
         times = np.where(on_start, timeline.start_ns[before], timeline.end_ns[before])
+        times = times + np.array([timeline.flag_ns(int(task), row) for task in before])
         return float(times.max(initial=0.0))

@@ -116,10 +116,11 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
     start = timeline.start_ns[row]
     for i in range(deps.indptr[row], deps.indptr[row + 1]):
         if deps.task[i] == cause:
+            flag_ns = timeline.flag_ns(cause, row)
             if deps.kind[i] & ON_START:
-                if timeline.start_ns[cause] == start:
+                if timeline.start_ns[cause] + flag_ns == start:
                     return cause, Event.START, "dependency"
-            elif timeline.end_ns[cause] == start:
+            elif timeline.end_ns[cause] + flag_ns == start:
                 return cause, _completion(timeline, cause), "dependency"
     return _holder(timeline, cause)
 

@@ -238,10 +238,13 @@ def _release(
     starts: bool,
     ends: bool,
 ) -> None:
-    """Tell the successors of `row` that it starts, ends, or both."""
+    """Tell the successors of `row` that it starts, ends, or both.
+
+    Another rank, of the same node, sees it after the latency of the link between them.
+    """
     begin = tasks[row - 1].successors if row > 0 else 0
     for i in range(begin, tasks[row].successors):
-        successor = tasks[successors[i] >> 1]
+        successor = tasks[successors[i] >> 3]
         if successors[i] & 1:
             if not starts:
                 continue
@@ -250,13 +253,16 @@ def _release(
             if not ends:
                 continue
             time = tasks[row].end
+        link = successors[i] >> 1 & 3
+        if link > 0:
+            time += links[link - 1, L]
         if time >= successor.start:
             successor.start = time
             successor.cause = row
         successor.pending -= 1
         if successor.pending == 0:
             _make_ready(
-                tasks, clocks, queues, runs, entries, counters, links, costs, successors[i] >> 1
+                tasks, clocks, queues, runs, entries, counters, links, costs, successors[i] >> 3
             )
 
 

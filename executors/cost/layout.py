@@ -292,14 +292,18 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
     """Turn dependencies around: fill in what each task waits for, and return the successors.
 
     Those of task i end at ``tasks[i].successors`` and begin where those of the
-    row before end, in serving order. An entry is twice the successor's row,
-    plus one where it waits for the start only.
+    row before end, in serving order. An entry is eight times the successor's row,
+    plus one where it waits for the start only, plus two, four or six where it
+    is another rank's, on the same core, in the same NUMA domain or on the same node.
     """
     successors = np.empty(len(plan.deps), dtype=np.int32)
     _link_dependencies(
         read_only(plan.deps.indptr, np.int32),
         read_only(plan.deps.task, np.int32),
         read_only(plan.deps.kind, np.int8),
+        read_only(plan.rank, np.int32),
+        read_only(plan.rank_core, np.int32),
+        read_only(rank_to_numa(plan), np.int32),
         order,
         successors,
         tasks,
@@ -312,6 +316,9 @@ def _link_dependencies(
     deps_indptr: Ints,
     deps_task: Ints,
     deps_kind: npt.NDArray[np.int8],
+    rank: Ints,
+    rank_core: Ints,
+    rank_numa: Ints,
     order: Ints,
     successors: Ints,
     tasks: Records,
@@ -329,7 +336,15 @@ def _link_dependencies(
         for i in range(deps_indptr[row], deps_indptr[row + 1]):
             before = tasks[deps_task[i]]
             on_start = deps_kind[i] & ON_START
-            successors[before.successors] = 2 * row + on_start
+            me, other = rank[row], rank[deps_task[i]]
+            link = 0
+            if me != other:
+                link = 3
+                if rank_core[me] == rank_core[other]:
+                    link = 1
+                elif rank_numa[me] == rank_numa[other]:
+                    link = 2
+            successors[before.successors] = 8 * row + 2 * link + on_start
             before.successors += 1
             if on_start:
                 before.state |= HAS_ON_START

@@ -69,7 +69,9 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     Beyond that: messages between nodes take the lane of their `lane` column at
     both ends; messages inside a node take the ports of the two ranks; copies,
     reductions and computations hold the core (for whole nanoseconds). A task
-    whose predecessor ran on another core becomes ready at its end.
+    whose predecessor ran on another core becomes ready at its end; one whose
+    predecessor is another rank's, through shared memory, the latency L of the
+    link between the two ranks later, as it takes that long to see a flag.
 
     Beyond the plan, a task takes 64 bytes of memory, or 60 and 4 for each of
     its dependencies where that is more; a heap is reserved besides, of which
@@ -173,6 +175,7 @@ def _timeline(
         is_rendezvous=is_long & (not network.handshake),
         is_asking=is_long & network.handshake,
         partner=tasks["partner"],
+        flags_ns=(network.core.L_ns, network.numa.L_ns, network.node.L_ns),
         simulate_s=time.perf_counter() - begin,
     )
 

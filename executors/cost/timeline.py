@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.cost.critical_path import critical_path
+from executors.cost.layout import rank_to_numa
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -50,6 +51,9 @@ class Timeline:
         request, -1 where it had none, or its receive, if that was posted late.
     partner : ndarray of int32, shape (n_tasks,)
         The other end of every message.
+    flags_ns : tuple of float
+        After how long a rank on the same core, in the same NUMA domain and on
+        the same node sees that a task is done: the latencies of those links.
     """
 
     start_ns: Floats
@@ -63,6 +67,7 @@ class Timeline:
     is_asking: npt.NDArray[np.bool_]
     partner: Ints
     plan: Plan
+    flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @cached_property
     def makespan_s(self) -> float:
@@ -73,6 +78,20 @@ class Timeline:
     def makespan_ns(self) -> float:
         """The same in ns: whole and exact where the parameters are whole."""
         return float(self.end_ns.max(initial=0.0))
+
+    def flag_ns(self, before: int, row: int) -> float:
+        """Return after how long the rank of task `row` sees that task `before` is done."""
+        plan = self.plan
+        one, other = int(plan.rank[before]), int(plan.rank[row])
+        if one == other:
+            return 0.0
+        if plan.rank_core[one] == plan.rank_core[other]:
+            return self.flags_ns[0]
+        return self.flags_ns[1 if self._numa[one] == self._numa[other] else 2]
+
+    @cached_property
+    def _numa(self) -> Ints:
+        return rank_to_numa(self.plan)
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:

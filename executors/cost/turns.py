@@ -113,7 +113,7 @@ def take_turns(
     cut["state"][follows] &= ~IS_LONG
     cut["partner"] = pieces.first[cut["partner"]] + number
     before, after = _edges(plan, pieces, tasks, successors)
-    cut["pending"] = np.bincount(after >> 1, minlength=len(cut))
+    cut["pending"] = np.bincount(after >> 3, minlength=len(cut))
     cut["pending"][follows & is_send] = 1
     cut["successors"] = np.cumsum(np.bincount(before, minlength=len(cut)))
     order = np.argsort(before, kind="stable")
@@ -130,7 +130,7 @@ def take_turns(
 
 
 def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tuple[Longs, Longs]:
-    """Return dependencies between rows: from, and twice to, plus one where on start.
+    """Return dependencies between rows: from, and entries as of `link_dependencies`.
 
     What depends on a long message's end waits for its last piece to leave, and for
     its match, which is its first piece's.
@@ -139,9 +139,9 @@ def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tupl
     n_successors = np.diff(ends, prepend=0)
     source = np.repeat(np.arange(len(ends)), n_successors)
     on_start = successors & 1
-    dest, edge = _targets(plan, pieces, successors >> 1)
+    dest, edge = _targets(plan, pieces, successors >> 3)
     before = np.where(on_start, pieces.first[source], pieces.last[source])[edge]
-    target = 2 * dest + on_start[edge]
+    target = 8 * dest + (successors & 7)[edge]
     is_cut = pieces.last[source] > pieces.first[source]
     also = (is_cut & (on_start == 0) & (tasks["state"][source] & IS_LONG > 0))[edge]
     first = pieces.first[source][edge]

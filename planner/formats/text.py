@@ -149,6 +149,11 @@ def _remarks(plan: Plan, task: Task) -> Iterator[str]:
         + (" (intent)" if kind & INTENT else "")
         for before, kind in zip(task.after, plan.deps.kind[begin:].tolist(), strict=False)
     )
-    text = ", ".join(waits)
+    foreign = plan.foreign
+    elsewhere = (
+        f"rank {foreign.rank[i]} #{foreign.task[i]}"
+        for i in range(foreign.indptr[task.row], foreign.indptr[task.row + 1])
+    )
+    text = ", ".join((*waits, *elsewhere))
     if text:
         yield f"after {text}"
