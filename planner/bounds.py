@@ -21,7 +21,8 @@ C elements in all, of which S belong to a place, and m places:
 A lane carries at least its share of what its node must send or receive, and the
 busiest at least the average of all. A message takes its destination's lane at
 both ends. So a node receives on the lanes its own ranks have, min(lanes, ranks)
-of them, and sends on those of the others' ranks.
+of them, and sends on those of the others' ranks. Where ranks of a node share
+memory, its ranks are to it what lanes are, and inside nothing need be sent.
 """
 
 from __future__ import annotations
@@ -148,10 +149,16 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     lane_in = by_node.most_in(itemsize, lanes_in)
     lane_out = by_node.most_out(itemsize, lanes_out)
     lane_bytes = max(lane_in, lane_out)
+    n_rounds, rank_lanes = ceil_log2(reach + 1), None
+    if spec.transport.shared_roles != ():
+        # Inside nodes nothing need be sent, and any rank may send what its node has to.
+        by_rank, rank_lanes = by_node, list(machine.node_to_n_ranks)
+        crosses = any(by_node.into) or (collective.kind == "barrier" and machine.nodes > 1)
+        n_rounds = int(crosses)
     return Bounds(
-        n_rounds=ceil_log2(reach + 1),
-        bytes_sent_per_rank=by_rank.most_out(itemsize),
-        bytes_received_per_rank=by_rank.most_in(itemsize),
+        n_rounds=n_rounds,
+        bytes_sent_per_rank=by_rank.most_out(itemsize, rank_lanes),
+        bytes_received_per_rank=by_rank.most_in(itemsize, rank_lanes),
         bytes_sent_per_node=by_node.most_out(itemsize),
         bytes_received_per_node=by_node.most_in(itemsize),
         bytes_sent_per_lane=lane_out,

@@ -160,6 +160,18 @@ def test_sends_between_nodes_read_shared_memory():
     assert {extent.buffer for task in out for extent in task.reads} >= {Buffer.SHARED}
 
 
+@pytest.mark.parametrize("kind", registry.kinds())
+def test_no_plan_beats_its_bounds(kind):
+    for machine, decomposition in (("one node", "flat"), ("1,3,2", "flat"), ("2x3", "full_lane")):
+        if kind == "barrier":
+            decomposition = "flat"
+        plan = compile_plan(shared(kind, "auto", machine, decomposition=decomposition, count=12))
+        metrics = measure(plan).to_json()
+        for name, bound in metrics["bounds"].items():
+            assert name in ("argument", "time_s") or metrics[name] >= bound, name
+        assert (metrics["bounds"]["n_rounds"] > 0) == (machine != "one node")
+
+
 def test_mirrors_say_where_a_callers_buffer_could_lie():
     plan = compile_plan(shared("allgather", "linear", "one node", count=5, datatype="int32"))
     assert (plan.mirrors[:, 1] == -1).all()
