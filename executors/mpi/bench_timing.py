@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter, sleep
+from time import monotonic_ns, perf_counter, sleep
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from executors.mpi.clocks import share_clock
 from executors.mpi.cores import ranks_per_core
 from executors.mpi.launch import short_version
 
@@ -20,6 +21,8 @@ WARM_UPS: Final = 2
 """Repetitions that are not counted: connections are made and pages touched in them."""
 
 _ARRIVED_SLEEP_S: Final = 100e-6
+_LEAD_NS: Final = 4_000_000
+"""From when the start is agreed on to the start: until then even sleepers have heard of it."""
 
 
 def nothing() -> None:
@@ -86,13 +89,25 @@ def line_up(comm: MPI.Intracomm, crowded: bool) -> None:
     comm : MPI.Intracomm
         The ranks.
     crowded : bool
-        Whether ranks share cores: who has come then sleeps until all have. A
-        barrier alone would spin, and take the core from those still at work.
+        Whether ranks share cores: who has come then sleeps until all have, and
+        until a time that all agree on. A barrier alone would spin, and take the
+        core from those still at work.
     """
-    if crowded:
-        arrived = comm.Ibarrier()
-        while not arrived.Test():
-            sleep(_ARRIVED_SLEEP_S)
+    if not crowded:
+        comm.Barrier()
+        return
+    _sleep_until_done(comm.Ibarrier())
+    if not share_clock(comm):
         # Sleepers wake at different times; from here on none sleeps.
         comm.Barrier()
-    comm.Barrier()
+        comm.Barrier()
+        return
+    # Whoever spins in a barrier leaves it when it gets a core: some milliseconds later.
+    start_ns = np.array([monotonic_ns() + _LEAD_NS])
+    _sleep_until_done(comm.Ibcast(start_ns))
+    sleep(max(0, int(start_ns[0]) - monotonic_ns()) / 1e9)
+
+
+def _sleep_until_done(request: MPI.Request) -> None:
+    while not request.Test():
+        sleep(_ARRIVED_SLEEP_S)

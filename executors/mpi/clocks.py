@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from mpi4py import MPI
 
 from executors.mpi.cores import host
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 EXCHANGES: Final = 20
 """Messages to and fro between two clocks; the fastest tells."""
@@ -32,6 +31,23 @@ def clock_name() -> str:
     # Linux counts from the boot, unless a namespace of its own shifts that.
     namespace = os.readlink(_NAMESPACE) if _NAMESPACE.is_symlink() else ""
     return f"{host()} {namespace}"
+
+
+def share_clock(comm: MPI.Intracomm) -> bool:
+    """Return whether all ranks read the same monotonic clock.
+
+    Collective on the first call for a communicator; the answer is kept on it.
+    """
+    known = comm.Get_attr(_keyval())
+    if known is None:
+        known = len(set(comm.allgather(clock_name()))) == 1
+        comm.Set_attr(_keyval(), known)
+    return bool(known)
+
+
+@cache
+def _keyval() -> int:
+    return MPI.Comm.Create_keyval()
 
 
 class Clocks:
