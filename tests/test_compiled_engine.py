@@ -21,6 +21,7 @@ from mpi_plans import PlanWriter
 from planner.errors import PlanFormatError
 from planner.operations import BUILTIN_OPERATIONS, get_operation, register_operation
 from planner.plan import ON_START, Buffer, Op, Plan, Stage
+from specs.datatype import PAIRS, numpy_dtype
 from test_mpi_views import BUFFERS, PATTERNS, SIZE, elements, sides
 
 DTYPES = [
@@ -96,7 +97,35 @@ def test_reductions_are_numpys(dtype: str) -> None:
     assert n_compiled == (7 if kind.kind in "fc" else 10)
 
 
+@pytest.mark.parametrize("dtype", [name for name in PAIRS if name != "long_double_int"])
+def test_pairs_are_located_as_planned(dtype: str) -> None:
+    """NaNs, equal values and their lowest index, in any operand's place."""
+    kind = numpy_dtype(dtype)
+    rng = np.random.default_rng(1)
+    a, b = (np.zeros(500, kind) for _ in range(2))
+    for side in (a, b):
+        side["value"] = rng.integers(-3, 4, len(side))
+        side["index"] = rng.integers(0, 9, len(side))
+        if kind["value"].kind == "f":
+            side["value"][rng.integers(0, 500, 60)] = np.nan
+    for name in ("minloc", "maxloc"):
+        operation = get_operation(name)
+        assert is_compiled(operation, kind)
+        function = REDUCTION(reduction_address(name, kind))
+        wanted = np.zeros_like(a)
+        operation.apply(a, b, wanted)
+        for place in range(3):
+            left, right, out = a.copy(), b.copy(), np.zeros_like(a)
+            target = (out, left, right)[place]
+            addresses = (x.ctypes.data for x in (left, right, target))
+            function(*addresses, 5, 100, *(5 * kind.itemsize,) * 3)
+            assert np.array_equal(target["index"], wanted["index"]), (name, place)
+            assert same(target["value"], wanted["value"], 0).all(), (name, place)
+
+
 def test_what_is_not_compiled() -> None:
+    assert not is_compiled(get_operation("minloc"), numpy_dtype("long_double_int"))
+    assert not is_compiled(get_operation("sum"), numpy_dtype("double_int"))
     assert not is_compiled(get_operation("sum"), np.dtype(np.longdouble))
     assert not is_compiled(get_operation("sum"), np.dtype(">f8"))
     assert not is_compiled(get_operation("band"), np.dtype(float))
@@ -180,7 +209,7 @@ def test_operands_of_other_lengths_are_refused() -> None:
     for op, reads in ((Op.COPY, 4), (Op.REDUCE, 5), (Op.REDUCE, 7)):
         writer = PlanWriter([[8] * 3])
         writer.add(op, 0, [(Buffer.SEND, 0, reads)], [(Buffer.RECV, 0, 3)])
-        words = f"task #0 is a {op.name} that writes 12 bytes and reads {4 * reads}, must read"
+        words = f"task #0 is a {op.name} of 3 elements that reads {reads}, must read"
         with pytest.raises(PlanFormatError, match=re.escape(words)):
             loop_memory(writer.plan(), [np.zeros(8, np.int32)] * 3)
 

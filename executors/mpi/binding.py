@@ -6,35 +6,36 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from executors.mpi.buffers import Buffers
 from executors.mpi.cores import ranks_per_core
-from executors.mpi.datatypes import MessageTypes
-from executors.mpi.engine import Engine
-from executors.mpi.errors import BindError
+from executors.mpi.engines import (
+    AnyEngine,
+    Applies,
+    Choice,
+    CompiledBinding,
+    EngineName,
+    NoEngine,
+    PythonBinding,
+    choose_engine,
+    load_by_turns,
+)
+from executors.mpi.errors import BindError, still_running
 from executors.mpi.program import Program, rank_program
-from executors.mpi.recording import Recorder, RecordingEngine
-from executors.mpi.views import extent_views, local_action
 from planner.operations import get_operation
 from planner.plan import COLUMNS, Buffer, Op
-from specs import CollplanError, numpy_dtype
+from specs import CollplanError
 
 if TYPE_CHECKING:
-    from executors.mpi.views import Action
+    from executors.mpi.recording import Recorder
     from planner.plan import Plan
 
 Array = npt.NDArray[Any]
-
-
-class Applies(Protocol):
-    """An associative operation on arrays, such as `planner.operations` has."""
-
-    def apply(self, left: Array, right: Array, out: Array) -> None:
-        """Write ``left op right`` into `out`."""
 
 
 def bind(
@@ -44,6 +45,7 @@ def bind(
     recvbuf: Array | None = None,
     *,
     operation: Applies | None = None,
+    engine: EngineName | None = None,
     recorder: Recorder | None = None,
 ) -> BoundPlan:
     """Bind a plan to a communicator and to this rank's buffers.
@@ -60,9 +62,14 @@ def bind(
         meet others'.
     sendbuf, recvbuf : ndarray or None
         C-contiguous, with at least the elements the plan says, of one dtype
-        whose size is the plan's. None where the plan uses none.
+        whose size is the plan's. None where the plan uses none. Without any,
+        `BoundPlan.allocate` or `BoundPlan.rebind` must provide them before a
+        start.
     operation : object with ``apply(left, right, out)``, optional
         The reduction; taken from the plan's spec by default.
+    engine : {"compiled", "python"}, optional
+        What runs the tasks; by default the compiled engine, and Python where
+        that cannot. Results are the same.
     recorder : Recorder, optional
         Where to note when this rank's tasks start and end, which costs time.
 
@@ -74,20 +81,27 @@ def bind(
     Raises
     ------
     BindError
-        If communicator, buffers or operation do not fit the plan, here or on
-        another rank.
+        If communicator, buffers, operation or engine do not fit the plan, here
+        or on another rank.
     UnsupportedPlanError
         If the plan uses shared buffers.
     """
     error: CollplanError | None = None
-    prepared: tuple[Program, list[Array], Applies | None] | None = None
+    prepared: _Prepared | None = None
+    choice: Choice | None = None
     try:
-        prepared = _prepare(plan, comm, sendbuf, recvbuf, operation)
+        prepared = _Prepared(plan, comm, sendbuf, recvbuf, operation)
+        choice = choose_engine(
+            engine, prepared.program, prepared.dtype, prepared.operation, recorder
+        )
     except CollplanError as caught:
         error = caught
-    _agree(plan, comm, error)
+    is_loaded = _agree(plan, comm, error, choice is None or choice.is_loaded)
     assert prepared is not None
-    return BoundPlan(plan, comm, *prepared, recorder)
+    assert choice is not None
+    if not is_loaded:
+        load_by_turns(comm, choice)
+    return BoundPlan(plan, comm, prepared, choice, recorder)
 
 
 class BoundPlan:
@@ -96,38 +110,45 @@ class BoundPlan:
     Like a persistent collective: `start`, then `test` or `wait`; a call does
     both. Between `start` and completion the buffers belong to the plan. As a
     context manager it frees itself.
+
+    Attributes
+    ----------
+    engine : {"compiled", "python"}
+        What runs the tasks.
+    why_python : str or None
+        Why the compiled engine does not; None if it does.
     """
 
     def __init__(
         self,
         plan: Plan,
         comm: MPI.Intracomm,
-        program: Program,
-        buffers: list[Array],
-        operation: Applies | None,
+        prepared: _Prepared,
+        choice: Choice,
         recorder: Recorder | None = None,
     ) -> None:
+        self.engine: EngineName = choice.name
+        self.why_python = choice.why_python
         sharing = ranks_per_core(comm)
         self._comm = comm.Dup()
-        self._types = MessageTypes(plan.itemsize)
-        self._requests: list[MPI.Prequest | None] = []
-        actions: list[Action | None] = []
-        apply = operation.apply if operation is not None else None
-        for task in range(program.n_tasks):
-            if program.op[task] <= Op.RECV:
-                self._requests.append(self._request(plan, program, task, buffers))
-                actions.append(None)
-            else:
-                self._requests.append(None)
-                actions.append(local_action(program, task, buffers, plan.patterns, apply))
-        if recorder is None:
-            self._engine = Engine(program, self._requests, actions, sharing)
+        # Errors become exceptions, whatever the communicator at hand does with its own.
+        self._comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self._buffers = prepared.buffers
+        program = prepared.program
+        self._binding: CompiledBinding | PythonBinding
+        if choice.name == "compiled":
+            self._binding = CompiledBinding(plan, program, self._comm, sharing, choice.load())
         else:
-            self._engine = RecordingEngine(program, self._requests, actions, sharing, recorder)
+            operation = prepared.operation
+            self._binding = PythonBinding(plan, program, self._comm, sharing, operation, recorder)
+        self._engine: AnyEngine
+        if prepared.arrays is None:
+            self._engine = NoEngine("the bound plan has no buffers; call allocate() or rebind()")
+        else:
+            self._engine = self._binding.use(prepared.arrays)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""
-        self._require_idle("started")
         self._engine.start()
 
     def test(self) -> bool:
@@ -140,19 +161,47 @@ class BoundPlan:
 
     def __call__(self) -> None:
         """Start the collective and wait for it."""
-        self.start()
-        self._engine.wait()
+        self._engine.run()
+
+    def rebind(self, sendbuf: Array | None = None, recvbuf: Array | None = None) -> None:
+        """Use other buffers of this rank from the next start on; not collective.
+
+        Parameters
+        ----------
+        sendbuf, recvbuf : ndarray or None
+            As for `bind`, of the dtype bound before.
+
+        Raises
+        ------
+        BindError
+            If they do not fit the plan, or it is running or freed.
+        """
+        self._require_idle("given other buffers")
+        self._engine = self._binding.use(self._buffers.check(sendbuf, recvbuf))
+
+    def allocate(self) -> tuple[Array, Array]:
+        """Return a send and a receive buffer of the plan's size, and use them from now on.
+
+        They begin on pages of their own and hold no values yet. Where the plan uses
+        no such buffer on this rank, it is empty.
+
+        Raises
+        ------
+        BindError
+            If the plan is running or freed.
+        """
+        self._require_idle("given other buffers")
+        sendbuf, recvbuf = self._buffers.allocate()
+        self._engine = self._binding.use(self._buffers.check(sendbuf, recvbuf))
+        return sendbuf, recvbuf
 
     def free(self) -> None:
         """Free requests, datatypes and the communicator; collective, and harmless twice."""
         if self._comm == MPI.COMM_NULL:
             return
         self._require_idle("freed")
-        for request in self._requests:
-            if request is not None:
-                request.Free()
-        self._requests.clear()
-        self._types.free()
+        self._engine = NoEngine("the bound plan was freed: it cannot be started; bind it again")
+        self._binding.free()
         self._comm.Free()
 
     def __enter__(self) -> Self:
@@ -172,102 +221,39 @@ class BoundPlan:
         if self._comm == MPI.COMM_NULL:
             raise BindError(f"the bound plan was freed: it cannot be {verb}; bind it again")
         if self._engine.is_running:
+            raise still_running(verb)
+
+
+class _Prepared:
+    """What one rank can find out and check alone."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        comm: MPI.Intracomm,
+        sendbuf: Array | None,
+        recvbuf: Array | None,
+        operation: Applies | None,
+    ) -> None:
+        if comm.size != plan.n_ranks:
             raise BindError(
-                f"the bound plan is still running: it cannot be {verb}; wait for it first"
+                f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "
+                f"start {plan.n_ranks} ranks or compile for {comm.size}"
             )
-
-    def _request(
-        self, plan: Plan, program: Program, task: int, buffers: list[Array]
-    ) -> MPI.Prequest:
-        is_send = program.op[task] == Op.SEND
-        extents = program.reads if is_send else program.writes
-        message = self._types.message(extent_views(buffers, plan.patterns, extents, task))
-        init = self._comm.Send_init if is_send else self._comm.Recv_init
-        return init(message, int(program.peer[task]), int(program.tag[task]))
-
-
-def _prepare(
-    plan: Plan,
-    comm: MPI.Intracomm,
-    sendbuf: Array | None,
-    recvbuf: Array | None,
-    operation: Applies | None,
-) -> tuple[Program, list[Array], Applies | None]:
-    """Check everything this rank can check alone; return what it runs on."""
-    if comm.size != plan.n_ranks:
-        raise BindError(
-            f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "
-            f"start {plan.n_ranks} ranks or compile for {comm.size}"
-        )
-    if plan.only_rank not in (None, comm.rank):
-        raise BindError(
-            f"the plan holds the program of rank {plan.only_rank}, this is rank {comm.rank}; "
-            f"compile with rank={comm.rank}"
-        )
-    sizes = plan.buffer_sizes[comm.rank]
-    sent = _checked("sendbuf", sendbuf, int(sizes[Buffer.SEND]), plan.itemsize)
-    received = _checked("recvbuf", recvbuf, int(sizes[Buffer.RECV]), plan.itemsize)
-    if received is not None and not received.flags.writeable:
-        raise BindError("recvbuf is read-only; pass a writable array")
-    dtype = _common_dtype(plan, sent, received)
-    program = rank_program(plan, comm.rank)
-    _check_tags(program, comm)
-    scratch = _scratch(int(sizes[Buffer.SCRATCH]), dtype)
-    nothing = np.empty(0, dtype)
-    buffers = [nothing if sent is None else sent, nothing if received is None else received]
-    return program, [*buffers, scratch], _resolve_operation(plan, program, operation)
-
-
-def _scratch(n_elements: int, dtype: np.dtype[Any]) -> Array:
-    try:
-        return np.empty(n_elements, dtype)
-    except MemoryError:
-        raise BindError(
-            f"the plan's scratch of {n_elements * dtype.itemsize} bytes does not fit into memory; "
-            "use a smaller count or another algorithm"
-        ) from None
-
-
-def _checked(name: str, array: object, n_elements: int, itemsize: int) -> Array | None:
-    """Return a buffer as a flat array, or None if the plan does not use it."""
-    if n_elements == 0:
-        return None
-    if array is None or array is MPI.IN_PLACE:
-        raise BindError(f"{name} is missing: the plan uses {n_elements} elements of it; pass one")
-    if not isinstance(array, np.ndarray):
-        raise BindError(f"{name} is a {type(array).__name__}, must be a numpy array")
-    if array.dtype.hasobject or array.itemsize != itemsize:
-        raise BindError(
-            f"{name} has dtype {array.dtype} of {array.itemsize} bytes an element, the plan's "
-            f"elements have {itemsize}; use the datatype the plan was compiled for"
-        )
-    if not array.flags.c_contiguous:
-        raise BindError(f"{name} is not C-contiguous; pass numpy.ascontiguousarray of it")
-    if array.size < n_elements:
-        raise BindError(
-            f"{name} has {array.size} elements, the plan needs {n_elements} on this rank; "
-            "pass a larger array or compile for a smaller count"
-        )
-    return array.reshape(-1)
-
-
-def _common_dtype(plan: Plan, sent: Array | None, received: Array | None) -> np.dtype[Any]:
-    """Return the dtype of scratch: the buffers' or, where there are none, the spec's."""
-    known = [array.dtype for array in (sent, received) if array is not None]
-    datatype = getattr(plan.spec.collective, "datatype", None) if plan.spec else None
-    if len(known) == 2 and known[0] != known[1]:
-        raise BindError(
-            f"sendbuf has dtype {known[0]}, recvbuf {known[1]}; a collective has one datatype"
-        )
-    if known and datatype is not None and known[0] != numpy_dtype(datatype):
-        name = "sendbuf" if sent is not None else "recvbuf"
-        raise BindError(
-            f"{name} has dtype {known[0]}, the plan was compiled for {datatype}; "
-            "convert the array or compile for its datatype"
-        )
-    if known:
-        return known[0]
-    return np.dtype(f"V{plan.itemsize}") if datatype is None else numpy_dtype(datatype)
+        if plan.only_rank not in (None, comm.rank):
+            raise BindError(
+                f"the plan holds the program of rank {plan.only_rank}, this is rank {comm.rank}; "
+                f"compile with rank={comm.rank}"
+            )
+        self.buffers = Buffers(plan, comm.rank)
+        self.arrays: list[Array] | None = None
+        self.dtype = self.buffers.spec_dtype
+        if sendbuf is not None or recvbuf is not None or not self.buffers.is_any_needed:
+            self.arrays = self.buffers.check(sendbuf, recvbuf)
+            self.dtype = self.arrays[0].dtype
+        self.program = rank_program(plan, comm.rank)
+        _check_tags(self.program, comm)
+        self.operation = _resolve_operation(plan, self.program, operation)
 
 
 def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
@@ -289,13 +275,14 @@ def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) 
     return get_operation(op.name)
 
 
-def _agree(plan: Plan, comm: MPI.Intracomm, error: CollplanError | None) -> None:
-    """Raise on all ranks if one has an error or another plan."""
+def _agree(plan: Plan, comm: MPI.Intracomm, error: CollplanError | None, is_loaded: bool) -> bool:
+    """Raise on all ranks if one has an error or another plan; return whether all are loaded."""
     shape, whole = _digests(plan)
     mine = np.array(
         [
             comm.size if error is None else comm.rank,
-            *(shape, ~shape, whole, ~whole, np.uint64(plan.only_rank is None)),
+            *(shape, ~shape, whole, ~whole),
+            *(np.uint64(plan.only_rank is None), np.uint64(is_loaded)),
         ],
         dtype=np.uint64,
     )
@@ -311,6 +298,7 @@ def _agree(plan: Plan, comm: MPI.Intracomm, error: CollplanError | None) -> None
             f"rank {comm.rank} binds a plan of digest {int(shape):016x}, other ranks another; "
             "compile the same spec on all ranks"
         )
+    return bool(lowest[6])
 
 
 def _digests(plan: Plan) -> tuple[np.uint64, np.uint64]:

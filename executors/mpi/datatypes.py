@@ -32,7 +32,8 @@ class MessageTypes:
         self._strided: dict[tuple[Any, ...], MPI.Datatype] = {}
         self._itemsize = itemsize
         self.largest_count = largest_count
-        self.element = _BY_SIZE.get(itemsize) or self._own(MPI.BYTE.Create_contiguous(itemsize))
+        self.element: MPI.Datatype
+        self.reset()
 
     def message(self, views: list[View]) -> Message:
         """Return the buffer argument for a message of `views`, in their order.
@@ -52,6 +53,12 @@ class MessageTypes:
         # The datatype counts from the first element, whose own view keeps the buffer alive.
         start = first if first.ndim == 1 else first[0, 0]
         return [start, 1, self._strided[layout]]
+
+    def reset(self) -> None:
+        """Forget all datatypes but that of an element."""
+        self.free()
+        known = _BY_SIZE.get(self._itemsize)
+        self.element = known or self._own(MPI.BYTE.Create_contiguous(self._itemsize))
 
     def free(self) -> None:
         """Free every datatype; requests that use them must be freed before."""

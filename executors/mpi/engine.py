@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpi4py import MPI
 
+from executors.mpi.errors import still_running
 from planner.errors import DeadlockError
 from planner.plan import Stage
 
@@ -89,6 +90,8 @@ class Engine:
 
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""
+        if self._n_left:
+            raise still_running("started")
         self._n_left = len(self._n_before)
         self._n_left_in_start = self._n_in_start
         self._n_left_held = self._n_held

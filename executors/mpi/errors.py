@@ -18,3 +18,8 @@ class BindError(CollplanError):
 
 class LaunchError(CollplanError):
     """An MPI that is missing, was started wrongly, or did not come up as asked."""
+
+
+def still_running(verb: str) -> BindError:
+    """Return the error of a bound plan that cannot be `verb` now."""
+    return BindError(f"the bound plan is still running: it cannot be {verb}; wait for it first")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from executors.mpi.errors import UnsupportedPlanError
 from planner.errors import PlanFormatError
 from planner.format_check import extent_bounds
-from planner.plan import ON_START, Buffer, Extents
+from planner.plan import ON_START, Buffer, Extents, Op
 
 if TYPE_CHECKING:
     from planner.plan import IntArray, Plan
@@ -83,13 +83,15 @@ def rank_program(plan: Plan, rank: int) -> Program:
     UnsupportedPlanError
         If the program uses shared buffers or waits for another rank's task.
     PlanFormatError
-        If an extent reaches outside its buffer.
+        If an extent reaches outside its buffer, or an operand is longer or shorter
+        than its result.
     """
     own = np.flatnonzero(plan.rank == rank)
     row = own[np.argsort(plan.priority[own], kind="stable")]
     reads, writes = (_take_extents(extents, row) for extents in (plan.reads, plan.writes))
     for name, extents in (("reads", reads), ("writes", writes)):
         _check_extents(plan, rank, row, name, extents)
+    _check_lengths(plan, row, reads, writes)
     after, before, kind = _own_dependencies(plan, row)
     started = (kind & ON_START) != 0
     n = len(row)
@@ -146,6 +148,22 @@ def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extent
             f"task #{row[extents.owner()[i]]} {name} {buffer}[{low[i]}:{high[i]}] of rank {rank}, "
             f"whose {buffer} buffer has {size[i]} elements"
         )
+
+
+def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> None:
+    """Engines follow operands as far as the result reaches."""
+    n_read, n_written = (
+        np.diff(np.concatenate(([0], np.cumsum(part.elements(plan.patterns))))[part.indptr])
+        for part in (reads, writes)
+    )
+    for op, times in ((Op.COPY, 1), (Op.REDUCE, 2)):
+        wrong = np.flatnonzero((plan.op[row] == op) & (n_read != times * n_written))
+        if len(wrong):
+            i = wrong[0]
+            raise PlanFormatError(
+                f"task #{row[i]} is a {op.name} of {n_written[i]} elements that reads {n_read[i]}, "
+                f"must read {times * n_written[i]}"
+            )
 
 
 def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, IntArray]:

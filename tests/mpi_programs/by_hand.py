@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import bind
+from executors.mpi import binding
 from executors.mpi.errors import BindError, UnsupportedPlanError
 from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 from planner.operations import get_operation
@@ -16,6 +18,7 @@ from planner.plan import ON_START, Buffer, Op, Stage
 from specs.errors import CollplanError
 
 comm = MPI.COMM_WORLD
+bind = partial(binding.bind, engine=sys.argv[1])
 rank, p = comm.rank, comm.size
 MAX = get_operation("max")
 

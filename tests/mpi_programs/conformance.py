@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from executors.mpi.binding import bind
+from executors.mpi.engines import ENGINES
 from executors.mpi.measure import Case
 from executors.mpi.native import NativeCollective
 from oracle import AFFINE
@@ -89,14 +90,19 @@ def run(collective: dict[str, object], turn: int) -> int:
         # One rank's program by itself and out of the whole plan must both do.
         plan = compile_plan(spec, rank=rank if (turn + n_plans) % 2 else None)
         case = Case(plan, spec.collective, comm, seed=turn)
-        with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
-            sent = case.sendbuf.copy()
-            for _ in range(2):
-                case.fill()
-                bound()
-                check(case, truth, one)
-            if collective["kind"] != "scatter":
-                assert np.array_equal(case.sendbuf, sent), f"{one}: sendbuf was changed"
+        sent = case.sendbuf.copy()
+        # Both engines in turns, one of them twice.
+        engines = ENGINES if turn % 2 else ENGINES[::-1]
+        for engine in engines:
+            wanted = "python" if engine == "python" else None  # and falls back for affine maps
+            with bind(plan, comm, case.sendbuf, case.recvbuf, engine=wanted) as bound:
+                assert bound.engine == engine or collective.get("op") == AFFINE
+                for _ in range(1 + (engine == engines[0])):
+                    case.fill()
+                    bound()
+                    check(case, truth, (engine, one))
+        if collective["kind"] != "scatter":
+            assert np.array_equal(case.sendbuf, sent), f"{one}: sendbuf was changed"
         n_plans += 1
     with NativeCollective(spec.collective, comm, case.sendbuf, case.recvbuf) as native:
         case.fill()

@@ -1,6 +1,6 @@
 """Operations on two elements, for compiled loops; their results are those of numpy.
 
-Plain functions of two numbers. A struct's function takes the result's place as well.
+Plain functions of two numbers, or of two structs and the place of a third.
 """
 
 from __future__ import annotations
@@ -120,6 +120,28 @@ def half_logical_xor(a: Any, b: Any) -> Any:
     return narrow(np.float32(((a & 0x7FFF) != 0) ^ ((b & 0x7FFF) != 0)))
 
 
+@register_jitable
+def _locate(value: Any, left: Any, right: Any, out: Any) -> None:
+    """Write an extreme and where it is: the lowest index that has it, or a NaN's."""
+    in_left = left.value == value or left.value != left.value
+    in_right = right.value == value or right.value != right.value
+    index = left.index if in_left else right.index
+    if in_left and in_right and right.index < index:
+        index = right.index
+    out.index = index
+    out.value = value
+
+
+@register_jitable
+def locate_minimum(left: Any, right: Any, out: Any) -> None:
+    _locate(minimum(left.value, right.value), left, right, out)
+
+
+@register_jitable
+def locate_maximum(left: Any, right: Any, out: Any) -> None:
+    _locate(maximum(left.value, right.value), left, right, out)
+
+
 _ORDERED: Final[dict[str, Combine]] = {
     "sum": add,
     "prod": multiply,
@@ -153,3 +175,5 @@ HALF: Final[dict[str, Combine]] = {
     "lxor": half_logical_xor,
 }
 """Those of float16, on its bits."""
+ON_PAIRS: Final[dict[str, Combine]] = {"minloc": locate_minimum, "maxloc": locate_maximum}
+"""Those on structs of a value and an index, which write their result themselves."""

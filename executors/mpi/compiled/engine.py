@@ -12,6 +12,7 @@ from executors.mpi.compiled.loop import run_loop
 from executors.mpi.compiled.memory import LoopMemory
 from executors.mpi.compiled.messages import Messages, handle_of
 from executors.mpi.compiled.state import (
+    BUSY,
     DEADLOCK,
     DONE,
     FAILED_IN_STATUS,
@@ -25,10 +26,10 @@ from executors.mpi.compiled.state import (
 )
 from executors.mpi.compiled.symbols import address_of
 from executors.mpi.engine import sleep_between_polls
+from executors.mpi.errors import still_running
 from planner.errors import DeadlockError
 
 if TYPE_CHECKING:
-    from executors.mpi.datatypes import MessageTypes
     from executors.mpi.program import Program
     from planner.plan import IntArray
 
@@ -53,17 +54,11 @@ class CompiledEngine:
         Send, receive and scratch buffer, flat, of one dtype.
     comm : MPI.Intracomm
         For the program's messages alone, with errors returned.
-    types : MessageTypes
-        Where datatypes are made and freed.
     reduce : int
         The address of the compiled reduction, 0 if nothing is reduced.
     ranks_per_core : float
         Above 1 an idle rank sleeps between polls after a while.
 
-    Raises
-    ------
-    PlanFormatError
-        If a task's operands and result differ in length.
     """
 
     def __init__(
@@ -72,7 +67,6 @@ class CompiledEngine:
         patterns: IntArray,
         buffers: Sequence[Array],
         comm: MPI.Intracomm,
-        types: MessageTypes,
         reduce: int,
         ranks_per_core: float,
     ) -> None:
@@ -92,7 +86,7 @@ class CompiledEngine:
             testsome=address_of("MPI_Testsome", MPI.__file__),
         )
         self._address, self._words = self._memory.address, self._memory.words
-        self._messages = Messages(program, patterns, types)
+        self._messages = Messages(program, patterns, buffers[0].itemsize)
         self._messages.describe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
@@ -137,12 +131,18 @@ class CompiledEngine:
         self._memory.use(buffers)
         self._buffers = list(buffers)
 
+    def free(self) -> None:
+        """Free datatypes."""
+        self._messages.free()
+
     def _go_on(self, found: int, what: int) -> None:
         """Let Python handle signals between turns; raise what went wrong."""
         while found == PENDING:
             found = run_loop(self._address, what)
         if found == DONE:
             return
+        if found == BUSY:
+            raise still_running("started")
         if found == DEADLOCK:
             raise DeadlockError(
                 f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "

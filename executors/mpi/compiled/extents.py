@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.mpi.compiled.state import EXTENT
-from planner.errors import PlanFormatError
 
 if TYPE_CHECKING:
     from planner.plan import Extents, IntArray
@@ -85,17 +84,6 @@ def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repea
         outer_stride,
         np.where(merged, 1, outer_repeat),
     )
-
-
-def check_lengths(row: Index, n_read: Index, n_written: Index, op: str, times: int) -> None:
-    """Raise where a task reads another number of bytes than it writes, `times` times."""
-    wrong = np.flatnonzero(n_read != times * n_written)
-    if len(wrong):
-        i = wrong[0]
-        raise PlanFormatError(
-            f"task #{row[i]} is a {op} that writes {n_written[i]} bytes and reads {n_read[i]}, "
-            f"must read {times * n_written[i]}"
-        )
 
 
 def is_unsafe(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.mpi.compiled.extents import ExtentTable, check_lengths, extent_table, is_unsafe
+from executors.mpi.compiled.extents import ExtentTable, extent_table, is_unsafe
 from executors.mpi.compiled.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, REDUCE
 from planner.plan import Op
 
@@ -59,20 +59,11 @@ class LocalTasks:
 
 
 def local_tasks(program: Program, patterns: IntArray, itemsize: int) -> LocalTasks:
-    """Make the tables of a program.
-
-    Raises
-    ------
-    PlanFormatError
-        If a task's operands and result differ in length.
-    """
+    """Make the tables of a program, whose operands have the lengths of their results."""
     reads = extent_table(program.reads, patterns, itemsize)
     writes = extent_table(program.writes, patterns, itemsize)
-    n_read, n_written = reads.task_bytes(), writes.task_bytes()
+    n_written = writes.task_bytes()
     kind = program.op.astype(np.int8)
-    for op, times in ((Op.COPY, 1), (Op.REDUCE, 2)):
-        own = np.flatnonzero(kind == op)
-        check_lengths(program.row[own], n_read[own], n_written[own], op.name, times)
     moves = (kind == COPY) | (kind == REDUCE)
     kind[moves & (n_written == 0)] = NOTHING
     kind[(kind == COMPUTE) & (program.duration_ns == 0)] = NOTHING

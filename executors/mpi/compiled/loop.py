@@ -12,6 +12,7 @@ from executors.mpi.compiled.calls import Ints, call, compiled, compiled_inline, 
 from executors.mpi.compiled.moves import run_copy, run_reduce
 from executors.mpi.compiled.queues import pop, push
 from executors.mpi.compiled.state import (
+    BUSY,
     COMPUTE,
     COPY,
     DEADLOCK,
@@ -319,6 +320,8 @@ def run_loop(address: int, what: int) -> Long:
     """Do what is asked with the program whose state lies at an address; return how it went."""
     state = state_at(address)
     if what in (START, RUN):
+        if state.n_left > 0:
+            return BUSY
         if state.n_tasks == 0:
             return DONE
         _begin(state)

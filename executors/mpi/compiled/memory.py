@@ -55,11 +55,6 @@ class LoopMemory:
         The tasks; what messages say is still to be filled in.
     statuses : ndarray of uint8
         What MPI said of finished messages.
-
-    Raises
-    ------
-    PlanFormatError
-        If a task's operands and result differ in length.
     """
 
     def __init__(

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from executors.mpi.datatypes import LARGEST_COUNT, MessageTypes
 from executors.mpi.views import extent_views
 from planner.plan import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from executors.mpi.datatypes import MessageTypes
     from executors.mpi.program import Program
     from planner.plan import Extents, IntArray
 
@@ -41,12 +41,23 @@ class Messages:
         The rank's tasks.
     patterns : ndarray of int64, shape (n_patterns, 4)
         The plan's.
-    types : MessageTypes
-        Where datatypes are made.
+    itemsize : int
+        Bytes an element.
+    largest_count : int
+        The most elements handed to MPI in one number.
     """
 
-    def __init__(self, program: Program, patterns: IntArray, types: MessageTypes) -> None:
-        self._program, self._patterns, self._types = program, patterns, types
+    def __init__(
+        self,
+        program: Program,
+        patterns: IntArray,
+        itemsize: int,
+        largest_count: int = LARGEST_COUNT,
+    ) -> None:
+        self._program, self._patterns = program, patterns
+        self._types, self._spanning_types = (
+            MessageTypes(itemsize, largest_count) for _ in range(2)
+        )
         self._spanning: list[int] = []
 
     def describe(self, rows: Table, buffers: Sequence[Array]) -> None:
@@ -62,10 +73,16 @@ class Messages:
     def redescribe(self, rows: Table, buffers: Sequence[Array]) -> None:
         """Make those messages anew that span buffers, for buffers that lie elsewhere."""
         spanning, self._spanning = self._spanning, []
+        self._spanning_types.reset()
         for task in spanning:
             is_send = self._program.op[task] == Op.SEND
             extents = self._program.reads if is_send else self._program.writes
             self._describe_one(rows, task, extents, buffers)
+
+    def free(self) -> None:
+        """Free all datatypes."""
+        self._spanning_types.free()
+        self._types.free()
 
     def _describe_plain(
         self, rows: Table, tasks: Index, extents: Extents, itemsize: int
@@ -90,17 +107,17 @@ class Messages:
         self, rows: Table, task: int, extents: Extents, buffers: Sequence[Array]
     ) -> None:
         views = extent_views(buffers, self._patterns, extents, task)
-        _, count, datatype = self._types.message(views)
-        rows["count"][task], rows["datatype"][task] = count, handle_of(datatype)
-        if not views:
-            return
         first, last = extents.indptr[task], extents.indptr[task + 1]
         counted = extents.count[first:last] > 0
         used = extents.buffer[first:last][counted]
-        if (used == used[0]).all():
-            rows["buffer"][task] = used[0]
-            rows["offset"][task] = extents.offset[first:last][counted][0] * buffers[0].itemsize
-        else:
+        spans = bool((used != used[:1]).any())
+        types = self._spanning_types if spans else self._types
+        _, count, datatype = types.message(views)
+        rows["count"][task], rows["datatype"][task] = count, handle_of(datatype)
+        if spans:
             rows["buffer"][task] = ABSOLUTE
             rows["offset"][task] = views[0].__array_interface__["data"][0]
             self._spanning.append(task)
+        elif views:
+            rows["buffer"][task] = used[0]
+            rows["offset"][task] = extents.offset[first:last][counted][0] * buffers[0].itemsize

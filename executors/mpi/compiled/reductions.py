@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 
 from executors.mpi.compiled.calls import array_at
-from executors.mpi.compiled.elementwise import BY_KIND, HALF, Combine
+from executors.mpi.compiled.elementwise import BY_KIND, HALF, ON_PAIRS, Combine
 from planner.compiled import compile_callback
 from planner.operations import BUILTIN_OPERATIONS, get_operation
 
@@ -50,17 +50,27 @@ def compile_combine(combine: Combine, dtype: np.dtype[Any]) -> int:
     dtype : dtype
         As compiled code sees the elements.
     """
-    function = _make(combine, dtype)
+    function = _make(combine, dtype) if dtype.names is None else _make_on_structs(combine, dtype)
     # One file of the cache for each.
-    function.__qualname__ = f"reduce_{combine.__name__}_{dtype.name}"
+    fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
+    name = "_".join([combine.__name__, *(field.name for field in fields)])
+    function.__qualname__ = f"reduce_{name}"
     return compile_callback(function, _SIGNATURE, _nrt=False)
 
 
 def _combine(name: str, dtype: np.dtype[Any]) -> Combine | None:
-    if not dtype.isnative or dtype.char in "gG":  # numba has no long double
+    if dtype.names == ("value", "index"):
+        is_plain = dtype["value"].kind in "iuf" and dtype["value"] != np.float16
+        return ON_PAIRS.get(name) if is_plain and _is_known(dtype["value"]) else None
+    if not _is_known(dtype):
         return None
     functions = HALF if dtype == np.float16 else BY_KIND.get(dtype.kind, {})
     return functions.get(name)
+
+
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    """Return whether numba has the dtype: no foreign order of bytes, no long double."""
+    return dtype.isnative and dtype.char not in "gG"
 
 
 def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -112,6 +122,30 @@ def _make(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
             else:
                 for i in range(n):
                     c[i] = combine(a[i], b[i])
+        return 0
+
+    return reduce
+
+
+def _make_on_structs(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
+    """Return the function for structs, which `combine` reads before it writes."""
+
+    def reduce(
+        left: int,
+        right: int,
+        out: int,
+        n: int,
+        n_rows: int,
+        left_stride: int,
+        right_stride: int,
+        out_stride: int,
+    ) -> int:
+        for row in range(n_rows):
+            a = array_at(left + row * left_stride, n, dtype)
+            b = array_at(right + row * right_stride, n, dtype)
+            c = array_at(out + row * out_stride, n, dtype)
+            for i in range(n):
+                combine(a[i], b[i], c[i])
         return 0
 
     return reduce

@@ -34,6 +34,7 @@ PENDING: Final = 1
 DEADLOCK: Final = 2
 FAILED: Final = 3
 FAILED_IN_STATUS: Final = 4
+BUSY: Final = 5
 
 TASK: Final = np.dtype(
     [

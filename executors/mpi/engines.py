@@ -1,0 +1,273 @@
+"""Which engine runs a program, and its binding to a communicator and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.mpi.datatypes import MessageTypes
+from executors.mpi.engine import Engine
+from executors.mpi.errors import BindError
+from executors.mpi.recording import Recorder, RecordingEngine
+from executors.mpi.views import extent_views, local_action
+from executors.mpi.world import first_alone
+from planner.plan import Op
+
+if TYPE_CHECKING:
+    from executors.mpi.compiled.engine import CompiledEngine
+    from executors.mpi.compiled.loading import Reduction
+    from executors.mpi.program import Program
+    from executors.mpi.views import Action
+    from planner.plan import Plan
+
+Array = npt.NDArray[Any]
+EngineName = Literal["compiled", "python"]
+ENGINES: Final = get_args(EngineName)
+
+
+class Applies(Protocol):
+    """An associative operation on arrays, such as `planner.operations` has."""
+
+    def apply(self, left: Array, right: Array, out: Array) -> None:
+        """Write ``left op right`` into `out`."""
+
+
+class AnyEngine(Protocol):
+    """What runs a program that is bound."""
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a start has not completed yet."""
+
+    def start(self) -> None:
+        """Start what is ready."""
+
+    def test(self) -> bool:
+        """Advance; return whether everything is done."""
+
+    def wait(self) -> None:
+        """Advance until everything is done."""
+
+    def run(self) -> None:
+        """Start and wait."""
+
+
+class NoEngine:
+    """What a bound plan has before it has buffers, and after it was freed.
+
+    Parameters
+    ----------
+    reason : str
+        Why nothing can be started, and the way out.
+    """
+
+    is_running = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def start(self) -> None:
+        """Refuse."""
+        raise BindError(self._reason)
+
+    run = start
+
+    def test(self) -> bool:
+        """Return True: nothing is running."""
+        return True
+
+    def wait(self) -> None:
+        """Return: nothing is running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which engine runs a program.
+
+    Parameters
+    ----------
+    name : {"compiled", "python"}
+        The engine.
+    why_python : str or None
+        Why it is not the compiled one.
+    reduction : (str, dtype) or None
+        What the compiled engine has to reduce by; None if a program reduces nothing.
+    """
+
+    name: EngineName
+    why_python: str | None = None
+    reduction: Reduction | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether `load` takes no time."""
+        from executors.mpi.compiled.loading import is_loaded
+
+        return self.name == "python" or is_loaded(self.reduction)
+
+    def load(self) -> int:
+        """Bring compiled code into this process; return the reduction's address."""
+        from executors.mpi.compiled.loading import load
+
+        return 0 if self.name == "python" else load(self.reduction)
+
+
+def choose_engine(
+    wanted: EngineName | None,
+    program: Program,
+    dtype: np.dtype[Any],
+    operation: Applies | None,
+    recorder: Recorder | None,
+) -> Choice:
+    """Return the engine that was asked for, or the fastest that can.
+
+    Raises
+    ------
+    BindError
+        If the engine asked for does not exist or cannot run the program.
+    """
+    if wanted not in (None, *ENGINES):
+        raise BindError(f"engine is {wanted!r}; use one of {', '.join(ENGINES)}")
+    if wanted == "python":
+        return Choice("python", "it was asked for")
+    reason, reduction = None, None
+    if recorder is not None:
+        reason = "tasks are recorded in Python only"
+    elif np.any(program.op == Op.REDUCE):
+        from executors.mpi.compiled.reductions import is_compiled
+
+        name = str(getattr(operation, "name", type(operation).__name__))
+        reduction = name, dtype
+        if not is_compiled(operation, dtype):
+            reason = f"operation {name} on {dtype} has no compiled form"
+    if reason is None:
+        return Choice("compiled", None, reduction)
+    if wanted == "compiled":
+        raise BindError(f"engine is compiled, but {reason}; leave engine out to use Python")
+    return Choice("python", reason)
+
+
+def load_by_turns(comm: MPI.Intracomm, choice: Choice) -> None:
+    """Load compiled code, the first rank of each node before the others; collective."""
+    # Nodes may have caches of their own.
+    node: Any = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        first_alone(node, choice.load)
+    finally:
+        node.Free()
+
+
+class PythonBinding:
+    """Programs as persistent requests and numpy calls.
+
+    Parameters
+    ----------
+    plan, program
+        What to run.
+    comm : MPI.Intracomm
+        For the program's messages alone.
+    sharing : float
+        How many ranks share a core.
+    operation : object with ``apply``, optional
+        The reduction.
+    recorder : Recorder, optional
+        Where to note when tasks start and end.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        program: Program,
+        comm: MPI.Intracomm,
+        sharing: float,
+        operation: Applies | None,
+        recorder: Recorder | None,
+    ) -> None:
+        self._plan, self._program, self._comm = plan, program, comm
+        self._sharing, self._recorder = sharing, recorder
+        self._apply = operation.apply if operation is not None else None
+        self._types = MessageTypes(plan.itemsize)
+        self._requests: list[MPI.Prequest | None] = []
+
+    def use(self, buffers: Sequence[Array]) -> AnyEngine:
+        """Return an engine for these buffers; the one before is of no use then."""
+        self._free_requests()
+        self._types.reset()
+        program, patterns = self._program, self._plan.patterns
+        actions: list[Action | None] = []
+        for task in range(program.n_tasks):
+            if program.op[task] <= Op.RECV:
+                self._requests.append(self._request(task, buffers))
+                actions.append(None)
+            else:
+                self._requests.append(None)
+                actions.append(local_action(program, task, buffers, patterns, self._apply))
+        if self._recorder is None:
+            return Engine(program, self._requests, actions, self._sharing)
+        return RecordingEngine(program, self._requests, actions, self._sharing, self._recorder)
+
+    def free(self) -> None:
+        """Free requests and datatypes."""
+        self._free_requests()
+        self._types.free()
+
+    def _free_requests(self) -> None:
+        for request in self._requests:
+            if request is not None:
+                request.Free()
+        self._requests = []
+
+    def _request(self, task: int, buffers: Sequence[Array]) -> MPI.Prequest:
+        program = self._program
+        is_send = program.op[task] == Op.SEND
+        extents = program.reads if is_send else program.writes
+        message = self._types.message(extent_views(buffers, self._plan.patterns, extents, task))
+        init = self._comm.Send_init if is_send else self._comm.Recv_init
+        return init(message, int(program.peer[task]), int(program.tag[task]))
+
+
+class CompiledBinding:
+    """Programs as flat arrays that the compiled loop reads.
+
+    Parameters
+    ----------
+    plan, program, comm, sharing
+        As for `PythonBinding`.
+    reduce : int
+        The address of the compiled reduction, 0 if there is none.
+    """
+
+    def __init__(
+        self, plan: Plan, program: Program, comm: MPI.Intracomm, sharing: float, reduce: int
+    ) -> None:
+        self._plan, self._program, self._comm = plan, program, comm
+        self._sharing, self._reduce = sharing, reduce
+        self._engine: CompiledEngine | None = None
+
+    def use(self, buffers: Sequence[Array]) -> AnyEngine:
+        """Return the engine, which has these buffers from now on."""
+        from executors.mpi.compiled.engine import CompiledEngine
+
+        if self._engine is None:
+            self._engine = CompiledEngine(
+                self._program,
+                self._plan.patterns,
+                buffers,
+                self._comm,
+                self._reduce,
+                self._sharing,
+            )
+        else:
+            self._engine.rebind(buffers)
+        return self._engine
+
+    def free(self) -> None:
+        """Free datatypes."""
+        if self._engine is not None:
+            self._engine.free()
+            self._engine = None
