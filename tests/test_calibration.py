@@ -192,6 +192,18 @@ def test_long_messages_that_do_not_ask_are_seen() -> None:
     assert found["network.network.L_ns"].value == pytest.approx(20_000, rel=0.05)
 
 
+def test_of_ranks_that_sleep_the_later_of_two_counts() -> None:
+    document = Machinery(asks=False).measure()
+    awake = fitted(document)["network.network.L_ns"].value
+    asleep = {**document, "place": {**document["place"], "ranks_per_core": 8.0}}
+    overhead = fitted(asleep)["network.network.o_ns"].value
+    # o is that of short bursts then, and includes what comes with a burst as a whole.
+    assert overhead > fitted(document)["network.network.o_ns"].value
+    short = awake + 2 * fitted(document)["network.network.o_ns"].value
+    expected = (short - 2 * overhead) * 4 / 3
+    assert fitted(asleep)["network.network.L_ns"].value == pytest.approx(expected, rel=0.02)
+
+
 def test_lanes_that_are_told_are_taken() -> None:
     document = Machinery().measure()
     document["place"] |= {"lanes": 1, "processors": 2, "rank_to_node": [0, 1, 1, 0]}

@@ -17,6 +17,12 @@ _VISIBLE: Final = 1.25
 """A gap is seen where messages leave so much slower than the core could send them."""
 _ENOUGH: Final = 3
 _LONG: Final = 1 << 16
+_LATER: Final = 4 / 3
+"""How much longer than one rank takes to wake, on average, the later of two takes.
+
+Ranks that sleep between polls wake at any time within a period: one after 1/2 of it, on
+average, the later of two after 2/3. A step of a collective waits for more than one.
+"""
 _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
 
@@ -48,14 +54,17 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     sleeps = measurements.place.ranks_per_core > 1
     # Bursts come from sleep: alone, a message cannot have kept cores longer than it took.
     overhead = min(some if sleeps else in_burst, short / 2)
-    latency = max(0.0, short - 2 * overhead)
+    latency = max(0.0, short - 2 * overhead) * (_LATER if sleeps else 1.0)
     gap_per_byte, begins = _line(times, limit)
     asks = limit is not None and begins - short > overhead + latency
     is_seen = not sleeps and interval > _VISIBLE * in_burst
     gap = interval if is_seen else 0.0
     method = "messages that leave back to back" if is_seen else "not seen behind o"
     return {
-        "L_ns": (_NS * latency, f"ping-pong of up to {SMALL} B, less 2 o"),
+        "L_ns": (
+            _NS * latency,
+            f"ping-pong of up to {SMALL} B, less 2 o{', to the later of two' * sleeps}",
+        ),
         "o_ns": (_NS * overhead, f"processor time of a message in a {'short ' * sleeps}burst"),
         "g_ns": (_NS * gap, method),
         "G_ns_per_byte": (_NS * gap_per_byte, "ping-pong over sizes"),
