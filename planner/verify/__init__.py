@@ -7,6 +7,7 @@ from planner.matching import match_messages
 from planner.plan import Plan
 from planner.verify.barrier import check_barrier
 from planner.verify.contents import check_contents, check_operations
+from planner.verify.mirrors import check_mirrors
 from planner.verify.moves import AddressSpace, check_overlaps, element_moves
 from planner.verify.order import completion_order
 from planner.verify.races import check_races
@@ -48,6 +49,7 @@ def verify(plan: Plan) -> None:
     space = AddressSpace.of(plan)
     moves = element_moves(plan, space, sends, recvs, completion)
     check_overlaps(plan, moves)
+    check_mirrors(plan, space, moves)
     if plan.spec is None:
         return
     check_operations(plan)
