@@ -17,12 +17,17 @@ from oracle import check_result, make_spec
 from planner import Plan, compile_plan
 from planner.algorithms import registry
 from planner.draw import draw
-from planner.errors import AlgorithmError, PlanFormatError, RaceError
+from planner.errors import (
+    AlgorithmError,
+    MissingContributionError,
+    PlanFormatError,
+    RaceError,
+)
 from planner.formats.goal import write_goal
 from planner.matching import match_messages
 from planner.metrics import measure
 from planner.passes.share import share
-from planner.plan import Buffer, Dependencies, Op
+from planner.plan import INTENT, Buffer, Dependencies, Op
 from planner.restriction import restrict
 from planner.verify.order import completion_order
 from planner.verify.restarts import check_restarts, gated_tasks
@@ -308,6 +313,19 @@ def test_what_is_read_before_it_is_written_may_be_of_the_start_before():
     late = shared_book((1, [], [], []), (0, slot, own, [0]), (1, own, slot, [1]))
     late.verify()
     assert find_faults(late) == {}
+
+
+def test_a_signal_is_waited_for_in_shared_memory():
+    """Executors that have none can see so from any rank's program."""
+    plan = compile_plan(shared("barrier", "dissemination", "one node"))
+    assert not plan.shared_sizes.any()
+    for rank in range(4):
+        own = restrict(plan, rank)
+        assert (len(own.foreign), len(own.foreign.awaited)) == (2, 2)
+        assert own.reads.buffer.tolist() == [Buffer.SHARED] * 2
+    crossing = without_edge(plan, int(np.argmax(plan.deps.kind == INTENT)))
+    with pytest.raises(MissingContributionError, match="may leave the barrier before"):
+        crossing.verify()
 
 
 def test_format():

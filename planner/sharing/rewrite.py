@@ -54,6 +54,8 @@ class _Sharing:
         self.rank = np.asarray(program.columns["rank"], dtype=np.int64)
         self.op = np.asarray(program.columns["op"], dtype=np.int64)
         self.n_atoms = n_atoms
+        # Messages of nothing, as a barrier's, by their receives.
+        self.signals = recvs[np.diff(atoms.writes.indptr)[recvs] == 0]
         self._find_buffers()
         node = program.plan.rank_node
         self.shares = np.isin(node, node[self.rank[sends]])
@@ -129,8 +131,9 @@ class _Sharing:
         written = self._pieces(writes, room, slot, np.zeros(len(row), dtype=bool))
         # Where nobody shares, all stays: one cannot see from there whether others do.
         number = np.where(self.shares[columns["rank"]], np.arange(len(row)), len(row) + row)
-        read = csr.stack((read, self.program.reads)).take(number)
         written = csr.stack((written, self.program.writes)).take(number)
+        number[np.isin(row, self.signals)] = len(row) + len(self.program)
+        read = csr.stack((read, self.program.reads, _LOOK)).take(number)
         names = ("op", "rank", "peer", "stream")
         edges = join_edges(chain_streams(*(columns[name] for name in names)), self._intents(row))
         read_extents, write_extents, patterns = csr.to_extents(read, written)
@@ -235,12 +238,19 @@ class _Sharing:
         stream = self.program.columns["stream"]
         chains = (stream[after] >= 0) & (stream[before] == stream[after])
         kept = (place[before] >= 0) & (place[after] >= 0) & ~chains
-        signals = np.flatnonzero((self.sender >= 0) & (np.diff(self.atoms.writes.indptr) == 0))
+        signals = self.signals
         return (
             np.concatenate((place[before[kept]], place[self.sender[signals]])),
             np.concatenate((place[after[kept]], place[signals])),
             np.concatenate((kind[kept], np.full(len(signals), INTENT, dtype=np.int8))),
         )
+
+
+_LOOK = csr.contiguous(
+    np.array([0, 1]), np.array([Buffer.SHARED], dtype=np.int8), np.zeros(1, int), np.zeros(1, int)
+)
+"""What the receiver of a signal reads: nothing, but in shared memory, so that everybody sees
+where it comes from."""
 
 
 @dataclass(frozen=True, eq=False)
