@@ -144,8 +144,8 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
          "circulant, linear, neighbor_exchange, pairwise, recursive_doubling, recursive_halving, "
          "ring or auto"),
         ("full_lane", {"lane": "bruck"},
-         "algorithms.lane: bruck fits none of allreduce; use one of circulant, linear, rabenseifner, "
-         "recursive_doubling, reduce_bcast, ring or auto"),
+         "algorithms.lane: bruck fits none of allreduce; use one of circulant, linear, "
+         "rabenseifner, recursive_doubling, reduce_bcast, ring or auto"),
         ("full_lane", {"node/bcast": "binomial"},
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
@@ -153,8 +153,8 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
          "algorithms.node/bcast: node has no bcast in this plan; "
          "use node/allgather or node/reduce_scatter_block"),
         ("full_lane", {"lane/allreduce": "bruck"},
-         "algorithms: allreduce has no 'bruck'; use one of circulant, linear, rabenseifner, "
-         "recursive_doubling, reduce_bcast, ring or auto"),
+         "algorithms: allreduce has no 'bruck'; use one of circulant, linear, "
+         "rabenseifner, recursive_doubling, reduce_bcast, ring or auto"),
         ("full_lane", {"node": "bruk", "node/allgather": "bruck"},
          "algorithms.node: bruk fits none of reduce_scatter_block; use one of circulant, linear, "
          "pairwise, recursive_halving, ring or auto"),
