@@ -178,6 +178,27 @@ def test_any_extents(data: st.DataObject, op: Op, dtype: str) -> None:
         assert np.array_equal(view, want)
 
 
+def test_staged_tasks_of_several_sizes() -> None:
+    """Memory for the largest task serves smaller ones, whose operands may share an extent."""
+    writer = PlanWriter([[0, 20, 0]], itemsize=8)
+    recv = Buffer.RECV
+    last: list[int] = []
+    for n in (3, 8, 1):
+        swap = [(recv, n, n), (recv, 0, n)], [(recv, 0, n), (recv, n, n)]
+        last = [writer.add(Op.COPY, 0, *swap, after=last)]
+        # Both operands in one extent, and the result one element further.
+        last = [writer.add(Op.REDUCE, 0, [(recv, 0, 2 * n)], [(recv, 1, n)], after=last)]
+    values = np.arange(20) ** 2
+    wanted = values.copy()
+    for n in (3, 8, 1):
+        wanted[: 2 * n] = np.concatenate((wanted[n : 2 * n], wanted[:n]))
+        wanted[1 : n + 1] = wanted[:n] - wanted[n : 2 * n]
+    nothing = np.zeros(0, dtype=np.int64)
+    memory = loop_memory(writer.plan(), [nothing, values, nothing], subtraction("int64"))
+    assert run_loop(memory.address, RUN) == DONE
+    assert values.tolist() == wanted.tolist()
+
+
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("count", [1, 3, 64])
 def test_large_strided_copies(itemsize: int, count: int) -> None:

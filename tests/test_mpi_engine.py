@@ -12,3 +12,9 @@ from mpi_launching import MPIS, assert_passes, mpirun
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
 def test_plans_by_hand(n_ranks: int, engine: str, mpi: str) -> None:
     assert_passes(mpirun(n_ranks, "by_hand.py", engine, mpi=mpi))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("n_ranks", [1, 3])
+def test_compiled_beside_python(n_ranks: int, mpi: str) -> None:
+    assert_passes(mpirun(n_ranks, "compiled.py", mpi=mpi))

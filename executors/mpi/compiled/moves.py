@@ -137,8 +137,9 @@ def _copy_rows(
 @compiled
 def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -> None:
     while n_bytes > 0:
-        piece = min(_contiguous(target), _contiguous(source))
-        rows = min(_repeats(target, piece), _repeats(source, piece))
+        # Staging memory, and an extent that both operands share, hold more than n_bytes.
+        piece = min(n_bytes, _contiguous(target), _contiguous(source))
+        rows = min(n_bytes // piece, _repeats(target, piece), _repeats(source, piece))
         _copy_rows(
             target.address + target.at,
             target.row_stride,
@@ -155,8 +156,9 @@ def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -
 @compiled
 def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_bytes: int) -> None:
     while n_bytes > 0:
-        piece = min(_contiguous(out), _contiguous(left), _contiguous(right))
-        rows = min(_repeats(out, piece), _repeats(left, piece), _repeats(right, piece))
+        piece = min(n_bytes, _contiguous(out), _contiguous(left), _contiguous(right))
+        rows = min(n_bytes // piece, _repeats(out, piece), _repeats(left, piece))
+        rows = min(rows, _repeats(right, piece))
         call(
             state.reduce,
             (

@@ -1,0 +1,314 @@
+"""The compiled engine beside the one in Python: random plans, swaps, errors, large counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.mpi.binding import bind
+from executors.mpi.compiled.messages import Messages
+from executors.mpi.errors import BindError
+from mpi_plans import Interval, PlanWriter, refuses, ring_allreduce_max
+from planner.errors import DeadlockError
+from planner.operations import get_operation, register_operation
+from planner.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+MAX, SUM = get_operation("max"), get_operation("sum")
+SIZE = 60
+PATTERNS = [NO_PATTERN[0].tolist(), [5, 3, 0, 1], [4, 2, 9, 2], [2, 4, 0, 1], [-3, 3, 0, 1]]
+Cells = set[tuple[int, int]]
+
+
+def cells_of(interval: Interval) -> list[tuple[int, int]]:
+    """Return (buffer, element) of every element of an interval."""
+    buffer, offset, count, pattern = interval
+    stride0, repeat0, stride1, repeat1 = PATTERNS[pattern]
+    return [
+        (buffer, offset + i * stride1 + j * stride0 + k)
+        for i in range(repeat1)
+        for j in range(repeat0)
+        for k in range(count)
+    ]
+
+
+def draw_side(rng: np.random.Generator, n: int, buffers: tuple[int, ...]) -> list[Interval]:
+    """Draw disjoint intervals of n elements in all."""
+    found: list[Interval] = []
+    taken: Cells = set()
+    while n:
+        pattern = int(rng.integers(len(PATTERNS)))
+        repeats = PATTERNS[pattern][1] * PATTERNS[pattern][3]
+        if repeats > n or rng.random() < 0.5:
+            pattern, repeats = 0, 1
+        count = int(rng.integers(1, n // repeats + 1))
+        interval = (int(rng.choice(buffers)), int(rng.integers(SIZE)), count, pattern)
+        cells = cells_of(interval)
+        inside = all(0 <= element < SIZE for _, element in cells)
+        if inside and len(set(cells)) == len(cells) and not taken & set(cells):
+            found.append(interval)
+            taken |= set(cells)
+            n -= len(cells)
+    return found
+
+
+def random_plan(seed: int, n_steps: int = 40) -> Plan:
+    """Messages, copies and reductions on random elements; conflicting tasks of a rank in order."""
+    rng = np.random.default_rng(seed)
+    writer = PlanWriter([[SIZE] * 3] * p, patterns=PATTERNS[1:])
+    history: list[list[tuple[int, Cells, Cells]]] = [[] for _ in range(p)]
+
+    def add(op: Op, r: int, reads: list[Interval], writes: list[Interval], **more: int) -> None:
+        read = {cell for interval in reads for cell in cells_of(interval)}
+        written = {cell for interval in writes for cell in cells_of(interval)}
+        after = [
+            task
+            for task, old_read, old_written in history[r]
+            if written & (old_read | old_written) or read & old_written
+        ]
+        priority = int(rng.integers(100))
+        task = writer.add(op, r, reads, writes, after, priority=priority, **more)
+        history[r].append((task, read, written))
+
+    every, own = (0, 1, 2), (1, 2)
+    for step in range(n_steps):
+        n = int(rng.integers(0, 13))
+        if rng.random() < 0.5:
+            source, dest = (int(x) for x in rng.integers(p, size=2))
+            # A message to oneself must not write what it still reads.
+            buffers = ((0,), own) if source == dest else (every, own)
+            sent, received = (draw_side(rng, n, chosen) for chosen in buffers)
+            add(Op.SEND, source, sent, [], peer=dest, tag=step)
+            add(Op.RECV, dest, [], received, peer=source, tag=step)
+        else:
+            r = int(rng.integers(p))
+            op = Op.COPY if rng.random() < 0.4 else Op.REDUCE
+            writes = draw_side(rng, n, own)
+            reads = writes if rng.random() < 0.3 else draw_side(rng, n, every)
+            if op == Op.REDUCE:
+                reads = reads + draw_side(rng, n, every)
+            add(op, r, reads, writes)
+    return writer.plan()
+
+
+def random_plans() -> None:
+    """Both engines, all started together, and finished in another order on every rank."""
+    for seed in range(12):
+        plan = random_plan(seed)
+        start = np.random.default_rng(seed + rank).integers(0, 100, (2, SIZE)).astype(np.int32)
+        buffers = [start.copy() for _ in range(3)]
+        engines = ("compiled", "python", None)
+        bounds = [
+            bind(plan, comm, *pair, operation=SUM, engine=engine)
+            for pair, engine in zip(buffers, engines, strict=True)
+        ]
+        assert [bound.engine for bound in bounds] == ["compiled", "python", "compiled"]
+        for _ in range(3):
+            order = bounds if (rank + seed) % 2 else bounds[::-1]
+            for bound in order:
+                bound.start()
+            # A wait advances its own plan only: in different orders, ranks would wait for ever.
+            left = order[1:] + order[:1]
+            while left:
+                left = [bound for bound in left if not bound.test()]
+        for other in buffers[1:]:
+            # Scratch is the plan's own: what it held before the first write is not promised.
+            assert np.array_equal(buffers[0][0], other[0]), seed
+        for bound in bounds:
+            bound.free()
+
+
+def other_buffers() -> None:
+    """Each start with other buffers; a message that spans both follows them."""
+    writer = PlanWriter([[6, 8, 0]] * p)
+    for r in range(p):
+        spanning = [(Buffer.SEND, 1, 3), (Buffer.RECV, 6, 2)]
+        writer.send(r, (r + 1) % p, *spanning)
+        writer.recv(r, (r - 1) % p, (Buffer.RECV, 0, 5))
+    pairs = [(np.zeros(6, np.int32), np.zeros(8, np.int32)) for _ in range(4)]
+    for engine in ("compiled", "python"):
+        with bind(writer.plan(), comm, *pairs[0], engine=engine) as bound:
+            for turn in range(40):
+                send, recv = pairs[turn % 4]
+                bound.rebind(send, recv)
+                send[:], recv[:] = np.arange(6) + turn + rank, -turn - rank
+                bound()
+                left = (rank - 1) % p
+                wanted = [turn + left + i for i in (1, 2, 3)] + [-turn - left] * 2
+                assert recv[:5].tolist() == wanted, (engine, turn, recv)
+            send, recv = pairs[0]
+            for words, wrong in (
+                ("recvbuf has 7 elements", (send, recv[:7])),
+                ("sendbuf has dtype float32, recvbuf int32", (send.view("f4"), recv)),
+            ):
+                refuses(BindError, words, partial(bound.rebind, *wrong))
+        refuses(BindError, "was freed: it cannot be given", partial(bound.rebind, send, recv))
+
+
+def allocated_buffers() -> None:
+    plan = ring_allreduce_max(p, 5)
+    send, recv = np.zeros(5, np.int32), np.zeros(5, np.int32)
+    copies = PlanWriter([[3, 3, 0]] * p)
+    for r in range(p):
+        copies.add(Op.COPY, r, [(Buffer.SEND, 0, 3)], [(Buffer.RECV, 0, 3)])
+    with bind(copies.plan(), comm) as bound:
+        refuses(BindError, "has no buffers; call allocate()", bound)
+        refuses(BindError, "has no buffers; call allocate()", bound.start)
+        assert bound.test()
+        given, taken = bound.allocate()
+        assert given.nbytes == taken.nbytes == 12
+        assert given.ctypes.data % 4096 == taken.ctypes.data % 4096 == 0
+        given.view(np.int32)[:] = 7
+        bound()
+        assert taken.view(np.int32).tolist() == [7, 7, 7]
+    with bind(plan, comm, send, recv, operation=MAX) as bound:
+        send[:] = rank
+        bound()
+        assert recv.tolist() == [p - 1] * 5
+
+
+def sub_communicators() -> None:
+    """Plans on halves and on the whole, at once."""
+    half = comm.Split(rank % 2)
+    whole, part = ring_allreduce_max(p, 300), ring_allreduce_max(half.size, 300)
+    arrays = [np.full(300, rank, np.int32) for _ in range(4)]
+    with (
+        bind(whole, comm, arrays[0], arrays[1], operation=MAX) as one,
+        bind(part, half, arrays[2], arrays[3], operation=MAX) as other,
+    ):
+        for _ in range(20):
+            arrays[1][:] = arrays[3][:] = -1
+            one.start()
+            other.start()
+            other.wait()
+            one.wait()
+            assert (arrays[1] == p - 1).all()
+            assert (arrays[3] == rank % 2 + 2 * (half.size - 1)).all()
+    half.Free()
+
+
+def fails(error_class: int, call: Callable[[], object]) -> None:
+    """Fail unless MPI raises an error of a class."""
+    found = MPI.SUCCESS
+    try:
+        call()
+    except MPI.Exception as error:
+        found = error.Get_error_class()
+    assert found == error_class, (found, error_class)
+
+
+def errors_of_mpi() -> None:
+    """What MPI refuses is its own exception, whatever the communicator does with errors."""
+    writer = PlanWriter([[4, 4, 0]] * p)
+    for r in range(p):
+        writer.send(r, r, (Buffer.SEND, 0, 4))
+        writer.recv(r, r, (Buffer.RECV, 0, 2))
+    arrays = np.zeros(4, np.int32), np.zeros(4, np.int32)
+    fatal = comm.Dup()
+    fatal.Set_errhandler(MPI.ERRORS_ARE_FATAL)
+    bound = bind(writer.plan(), fatal, *arrays, engine="compiled")
+    fails(MPI.ERR_TRUNCATE, bound)
+    wrong = PlanWriter([[4, 4, 0]] * p)
+    for r in range(p):
+        wrong.send(r, p + 5, (Buffer.SEND, 0, 4))
+    bound = bind(wrong.plan(), comm, *arrays, engine="compiled")
+    fails(MPI.ERR_RANK, bound.start)
+
+
+def deadlocks() -> None:
+    writer = PlanWriter([[1, 1, 0]] * p)
+    for r in range(p):
+        first = 2 * r
+        for other in (first + 1, first):
+            writer.add(Op.COMPUTE, r, after=[other])
+    one = np.zeros(1, np.int32)
+    for engine in ("compiled", "python"):
+        bound = bind(writer.plan(), comm, one, one, engine=engine)
+        refuses(DeadlockError, "2 tasks of this rank wait for each other", bound)
+
+
+def choice_of_engine() -> None:
+    own = register_operation("difference", np.subtract, commutative=False)
+    arrays = np.zeros(5, np.int32), np.zeros(5, np.int32)
+    plan = ring_allreduce_max(max(p, 2), 5) if p > 1 else None
+    if plan is None:
+        return
+    with bind(plan, comm, *arrays, operation=own) as bound:
+        assert bound.engine == "python"
+        assert bound.why_python == "operation difference on int32 has no compiled form"
+    with bind(plan, comm, *arrays, operation=MAX) as bound:
+        assert (bound.engine, bound.why_python) == ("compiled", None)
+    words = "engine is compiled, but operation difference on int32 has no compiled form"
+    refuses(BindError, words, lambda: bind(plan, comm, *arrays, operation=own, engine="compiled"))
+    words = "engine is 'fast'; use one of compiled, python"
+    refuses(BindError, words, lambda: bind(plan, comm, *arrays, operation=MAX, engine="fast"))  # type: ignore[arg-type]
+
+    class OnDevice:
+        __cuda_array_interface__ = None
+
+    words = "recvbuf lies in a device's memory"
+    refuses(BindError, words, lambda: bind(plan, comm, arrays[0], OnDevice(), operation=MAX))  # type: ignore[arg-type]
+
+
+def large_counts() -> None:
+    """Counts beyond what an int holds, had ints two bits: blocks of blocks of elements."""
+    keep = Messages.__init__.__defaults__
+    for limit in (3, 2):
+        Messages.__init__.__defaults__ = (limit,)
+        for pattern in (0, 1):
+            patterns = [[20, 4, 200, 5]]
+            writer = PlanWriter([[1000, 1000, 0]] * p, patterns=patterns)
+            count = 997 if pattern == 0 else 17
+            for r in range(p):
+                writer.send(r, (r + 1) % p, (Buffer.SEND, 1, count, pattern))
+                writer.recv(r, (r - 1) % p, (Buffer.RECV, 2, count, pattern))
+            send = np.arange(1000, dtype=np.int32) + rank
+            recv = np.zeros(1000, np.int32)
+            wanted = recv.copy()
+            if pattern == 0:
+                wanted[2:999] = send[1:998] - rank + (rank - 1) % p
+            else:
+                where = np.arange(5)[:, None, None] * 200 + np.arange(4)[:, None] * 20
+                where = (where + np.arange(17)).reshape(-1)
+                wanted[where + 2] = send[where + 1] - rank + (rank - 1) % p
+            with bind(writer.plan(), comm, send, recv) as bound:
+                for _ in range(2):
+                    bound()
+            assert np.array_equal(recv, wanted), (limit, pattern)
+    Messages.__init__.__defaults__ = keep
+
+
+def early_receives() -> None:
+    """A task that waits for a message's start runs while the message still waits."""
+    writer = PlanWriter([[1, 2, 0]] * p)
+    for r in range(p):
+        came = writer.recv(r, r, (Buffer.RECV, 0, 1))
+        done = writer.add(
+            Op.COPY, r, [(Buffer.SEND, 0, 1)], [(Buffer.RECV, 1, 1)], after=[(came, ON_START)]
+        )
+        writer.send(r, r, (Buffer.RECV, 1, 1), after=[done])
+    send, recv = np.full(1, 3 + rank, np.int32), np.zeros(2, np.int32)
+    with bind(writer.plan(), comm, send, recv, engine="compiled") as bound:
+        bound()
+    assert recv.tolist() == [3 + rank] * 2
+
+
+for case in (
+    random_plans,
+    other_buffers,
+    allocated_buffers,
+    sub_communicators,
+    choice_of_engine,
+    large_counts,
+    early_receives,
+    deadlocks,
+    errors_of_mpi,
+):
+    case()
+    comm.Barrier()
+if rank == 0:
+    print("passed", flush=True)
