@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from functools import partial
 
@@ -297,6 +298,31 @@ def early_receives() -> None:
     assert recv.tolist() == [3 + rank] * 2
 
 
+def interrupts() -> None:
+    """Signals are handled while a rank waits for a message that nobody sends."""
+
+    class RangError(Exception):
+        pass
+
+    def ring(number: int, frame: object) -> None:
+        raise RangError
+
+    writer = PlanWriter([[1, 1, 0]] * p)
+    for r in range(p):
+        writer.recv(r, r, (Buffer.RECV, 0, 1))
+    one = np.zeros(1, np.int32)
+    bound = bind(writer.plan(), comm, one, one, engine="compiled")
+    signal.signal(signal.SIGALRM, ring)
+    for call in (bound, bound.wait):
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            call()
+        except RangError:
+            continue
+        raise AssertionError("the wait ended")
+    refuses(BindError, "still running: it cannot be started", bound)
+
+
 for case in (
     random_plans,
     other_buffers,
@@ -307,6 +333,7 @@ for case in (
     early_receives,
     deadlocks,
     errors_of_mpi,
+    interrupts,
 ):
     case()
     comm.Barrier()
