@@ -192,16 +192,16 @@ def test_long_messages_that_do_not_ask_are_seen() -> None:
     assert found["network.network.L_ns"].value == pytest.approx(20_000, rel=0.05)
 
 
-def test_of_ranks_that_sleep_the_later_of_two_counts() -> None:
+def test_where_ranks_share_cores_a_round_of_all_counts() -> None:
     document = Machinery(asks=False).measure()
-    awake = fitted(document)["network.network.L_ns"].value
-    asleep = {**document, "place": {**document["place"], "ranks_per_core": 8.0}}
-    overhead = fitted(asleep)["network.network.o_ns"].value
-    # o is that of short bursts then, and includes what comes with a burst as a whole.
-    assert overhead > fitted(document)["network.network.o_ns"].value
-    short = awake + 2 * fitted(document)["network.network.o_ns"].value
-    expected = (short - 2 * overhead) * 4 / 3
-    assert fitted(asleep)["network.network.L_ns"].value == pytest.approx(expected, rel=0.02)
+    document["place"] |= {"ranks_per_core": 8.0}
+    document["rounds"] = {"rounds": 4, "seconds": [4e-4] * 3}
+    found = fitted(document)
+    for link in ("numa", "network"):
+        latency, overhead = (found[f"network.{link}.{name}"].value for name in ("L_ns", "o_ns"))
+        # The burst of 4 is the shortest; with each burst come 2 µs.
+        assert overhead == pytest.approx(500 + NETWORK[f"network.{link}.o_ns"], rel=0.02)
+        assert latency == pytest.approx(100_000 - 8 * 2 * overhead, rel=1e-3)
 
 
 def test_lanes_that_are_told_are_taken() -> None:

@@ -128,6 +128,21 @@ class LanesAtOnce(SpecModel):
     seconds: Times
 
 
+class Rounds(SpecModel):
+    """Rounds of a dissemination among all ranks: in each, all send and wait, as in a collective.
+
+    Parameters
+    ----------
+    rounds : int
+        How many.
+    seconds : tuple of float
+        Time of all of them on the slowest rank.
+    """
+
+    rounds: Count
+    seconds: Times
+
+
 class LocalWork(SpecModel):
     """Copies or reductions, as the engine does them.
 
@@ -164,6 +179,8 @@ class Measurements(SpecModel):
         Where ranks were.
     ping_pongs, bursts, transfers, late_receives, lanes_at_once, local_work
         The times.
+    rounds : Rounds or None
+        What all ranks did at once; None where each had a core of its own.
     """
 
     format: Literal["collplan-measurements"] = FORMAT
@@ -178,6 +195,7 @@ class Measurements(SpecModel):
     late_receives: tuple[LateReceive, ...] = ()
     lanes_at_once: tuple[LanesAtOnce, ...] = ()
     local_work: Annotated[tuple[LocalWork, ...], Field(min_length=1)]
+    rounds: Rounds | None = None
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-from executors.cost.measurements import SMALL, LinkClass, Measurements
+from executors.cost.measurements import SMALL, LinkClass, Measurements, Rounds
 from executors.cost.robust import theil_sen
 
 Draw = Callable[[Sequence[float]], float]
@@ -17,12 +17,6 @@ _VISIBLE: Final = 1.25
 """A gap is seen where messages leave so much slower than the core could send them."""
 _ENOUGH: Final = 3
 _LONG: Final = 1 << 16
-_LATER: Final = 4 / 3
-"""How much longer than one rank takes to wake, on average, the later of two takes.
-
-Ranks that sleep between polls wake at any time within a period: one after 1/2 of it, on
-average, the later of two after 2/3. A step of a collective waits for more than one.
-"""
 _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
 
@@ -50,28 +44,48 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     short = median(time for size in times if size <= SMALL for time in times[size])
     some, in_burst, interval = _each_message(measurements, link, draw)
     per_byte, arriving = _each_byte(measurements, link, draw)
-    # Ranks that sleep pay for waking, with few messages at a time: as collectives have them.
-    sleeps = measurements.place.ranks_per_core > 1
-    # Bursts come from sleep: alone, a message cannot have kept cores longer than it took.
-    overhead = min(some if sleeps else in_burst, short / 2)
-    latency = max(0.0, short - 2 * overhead) * (_LATER if sleeps else 1.0)
+    overhead, latency = _each_alone(short, in_burst)
     gap_per_byte, begins = _line(times, limit)
     asks = limit is not None and begins - short > overhead + latency
+    sleeps = measurements.place.ranks_per_core > 1
     is_seen = not sleeps and interval > _VISIBLE * in_burst
     gap = interval if is_seen else 0.0
     method = "messages that leave back to back" if is_seen else "not seen behind o"
+    how = f"ping-pong of up to {SMALL} B, less 2 o", "processor time of a message in a burst"
+    if measurements.rounds is not None:
+        overhead, latency = _each_of_all(measurements, measurements.rounds, some, draw)
+        how = (
+            "a round of all ranks, less all their o",
+            "processor time of a few messages, from sleep",
+        )
     return {
-        "L_ns": (
-            _NS * latency,
-            f"ping-pong of up to {SMALL} B, less 2 o{', to the later of two' * sleeps}",
-        ),
-        "o_ns": (_NS * overhead, f"processor time of a message in a {'short ' * sleeps}burst"),
+        "L_ns": (_NS * latency, how[0]),
+        "o_ns": (_NS * overhead, how[1]),
         "g_ns": (_NS * gap, method),
         "G_ns_per_byte": (_NS * gap_per_byte, "ping-pong over sizes"),
         "O_ns_per_byte": (_NS * per_byte, "processor time of long messages"),
         "offload": (arriving < _IDLE * gap_per_byte, "processor time against G"),
         "handshake": (asks, "ping-pong below and above the eager limit"),
     }
+
+
+def _each_alone(short: float, in_burst: float) -> tuple[float, float]:
+    """Return o and L of two ranks that have a core each, in s."""
+    # Alone, a message cannot have kept cores longer than it took.
+    overhead = min(in_burst, short / 2)
+    return overhead, max(0.0, short - 2 * overhead)
+
+
+def _each_of_all(
+    measurements: Measurements, rounds: Rounds, overhead: float, draw: Draw
+) -> tuple[float, float]:
+    """Return o and L of ranks that share cores, in s, by what a round of all of them takes.
+
+    Two ranks alone find each other awake, caches warm and the cores free. In a
+    round all send and receive, so that a core is kept by all its ranks.
+    """
+    busy = 2 * overhead * measurements.place.ranks_per_core
+    return overhead, max(0.0, draw(rounds.seconds) / rounds.rounds - busy)
 
 
 def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, float] | None:

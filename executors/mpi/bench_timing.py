@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from time import monotonic_ns, perf_counter, sleep
 from typing import Final
@@ -21,6 +22,7 @@ WARM_UPS: Final = 2
 """Repetitions that are not counted: connections are made and pages touched in them."""
 
 _ARRIVED_SLEEP_S: Final = 100e-6
+_AWAKE_NS: Final = 1_000_000
 _LEAD_NS: Final = 4_000_000
 """From when the start is agreed on to the start: until then even sleepers have heard of it."""
 
@@ -105,7 +107,10 @@ def line_up(comm: MPI.Intracomm, crowded: bool) -> None:
     # Whoever spins in a barrier leaves it when it gets a core: some milliseconds later.
     start_ns = np.array([monotonic_ns() + _LEAD_NS])
     _sleep_until_done(comm.Ibcast(start_ns))
-    sleep(max(0, int(start_ns[0]) - monotonic_ns()) / 1e9)
+    sleep(max(0, int(start_ns[0]) - _AWAKE_NS - monotonic_ns()) / 1e9)
+    # Sleepers wake some tenths of a millisecond late; by now all are up, in turns.
+    while monotonic_ns() < start_ns[0]:
+        os.sched_yield()
 
 
 def _sleep_until_done(request: MPI.Request) -> None:

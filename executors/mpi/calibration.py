@@ -12,8 +12,8 @@ from typing import Final, TypeVar, cast
 import numpy as np
 from mpi4py import MPI
 
-from executors.cost.measurements import LanesAtOnce, LinkClass, Measurements, Place
-from executors.mpi.bench_timing import library_name, nothing
+from executors.cost.measurements import LanesAtOnce, LinkClass, Measurements, Place, Rounds
+from executors.mpi.bench_timing import library_name, nothing, time_in_turns
 from executors.mpi.binding import bind
 from executors.mpi.cores import share_cores_as
 from executors.mpi.errors import LaunchError
@@ -28,6 +28,8 @@ from executors.mpi.pair_timing import (
     meet_asleep,
 )
 from executors.mpi.placement import find_place, host_name
+from planner import compile_plan
+from specs import PlanSpec
 
 T = TypeVar("T")
 Pair = tuple[int, int]
@@ -38,6 +40,7 @@ LINK_CLASSES: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
 _MOST_AT_ONCE: Final = 8
 _AT_ONCE_S: Final = 0.02
 _AT_ONCE_MESSAGES: Final = 4
+_BARRIERS: Final = 50
 _LARGEST_SET: Final = 1 << 26
 _LARGEST_QUICK_SET: Final = 1 << 22
 
@@ -93,6 +96,7 @@ def measure_machine(
         advance()
     at_once = _lanes_at_once(comm, place, effort, times.ns_per_byte("network"))
     advance()
+    rounds = _rounds(comm) if place.ranks_per_core > 1 else None
     local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
@@ -109,6 +113,7 @@ def measure_machine(
             late_receives=tuple(times.all.late_receives),
             lanes_at_once=tuple(at_once),
             local_work=tuple(work),
+            rounds=rounds,
         )
     return _everywhere(comm, measurements)
 
@@ -223,6 +228,21 @@ def _lanes_at_once(
             total = factor * _AT_ONCE_MESSAGES * n_bytes
             found.append(LanesAtOnce(ranks=k, bytes=total, seconds=seconds))
     return found
+
+
+def _rounds(comm: MPI.Intracomm) -> Rounds:
+    """Return how long all ranks take for a barrier by dissemination."""
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"ranks_per_node": comm.size},
+            "collective": {"kind": "barrier"},
+            "algorithms": "dissemination",
+        }
+    )
+    with bind(compile_plan(spec, rank=comm.rank), comm) as barrier:
+        seconds = time_in_turns(comm, [barrier], _BARRIERS)
+    meet_asleep(comm)
+    return Rounds(rounds=(comm.size - 1).bit_length(), seconds=tuple(seconds[0].tolist()))
 
 
 def _send_at_once(

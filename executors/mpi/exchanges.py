@@ -14,15 +14,14 @@ Ints = npt.NDArray[np.int64]
 _RANKS: Final = 2
 
 
-def ping_pong_plan(n_bytes: int, round_trips: int, pause_ns: int = 0) -> Plan:
+def ping_pong_plan(n_bytes: int, round_trips: int) -> Plan:
     """Return a plan of two ranks that pass a message to and fro; rank 0 begins and ends.
 
-    Each receive is posted before its rank's turn to send. Before a send its rank
-    computes for `pause_ns`, long enough for the other to fall asleep.
+    Each receive is posted before its rank's turn to send.
     """
     sender = np.arange(2 * round_trips) % 2
     # Send i waits for message i - 1; receive i for message i - 2, which used the same place.
-    return _plan(sender, n_bytes, before_send=1, before_recv=2, n_places=1, pause_ns=pause_ns)
+    return _plan(sender, n_bytes, before_send=1, before_recv=2, n_places=1)
 
 
 def burst_plan(n_bytes: int, n_messages: int) -> Plan:
@@ -31,57 +30,40 @@ def burst_plan(n_bytes: int, n_messages: int) -> Plan:
     return _plan(sender, n_bytes, before_send=0, before_recv=0, n_places=n_messages)
 
 
-def _plan(
-    sender: Ints,
-    n_bytes: int,
-    *,
-    before_send: int,
-    before_recv: int,
-    n_places: int,
-    pause_ns: int = 0,
-) -> Plan:
-    """Return the plan of messages: of each the receive, the pause if there are any, the send.
+def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_places: int) -> Plan:
+    """Return the plan of messages, two rows each: the receive, then the send.
 
     Where `before_send` or `before_recv` is k > 0, message i waits for the receive of i - k.
     """
     n = len(sender)
     message = np.arange(n)
-    ops = (Op.RECV, Op.COMPUTE, Op.SEND) if pause_ns else (Op.RECV, Op.SEND)
-    k = len(ops)
-    op = np.tile(ops, n)
-    of = np.repeat(message, k)
-    is_send, is_recv = op == Op.SEND, op == Op.RECV
-    rank = np.where(is_recv, 1 - sender[of], sender[of])
-    # What acts first for a message waits; a send that is not first waits for the row before.
-    before = np.where(is_recv, before_recv, before_send)
-    waits = k * (of - before)
-    has = (before > 0) & (waits >= 0)
-    if pause_ns:
-        waits, has = np.where(is_send, np.arange(k * n) - 1, waits), has | is_send
-    rows = k * n
+    is_send = np.tile([False, True], n)
+    rank = np.column_stack((1 - sender, sender)).reshape(-1)
+    place = np.repeat(message % n_places, 2) * n_bytes
+    waits = np.column_stack((message - before_recv, message - before_send)).reshape(-1)
+    has = (waits >= 0) & np.where(is_send, before_send > 0, before_recv > 0)
+    rows = 2 * n
     columns: dict[str, Any] = {
-        "op": op,
+        "op": np.where(is_send, Op.SEND, Op.RECV),
         "rank": rank,
-        "peer": np.where(op == Op.COMPUTE, NONE, 1 - rank),
-        "tag": np.where(op == Op.COMPUTE, NONE, 0),
+        "peer": 1 - rank,
+        "tag": np.zeros(rows),
         "node": rank,
-        "lane": np.where(op == Op.COMPUTE, NONE, 0),
+        "lane": np.zeros(rows),
         "stream": np.full(rows, NONE),
-        "round": of,
-        "duration_ns": np.where(op == Op.COMPUTE, pause_ns, 0),
+        "round": np.repeat(message, 2),
     }
     columns["stage"] = np.full(rows, Stage.BACKGROUND)
-    for name in ("core", "phase", "priority"):
+    for name in ("core", "phase", "priority", "duration_ns"):
         columns[name] = np.zeros(rows)
-    place = of % n_places * n_bytes
     buffers = np.full((_RANKS, 3), n_bytes * n_places, dtype=np.int64)
     buffers[:, Buffer.SCRATCH] = 0
     return Plan(
         **columns,
         reads=_extents(is_send, Buffer.SEND, place, n_bytes),
-        writes=_extents(is_recv, Buffer.RECV, place, n_bytes),
+        writes=_extents(~is_send, Buffer.RECV, place, n_bytes),
         deps=Dependencies(
-            indptr=_indptr(has), task=waits[has], kind=np.zeros(int(has.sum()), dtype=np.int8)
+            indptr=_indptr(has), task=2 * waits[has], kind=np.zeros(int(has.sum()), dtype=np.int8)
         ),
         patterns=np.array([[0, 1, 0, 1]]),
         buffer_sizes=buffers,

@@ -14,7 +14,6 @@ from mpi4py import MPI
 
 from executors.cost.measurements import Burst, LateReceive, LinkClass, PingPong, Transfer
 from executors.mpi.binding import BoundPlan, bind
-from executors.mpi.cores import ranks_per_core
 from executors.mpi.exchanges import burst_plan, ping_pong_plan
 from planner.plan import Plan
 
@@ -29,8 +28,6 @@ TRANSFER_SIZES: Final = (1 << 16, 1 << 18, 1 << 20)
 """Bytes of the messages whose processor time is taken."""
 MOST_BYTES: Final = PING_PONG_SIZES[-1]
 _ROUND_TRIPS: Final = 8
-_PAUSE_S: Final = 1e-3
-"""Where ranks share cores, the other has fallen asleep after so long, as in a collective."""
 _LEAST_DELAY_S: Final = 0.02
 _POLL_S: Final = 50e-6
 _RARE_POLL_S: Final = 3e-3
@@ -140,8 +137,7 @@ class PairTimer:
     def _ping_pong(self, n_bytes: int) -> None:
         expected = self._expected_s(n_bytes)
         trips = max(1, min(_ROUND_TRIPS, int(self._effort.longest_s / 2 / max(expected, 1e-6))))
-        pause_s = _PAUSE_S if ranks_per_core(self._comm) > 1 else 0.0
-        with self._bound(ping_pong_plan(n_bytes, trips, round(1e9 * pause_s))) as exchange:
+        with self._bound(ping_pong_plan(n_bytes, trips)) as exchange:
 
             def once() -> float:
                 self._comm.Barrier()
@@ -152,7 +148,7 @@ class PairTimer:
             once()
             first = once()
             n = self._agree(self._repetitions(first))
-            seconds = tuple(max(0.0, once() / (2 * trips) - pause_s) for _ in range(n))
+            seconds = tuple(once() / (2 * trips) for _ in range(n))
         self._half_s[n_bytes] = self._agree(median(seconds))
         self.times.ping_pongs.append(
             PingPong(link=self._link, pair=self._pair, bytes=n_bytes, seconds=seconds)
