@@ -26,7 +26,8 @@ from executors.mpi.engines import (
     load_by_turns,
 )
 from executors.mpi.errors import BindError, still_running
-from executors.mpi.program import Program, rank_program
+from executors.mpi.node_memory import NodeMemory
+from executors.mpi.program import Program, rank_program, shares_memory
 from planner.operations import get_operation
 from planner.plan import COLUMNS, Buffer, Op
 from specs import CollplanError
@@ -84,7 +85,7 @@ def bind(
         If communicator, buffers, operation or engine do not fit the plan, here
         or on another rank.
     UnsupportedPlanError
-        If the plan uses shared buffers.
+        If ranks wait for each other but share no memory.
     """
     error: CollplanError | None = None
     prepared: _Prepared | None = None
@@ -135,17 +136,18 @@ class BoundPlan:
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._buffers = prepared.buffers
         program = prepared.program
+        self._node = self._share(plan, program)
+        arguments = plan, program, self._comm, sharing
         self._binding: CompiledBinding | PythonBinding
         if choice.name == "compiled":
-            self._binding = CompiledBinding(plan, program, self._comm, sharing, choice.load())
+            self._binding = CompiledBinding(*arguments, choice.load(), node=self._node)
         else:
-            operation = prepared.operation
-            self._binding = PythonBinding(plan, program, self._comm, sharing, operation, recorder)
+            self._binding = PythonBinding(*arguments, prepared.operation, recorder, node=self._node)
         self._engine: AnyEngine
         if prepared.arrays is None:
             self._engine = NoEngine("the bound plan has no buffers; call allocate() or rebind()")
         else:
-            self._engine = self._binding.use(prepared.arrays)
+            self._use(prepared.arrays)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""
@@ -177,7 +179,7 @@ class BoundPlan:
             If they do not fit the plan, or it is running or freed.
         """
         self._require_idle("given other buffers")
-        self._engine = self._binding.use(self._buffers.check(sendbuf, recvbuf))
+        self._use(self._buffers.check(sendbuf, recvbuf))
 
     def allocate(self) -> tuple[Array, Array]:
         """Return a send and a receive buffer of the plan's size, and use them from now on.
@@ -185,14 +187,23 @@ class BoundPlan:
         They begin on pages of their own and hold no values yet. Where the plan uses
         no such buffer on this rank, it is empty.
 
+        Where ranks share memory, a buffer lies where the plan stages it for others to
+        read, if it can, and that copy is saved. From then on a start ends on this rank
+        when all ranks of its node have completed it, and the call itself waits until
+        they have completed the last one. A start with other buffers overwrites these.
+
         Raises
         ------
         BindError
             If the plan is running or freed.
         """
         self._require_idle("given other buffers")
-        sendbuf, recvbuf = self._buffers.allocate()
-        self._engine = self._binding.use(self._buffers.check(sendbuf, recvbuf))
+        sendbuf, recvbuf = self._buffers.allocate(self._node)
+        if self._node is not None and self._node.has_mirrors:
+            # The caller writes there before the next start: nobody may read there still.
+            self._node.wait_for_others(self._binding.epoch, self._comm)
+            self._binding.end_together()
+        self._use(self._buffers.check(sendbuf, recvbuf))
         return sendbuf, recvbuf
 
     def free(self) -> None:
@@ -202,6 +213,8 @@ class BoundPlan:
         self._require_idle("freed")
         self._engine = NoEngine("the bound plan was freed: it cannot be started; bind it again")
         self._binding.free()
+        if self._node is not None:
+            self._node.free()
         self._comm.Free()
 
     def __enter__(self) -> Self:
@@ -216,6 +229,23 @@ class BoundPlan:
         # After an error other ranks may be anywhere: freeing is collective and could hang.
         if error is None:
             self.free()
+
+    def _share(self, plan: Plan, program: Program) -> NodeMemory | None:
+        """Return the memory that ranks of the node share, if any node of the plan does."""
+        # A rank cannot see in its own program whether others share.
+        if not self._comm.allreduce(shares_memory(plan), MPI.LOR):
+            return None
+        try:
+            return NodeMemory(plan, program, self._comm)
+        except BindError:
+            self._comm.Free()
+            raise
+
+    def _use(self, arrays: list[Array]) -> None:
+        """Take buffers that were checked, and the node's."""
+        dtype = arrays[0].dtype
+        shared = np.empty(0, dtype) if self._node is None else self._node.buffer(dtype)
+        self._engine = self._binding.use([*arrays, shared])
 
     def _require_idle(self, verb: str) -> None:
         if self._comm == MPI.COMM_NULL:
@@ -311,6 +341,7 @@ def _digests(plan: Plan) -> tuple[np.uint64, np.uint64]:
     if plan.only_rank is not None:
         return shape, np.uint64(0)
     columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns, plan.buffer_sizes]
+    columns += [plan.shared_sizes, plan.mirrors]
     for part in (plan.reads, plan.writes, plan.deps):
         columns += [getattr(part, field.name) for field in fields(part)]
     return shape, _digest(columns, text)

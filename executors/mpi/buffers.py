@@ -14,6 +14,7 @@ from planner.plan import Buffer
 from specs import numpy_dtype
 
 if TYPE_CHECKING:
+    from executors.mpi.node_memory import NodeMemory
     from planner.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -75,8 +76,8 @@ class Buffers:
             self._scratch,
         ]
 
-    def allocate(self) -> tuple[Array, Array]:
-        """Return a send and a receive buffer that begin on pages of their own.
+    def allocate(self, node: NodeMemory | None) -> tuple[Array, Array]:
+        """Return a send and a receive buffer, at their mirrors or on pages of their own.
 
         Raises
         ------
@@ -84,8 +85,12 @@ class Buffers:
             If they do not fit into memory.
         """
         dtype = self.spec_dtype
-        sendbuf = _on_page(self._n_sent, dtype, "sendbuf")
-        return sendbuf, _on_page(self._n_received, dtype, "recvbuf")
+        found = []
+        for which, n in ((Buffer.SEND, self._n_sent), (Buffer.RECV, self._n_received)):
+            there = node.at_mirror(which, n, dtype) if node is not None else None
+            name = f"{which.name.lower()}buf"
+            found.append(_on_page(n, dtype, name) if there is None else there)
+        return found[0], found[1]
 
     def _checked(self, name: str, array: object, n_elements: int) -> Array | None:
         """Return a buffer as a flat array, or None if the plan does not use it."""

@@ -21,6 +21,7 @@ from planner.plan import Stage
 
 if TYPE_CHECKING:
     from executors.mpi.program import Program, Successors
+    from executors.mpi.progress import NodeProgress
     from executors.mpi.views import Action
 
 IDLE_SLEEP_S: Final = 50e-6
@@ -47,6 +48,8 @@ class Engine:
     ranks_per_core : float
         Above 1 an idle rank sleeps between polls, which cost the core that
         others compute on.
+    progress : NodeProgress, optional
+        Where ranks of a node that share memory say how far they are.
     """
 
     def __init__(
@@ -55,8 +58,12 @@ class Engine:
         requests: Sequence[MPI.Prequest | None],
         actions: Sequence[Action | None],
         ranks_per_core: float,
+        progress: NodeProgress | None = None,
     ) -> None:
         self._requests = requests
+        self._progress = progress
+        self._waiting: list[int] = []
+        self._is_ending = False
         self._actions = actions
         self._sleep_s = sleep_between_polls(ranks_per_core)
         self._n_before: list[int] = program.n_before.tolist()
@@ -68,7 +75,10 @@ class Engine:
         self._is_in_start = [value == Stage.START for value in stage]
         roots = [task for task, n in enumerate(self._n_before) if n == 0]
         self._first_held = [task for task in roots if self._is_held[task]]
-        free = [task for task in roots if not self._is_held[task]]
+        waits = progress.waits if progress is not None else [False] * len(self._n_before)
+        self._waits = waits
+        self._first_waiting = [t for t in roots if waits[t] and not self._is_held[t]]
+        free = [task for task in roots if not self._is_held[task] and not waits[task]]
         self._first_messages = [task for task in free if requests[task] is not None]
         self._first_local = [task for task in free if requests[task] is None]
         self._n_held = self._is_held.count(True)
@@ -86,11 +96,11 @@ class Engine:
     @property
     def is_running(self) -> bool:
         """Return whether a start has not completed yet."""
-        return self._n_left > 0
+        return self._n_left > 0 or self._is_ending
 
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""
-        if self._n_left:
+        if self.is_running:
             raise still_running("started")
         self._n_left = len(self._n_before)
         self._n_left_in_start = self._n_in_start
@@ -101,6 +111,8 @@ class Engine:
         self._local = self._first_local.copy()
         self._held = self._first_held.copy()
         self._is_holding = True
+        if self._progress is not None:
+            self._begin_shared(self._progress)
         self._run_ready()
         while self._n_left_in_start:
             self._advance()
@@ -111,20 +123,20 @@ class Engine:
         Tasks that belong inside `wait` run here only when they alone are
         left, so that a program that only tests completes too.
         """
-        if not self._n_left:
+        if not self.is_running:
             return True
         if self._n_left == self._n_left_held:
             self._release_held()
         self._run_ready()
         self._poll()
         self._run_ready()
-        return not self._n_left
+        return not self.is_running
 
     def wait(self) -> None:
         """Advance until everything is done."""
         if self._n_left_held:
             self._release_held()
-        while self._n_left:
+        while self.is_running:
             self._advance()
 
     def run(self) -> None:
@@ -135,9 +147,9 @@ class Engine:
     def _advance(self) -> None:
         """Run what is ready, then wait for messages if anything is left."""
         self._run_ready()
-        if not self._n_left:
+        if not self.is_running:
             return
-        if not self._active:
+        if not (self._active or self._waiting or (self._is_ending and not self._n_left)):
             raise DeadlockError(
                 f"{self._n_left} tasks of this rank wait for each other or for a later wait; "
                 "plan.verify() names them"
@@ -170,8 +182,32 @@ class Engine:
                 if n_local % LOCAL_BATCH == 0 and self._active:
                     self._poll()
 
+    def _begin_shared(self, progress: NodeProgress) -> None:
+        progress.begin()
+        self._waiting = self._first_waiting.copy()
+        self._is_ending = progress.ends_together
+        if not self._n_left:
+            progress.say_all_completed()
+
     def _poll(self) -> bool:
-        return self._retire(MPI.Prequest.Testsome(self._active))
+        found = self._progress is not None and self._look_around(self._progress)
+        if self._active:
+            return self._retire(MPI.Prequest.Testsome(self._active)) or found
+        if self._progress is not None and not found:
+            self._progress.push_on()
+        return found
+
+    def _look_around(self, progress: NodeProgress) -> bool:
+        """Queue tasks that others let run, end a start they have completed; return if any."""
+        free = [task for task in self._waiting if progress.is_free(task)]
+        if free:
+            self._waiting = [task for task in self._waiting if task not in set(free)]
+        for task in free:
+            self._queue(task)
+        if self._is_ending and not self._n_left and progress.have_completed(progress.epoch):
+            self._is_ending = False
+            return True
+        return bool(free)
 
     def _poll_until_something(self) -> None:
         # Not Waitsome: it spins until the kernel takes the core away, which costs
@@ -202,6 +238,10 @@ class Engine:
 
     def _complete(self, task: int) -> None:
         self._n_left -= 1
+        if self._progress is not None:
+            self._progress.say_completed(task)
+            if not self._n_left:
+                self._progress.say_all_completed()
         if self._is_in_start[task]:
             self._n_left_in_start -= 1
         elif self._is_held[task]:
@@ -214,13 +254,21 @@ class Engine:
         if self._before[task] == 0:
             if self._is_holding and self._is_held[task]:
                 self._held.append(task)
+            elif self._waits[task]:
+                self._waiting.append(task)
             else:
-                heappush(self._local if self._requests[task] is None else self._messages, task)
+                self._queue(task)
+
+    def _queue(self, task: int) -> None:
+        heappush(self._local if self._requests[task] is None else self._messages, task)
 
     def _release_held(self) -> None:
         self._is_holding = False
         for task in self._held:
-            heappush(self._local if self._requests[task] is None else self._messages, task)
+            if self._waits[task]:
+                self._waiting.append(task)
+            else:
+                self._queue(task)
         self._held.clear()
 
 

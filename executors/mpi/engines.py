@@ -13,6 +13,7 @@ from mpi4py import MPI
 from executors.mpi.datatypes import MessageTypes
 from executors.mpi.engine import Engine
 from executors.mpi.errors import BindError
+from executors.mpi.progress import NodeProgress
 from executors.mpi.recording import Recorder, RecordingEngine
 from executors.mpi.views import extent_views, local_action
 from executors.mpi.world import first_alone
@@ -21,6 +22,7 @@ from planner.plan import Op
 if TYPE_CHECKING:
     from executors.mpi.compiled.engine import CompiledEngine
     from executors.mpi.compiled.loading import Reduction
+    from executors.mpi.node_memory import NodeMemory
     from executors.mpi.program import Program
     from executors.mpi.views import Action
     from planner.plan import Plan
@@ -177,6 +179,8 @@ class PythonBinding:
         The reduction.
     recorder : Recorder, optional
         Where to note when tasks start and end.
+    node : NodeMemory, optional
+        What ranks of the node share.
     """
 
     def __init__(
@@ -187,12 +191,24 @@ class PythonBinding:
         sharing: float,
         operation: Applies | None,
         recorder: Recorder | None,
+        node: NodeMemory | None = None,
     ) -> None:
+        self._progress = None if node is None else NodeProgress(program, node, comm)
         self._plan, self._program, self._comm = plan, program, comm
         self._sharing, self._recorder = sharing, recorder
         self._apply = operation.apply if operation is not None else None
         self._types = MessageTypes(plan.itemsize)
         self._requests: list[MPI.Prequest | None] = []
+
+    @property
+    def epoch(self) -> int:
+        """Return how many times a program that shares memory was started."""
+        return 0 if self._progress is None else self._progress.epoch
+
+    def end_together(self) -> None:
+        """Let a start end from now on when all ranks of the node have completed it."""
+        assert self._progress is not None
+        self._progress.ends_together = True
 
     def use(self, buffers: Sequence[Array]) -> AnyEngine:
         """Return an engine for these buffers; the one before is of no use then."""
@@ -208,8 +224,10 @@ class PythonBinding:
                 self._requests.append(None)
                 actions.append(local_action(program, task, buffers, patterns, self._apply))
         if self._recorder is None:
-            return Engine(program, self._requests, actions, self._sharing)
-        return RecordingEngine(program, self._requests, actions, self._sharing, self._recorder)
+            return Engine(program, self._requests, actions, self._sharing, self._progress)
+        return RecordingEngine(
+            program, self._requests, actions, self._sharing, self._progress, self._recorder
+        )
 
     def free(self) -> None:
         """Free requests and datatypes."""
@@ -240,14 +258,34 @@ class CompiledBinding:
         As for `PythonBinding`.
     reduce : int
         The address of the compiled reduction, 0 if there is none.
+    node
+        As for `PythonBinding`.
     """
 
     def __init__(
-        self, plan: Plan, program: Program, comm: MPI.Intracomm, sharing: float, reduce: int
+        self,
+        plan: Plan,
+        program: Program,
+        comm: MPI.Intracomm,
+        sharing: float,
+        reduce: int,
+        node: NodeMemory | None = None,
     ) -> None:
         self._plan, self._program, self._comm = plan, program, comm
-        self._sharing, self._reduce = sharing, reduce
+        self._sharing, self._reduce, self._node = sharing, reduce, node
+        self._ends_together = False
         self._engine: CompiledEngine | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Return how many times the program was started."""
+        return 0 if self._engine is None else self._engine.epoch
+
+    def end_together(self) -> None:
+        """Let a start end from now on when all ranks of the node have completed it."""
+        self._ends_together = True
+        if self._engine is not None:
+            self._engine.end_together()
 
     def use(self, buffers: Sequence[Array]) -> AnyEngine:
         """Return the engine, which has these buffers from now on."""
@@ -261,7 +299,10 @@ class CompiledBinding:
                 self._comm,
                 self._reduce,
                 self._sharing,
+                self._node,
             )
+            if self._ends_together:
+                self._engine.end_together()
         else:
             self._engine.rebind(buffers)
         return self._engine

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from executors.mpi.errors import UnsupportedPlanError
 from planner.errors import PlanFormatError
 from planner.format_check import extent_bounds
-from planner.plan import ON_START, Buffer, Extents, Op
+from planner.plan import NONE, ON_START, Buffer, Extents, Op
+from planner.restriction import restrict
 
 if TYPE_CHECKING:
     from planner.plan import IntArray, Plan
@@ -28,6 +29,38 @@ class Successors:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Sharing:
+    """Where a program meets others of its node, in memory they share.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_tasks + 1,)
+        Entries ``indptr[i]:indptr[i+1]`` of the next three are what task i waits for.
+    rank, row, flag : ndarray of int64, shape (n_waits,)
+        Whose task, its row in that rank's own program, its number among those awaited.
+    awaited : ndarray of int64, shape (n_awaited,)
+        Rows of this rank's own program that others wait for, by number.
+    own_flag : ndarray of int64, shape (n_tasks,)
+        A task's number among those awaited; -1 if nobody waits for it.
+    is_gated : ndarray of bool, shape (n_tasks,)
+        Whether it must not run before all ranks of the node completed the start before.
+    """
+
+    indptr: Index
+    rank: Index
+    row: Index
+    flag: Index
+    awaited: Index
+    own_flag: Index
+    is_gated: npt.NDArray[np.bool_]
+
+    @property
+    def waits(self) -> npt.NDArray[np.bool_]:
+        """Return which tasks have to look at others' progress before they run."""
+        return self.is_gated | (np.diff(self.indptr) > 0)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Program:
     """What one rank runs; entry i is the i-th task by (priority, row).
 
@@ -40,9 +73,11 @@ class Program:
     reads, writes : Extents
         The tasks' extents; their `pattern` refers to the plan's table.
     n_before : ndarray of int64, shape (n_tasks,)
-        How many releases a task waits for.
+        How many releases by tasks of this rank a task waits for.
     on_start, on_completion : Successors
         Which tasks a task releases when it starts, and when it completes.
+    sharing : Sharing
+        What other ranks of the node have to do with it.
     """
 
     row: Index
@@ -56,11 +91,19 @@ class Program:
     n_before: Index
     on_start: Successors
     on_completion: Successors
+    sharing: Sharing
 
     @property
     def n_tasks(self) -> int:
         """Return the number of tasks."""
         return len(self.row)
+
+
+def shares_memory(plan: Plan) -> bool:
+    """Return whether ranks of a node share memory, as far as a plan or a program shows it."""
+    touches = any((part.buffer == Buffer.SHARED).any() for part in (plan.reads, plan.writes))
+    waits = len(plan.foreign) + len(plan.foreign.awaited) > 0
+    return bool(touches or waits or plan.shared_sizes.any())
 
 
 def rank_program(plan: Plan, rank: int) -> Program:
@@ -81,7 +124,7 @@ def rank_program(plan: Plan, rank: int) -> Program:
     Raises
     ------
     UnsupportedPlanError
-        If the program uses shared buffers or waits for another rank's task.
+        If it waits for another rank's task though ranks share no memory.
     PlanFormatError
         If an extent reaches outside its buffer, or an operand is longer or shorter
         than its result.
@@ -92,7 +135,10 @@ def rank_program(plan: Plan, rank: int) -> Program:
     for name, extents in (("reads", reads), ("writes", writes)):
         _check_extents(plan, rank, row, name, extents)
     _check_lengths(plan, row, reads, writes)
-    after, before, kind = _own_dependencies(plan, row)
+    shares = shares_memory(plan)
+    alone = restrict(plan, rank) if shares else plan
+    own_row = np.searchsorted(own, row) if shares else row
+    after, before, kind = _own_dependencies(alone, own_row)
     started = (kind & ON_START) != 0
     n = len(row)
     return Program(
@@ -107,6 +153,7 @@ def rank_program(plan: Plan, rank: int) -> Program:
         n_before=np.bincount(after, minlength=n).astype(np.int64),
         on_start=_successors(before[started], after[started], n),
         on_completion=_successors(before[~started], after[~started], n),
+        sharing=_sharing(alone, own_row, writes),
     )
 
 
@@ -131,15 +178,9 @@ def _take_extents(extents: Extents, rows: Index) -> Extents:
 
 def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extents) -> None:
     """Bind hands addresses to MPI: an extent outside its buffer would be a wild write."""
-    shared = np.flatnonzero(extents.buffer == Buffer.SHARED)
-    if len(shared):
-        task = row[extents.owner()[shared[0]]]
-        raise UnsupportedPlanError(
-            f"task #{task} {name} the node's shared buffer: shared buffers need an executor with "
-            "shared-memory windows; compile without node-shared passes"
-        )
     low, high = extent_bounds(plan.patterns, extents)
-    size = plan.buffer_sizes[rank][extents.buffer]
+    shared = plan.shared_sizes[plan.rank_node[rank]]
+    size = np.append(plan.buffer_sizes[rank], shared)[extents.buffer]
     outside = np.flatnonzero((low < 0) | (high > size))
     if len(outside):
         i = outside[0]
@@ -178,10 +219,35 @@ def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, IntArray]:
     if len(foreign):
         task, other = row[after[foreign[0]]], rows_before[foreign[0]]
         raise UnsupportedPlanError(
-            f"task #{task} waits for #{other} of another rank: dependencies between ranks need "
-            "shared buffers, which this executor does not have; compile without node-shared passes"
+            f"task #{task} waits for #{other} of another rank, but ranks share no memory; "
+            "compile with transport: shared, or pass a message"
         )
     return after, before, plan.deps.kind[entries]
+
+
+def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
+    """Return a program's waits, in its own numbering; `row` are rows of `alone`."""
+    foreign, n = alone.foreign, len(row)
+    # Most plans share nothing, and may have many tasks of other ranks.
+    indptr, entries = np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if len(foreign):
+        indptr, entries = _take(foreign.indptr, row)
+    own_flag = np.full(n, NONE, dtype=np.int64)
+    if len(foreign.awaited):
+        numbers = np.full(n, NONE, dtype=np.int64)
+        numbers[foreign.awaited] = np.arange(len(foreign.awaited))
+        own_flag = numbers[row]
+    is_gated = np.zeros(n, dtype=bool)
+    is_gated[writes.owner()[writes.buffer == Buffer.SHARED]] = True
+    return Sharing(
+        indptr,
+        rank=foreign.rank[entries].astype(np.int64),
+        row=foreign.task[entries].astype(np.int64),
+        flag=foreign.flag[entries].astype(np.int64),
+        awaited=foreign.awaited.astype(np.int64),
+        own_flag=own_flag,
+        is_gated=is_gated,
+    )
 
 
 def _successors(before: Index, after: Index, n_tasks: int) -> Successors:

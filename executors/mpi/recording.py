@@ -14,6 +14,7 @@ from executors.mpi.engine import Engine
 
 if TYPE_CHECKING:
     from executors.mpi.program import Program
+    from executors.mpi.progress import NodeProgress
     from executors.mpi.views import Action
 
 Longs = npt.NDArray[np.int64]
@@ -52,7 +53,7 @@ class RecordingEngine(Engine):
 
     Parameters
     ----------
-    program, requests, actions, ranks_per_core
+    program, requests, actions, ranks_per_core, progress
         As for `Engine`.
     recorder : Recorder
         Where times go; every start overwrites the last one's.
@@ -64,6 +65,7 @@ class RecordingEngine(Engine):
         requests: Sequence[MPI.Prequest | None],
         actions: Sequence[Action | None],
         ranks_per_core: float,
+        progress: NodeProgress | None,
         recorder: Recorder,
     ) -> None:
         recorder.prepare(program)
@@ -73,7 +75,7 @@ class RecordingEngine(Engine):
             for task, request in enumerate(requests)
         ]
         acting = [_stamped(action, started, task) for task, action in enumerate(actions)]
-        super().__init__(program, stamped, acting, ranks_per_core)
+        super().__init__(program, stamped, acting, ranks_per_core, progress)
 
     def _complete(self, task: int) -> None:
         self._ended[task] = monotonic_ns()

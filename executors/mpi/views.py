@@ -79,10 +79,17 @@ def _compute(duration_ns: int) -> None:
 def _copies(writes: list[View], reads: list[View]) -> list[Action]:
     pieces = _align(writes, reads)
     # Piecewise, a task could overwrite what a later piece still has to read.
+    if pieces is not None:
+        # A buffer at its mirror is staged already.
+        pieces = [pair for pair in pieces if not _is_same(*pair)]
     if pieces is None or (len(pieces) > 1 and _overlap(writes, reads)):
         staging = np.empty(sum(view.size for view in writes), dtype=writes[0].dtype)
         return _copies([staging], reads) + _copies(writes, [staging])
     return [_copy(write, read) for write, read in pieces]
+
+
+def _is_same(write: View, read: View) -> bool:
+    return write.ctypes.data == read.ctypes.data and write.strides == read.strides
 
 
 def _copy(write: View, read: View) -> Action:

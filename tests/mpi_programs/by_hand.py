@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from executors.mpi import binding
-from executors.mpi.errors import BindError, UnsupportedPlanError
+from executors.mpi.errors import BindError
 from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 from planner.operations import get_operation
 from planner.plan import ON_START, Buffer, Op, Stage
@@ -228,12 +228,14 @@ def wrong_calls() -> None:
     shared = PlanWriter([[5, 5, 0]] * p)
     for r in range(p):
         shared.add(Op.COPY, r, [(Buffer.SHARED, 0, 5)], [(Buffer.RECV, 0, 5)])
-    refuses(UnsupportedPlanError, "shared buffers need", attempt(shared.plan(), comm, good, out))
+    refuses(
+        CollplanError, "whose shared buffer has 0 elements", attempt(shared.plan(), comm, good, out)
+    )
     across = PlanWriter([[5, 5, 0]] * p)
     for r in range(p):
         after = [r - 1] if r else []
         across.add(Op.COPY, r, [(Buffer.SEND, 0, 5)], [(Buffer.RECV, 0, 5)], after=after)
-    refuses(CollplanError, "waits for #", attempt(across.plan(), comm, good, out))
+    refuses(CollplanError, "share no memory", attempt(across.plan(), comm, good, out))
     stray = PlanWriter([[5, 5, 0]] * p)
     for r in range(p):
         stray.add(Op.COPY, r, [(Buffer.SEND, 1, 5)], [(Buffer.RECV, 0, 5)])

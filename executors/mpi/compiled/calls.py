@@ -74,6 +74,16 @@ def ints(context: Any, address: Any, n: Any) -> Any:
 
 
 @intrinsic
+def longs(context: Any, address: Any, n: Any) -> Any:
+    """Return the array of n int64 at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _view(context, builder, types.int64, *arguments)
+
+    return types.Array(types.int64, 1, "C")(types.int64, types.int64), generate
+
+
+@intrinsic
 def record_at(context: Any, address: Any, row: Any, dtype: Any) -> Any:
     """Return a row of the table of records at an address."""
 

@@ -30,6 +30,7 @@ from executors.mpi.errors import still_running
 from planner.errors import DeadlockError
 
 if TYPE_CHECKING:
+    from executors.mpi.node_memory import NodeMemory
     from executors.mpi.program import Program
     from planner.plan import IntArray
 
@@ -51,14 +52,15 @@ class CompiledEngine:
     patterns : ndarray of int64, shape (n_patterns, 4)
         The plan's.
     buffers : sequence of ndarray
-        Send, receive and scratch buffer, flat, of one dtype.
+        Send, receive, scratch and shared buffer, flat, of one dtype.
     comm : MPI.Intracomm
         For the program's messages alone, with errors returned.
     reduce : int
         The address of the compiled reduction, 0 if nothing is reduced.
     ranks_per_core : float
         Above 1 an idle rank sleeps between polls after a while.
-
+    node : NodeMemory, optional
+        What ranks of the node share; its buffer is the fourth of `buffers` then.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class CompiledEngine:
         comm: MPI.Intracomm,
         reduce: int,
         ranks_per_core: float,
+        node: NodeMemory | None = None,
     ) -> None:
         self._memory = LoopMemory(
             program,
@@ -84,7 +87,12 @@ class CompiledEngine:
             isend=address_of("MPI_Isend", MPI.__file__),
             irecv=address_of("MPI_Irecv", MPI.__file__),
             testsome=address_of("MPI_Testsome", MPI.__file__),
+            iprobe=address_of("MPI_Iprobe", MPI.__file__),
+            any_source=MPI.ANY_SOURCE,
+            any_tag=MPI.ANY_TAG,
         )
+        if node is not None:
+            self._memory.share(node)
         self._address, self._words = self._memory.address, self._memory.words
         self._messages = Messages(program, patterns, buffers[0].itemsize)
         self._messages.describe(self._memory.tasks, buffers)
@@ -95,6 +103,15 @@ class CompiledEngine:
     def is_running(self) -> bool:
         """Return whether a start has not completed yet."""
         return bool(self._words[_LEFT])
+
+    @property
+    def epoch(self) -> int:
+        """Return how many times the program was started."""
+        return self._memory.get("epoch")
+
+    def end_together(self) -> None:
+        """Let a start end from now on when all ranks of the node have completed it."""
+        self._memory.set(ends_together=1)
 
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""

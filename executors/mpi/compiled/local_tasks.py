@@ -20,10 +20,10 @@ Table = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 
-LEFT_STAGE: Final = 4
+LEFT_STAGE: Final = 5
 """The buffer number of memory for a left operand that has to be put aside."""
-RIGHT_STAGE: Final = 5
-N_BASES: Final = 6
+RIGHT_STAGE: Final = 6
+N_BASES: Final = 7
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from executors.mpi.compiled.calls import Ints, call, compiled, compiled_inline, ints, move, pointer
+from executors.mpi.compiled.atomics import load_acquire, store_release
+from executors.mpi.compiled.calls import (
+    Ints,
+    call,
+    compiled,
+    compiled_inline,
+    ints,
+    longs,
+    move,
+    pointer,
+)
 from executors.mpi.compiled.moves import run_copy, run_reduce
 from executors.mpi.compiled.queues import pop, push
 from executors.mpi.compiled.state import (
@@ -45,6 +55,8 @@ BATCH_BYTES = 1 << 17
 POLLS_A_CLOCK = 32
 """Polls in a row without looking at the clock."""
 NO_TASK = -1
+COUNTER_BYTES = 64
+WORD_BYTES = 8
 
 
 @compiled
@@ -55,6 +67,18 @@ def _now(state: Record) -> Long:
 
 @compiled_inline
 def _queue(state: Record, task: int, kind: int) -> None:
+    """Let a task run that waits for nothing on this rank any more."""
+    row = task_at(state, task)
+    if row.waits:
+        ints(state.waiting, state.n_tasks)[state.n_waiting] = task
+        ints(state.next_wait, state.n_tasks)[task] = row.first_wait
+        state.n_waiting += 1
+    else:
+        _queue_free(state, task, kind)
+
+
+@compiled_inline
+def _queue_free(state: Record, task: int, kind: int) -> None:
     if kind <= RECV:
         push(ints(state.messages, state.n_tasks), state.n_messages, task)
         state.n_messages += 1
@@ -90,6 +114,11 @@ def _started(state: Record, task: int) -> None:
 def _complete(state: Record, task: int) -> None:
     state.n_left -= 1
     state.progress += 1
+    flag = task_at(state, task).flag
+    if flag >= 0:
+        store_release(state.own_flags + flag * WORD_BYTES, state.epoch)
+    if state.n_left == state.is_ending and state.n_sharing:
+        store_release(state.own_counter, state.epoch)
     if task_at(state, task).stage == STAGE_START:
         state.n_left_in_start -= 1
     elif task_at(state, task).stage == STAGE_WAIT:
@@ -174,10 +203,92 @@ def _run_local(state: Record, end_ns: int) -> Long:
 
 
 @compiled
+def _is_past_gate(state: Record) -> bool:
+    """Return whether all ranks of the node have completed the start before."""
+    while state.n_past_gate < state.n_sharing:
+        if load_acquire(state.counters + state.n_past_gate * COUNTER_BYTES) < state.epoch - 1:
+            return False
+        state.n_past_gate += 1
+    return True
+
+
+@compiled
+def _is_at_end(state: Record) -> bool:
+    """Return whether all ranks of the node have completed this start."""
+    while state.n_at_end < state.n_sharing:
+        if load_acquire(state.counters + state.n_at_end * COUNTER_BYTES) < state.epoch:
+            return False
+        state.n_at_end += 1
+    return True
+
+
+@compiled
+def _is_free(state: Record, task: int) -> bool:
+    """Return whether a task need not wait for other ranks' tasks any more."""
+    if task_at(state, task).is_gated and not _is_past_gate(state):
+        return False
+    next_wait = ints(state.next_wait, state.n_tasks)
+    at, last = np.int64(next_wait[task]), np.int64(task_at(state, task + 1).first_wait)
+    flags = longs(state.waits, last)
+    while at < last and load_acquire(flags[at]) >= state.epoch:
+        at += 1
+    next_wait[task] = at
+    return bool(at == last)
+
+
+@compiled
+def _look_around(state: Record) -> None:
+    """Queue tasks that others let run; end a start that all of the node have completed."""
+    waiting = ints(state.waiting, state.n_tasks)
+    i = 0
+    while i < state.n_waiting:
+        task = np.int64(waiting[i])
+        if _is_free(state, task):
+            state.n_waiting -= 1
+            waiting[i] = waiting[state.n_waiting]
+            state.progress += 1
+            _queue_free(state, task, task_at(state, task).kind)
+        else:
+            i += 1
+    if _is_only_ending(state) and _is_at_end(state):
+        state.n_left = 0
+        state.progress += 1
+
+
+@compiled_inline
+def _is_only_ending(state: Record) -> bool:
+    """Return whether this rank has only to wait until others have completed the start."""
+    return bool(state.is_ending == 1 and state.n_left == 1)
+
+
+@compiled
+def _push_on(state: Record) -> Long:
+    """Let MPI push on what this rank has sent, for which it asks no more."""
+    code = call(
+        state.iprobe,
+        (
+            np.int32(state.any_source),
+            np.int32(state.any_tag),
+            state.comm,
+            pointer(state.probed),
+            pointer(state.statuses),
+        ),
+    )
+    if code != 0:
+        state.code = code
+        return FAILED
+    return DONE
+
+
+@compiled
 def _poll(state: Record) -> Long:
     """Complete the tasks of finished messages; return whether all is well."""
+    if state.n_waiting or state.is_ending:
+        _look_around(state)
     n = state.n_active
     if n == 0:
+        if state.n_messages_in_all and (state.n_waiting or _is_only_ending(state)):
+            return _push_on(state)
         return DONE
     # The count comes first, then the places.
     finished = ints(state.finished, n + 1)
@@ -268,7 +379,7 @@ def _advance(state: Record, is_starting: bool, end_ns: int) -> Long:
         left = state.n_left_in_start if is_starting else state.n_left
         if left == 0:
             return DONE
-        if state.n_active == 0:
+        if state.n_active == 0 and state.n_waiting == 0 and not _is_only_ending(state):
             return DEADLOCK
         before = state.progress
         found = _poll(state)
@@ -286,7 +397,12 @@ def _advance(state: Record, is_starting: bool, end_ns: int) -> Long:
 
 @compiled
 def _begin(state: Record) -> None:
-    state.n_left = state.n_tasks
+    state.epoch += 1
+    # To wait for others at the end counts as one more task.
+    state.is_ending = state.ends_together
+    state.n_left = state.n_tasks + state.is_ending
+    state.n_past_gate = 0
+    state.n_at_end = 0
     state.n_left_in_start = state.n_in_start
     state.n_left_held = state.n_held_in_all
     state.is_holding = 1
@@ -298,12 +414,18 @@ def _begin(state: Record) -> None:
     move(state.messages, state.first_messages, 4 * state.n_first_messages)
     move(state.local, state.first_local, 4 * state.n_first_local)
     move(state.held, state.first_held, 4 * state.n_first_held)
+    state.n_waiting = 0
+    first_waiting = ints(state.first_waiting, state.n_first_waiting)
+    for i in range(state.n_first_waiting):
+        _queue(state, np.int64(first_waiting[i]), 0)
+    if state.n_tasks == 0 and state.n_sharing:
+        store_release(state.own_counter, state.epoch)
 
 
 @compiled
 def _test(state: Record, end_ns: int) -> Long:
     """Go on without waiting; what belongs inside a wait runs when it alone is left."""
-    if state.n_left == state.n_left_held:
+    if state.n_left - state.is_ending == state.n_left_held:
         _release_held(state)
     found = _run_ready(state, end_ns)
     if found == DONE:
@@ -322,7 +444,7 @@ def run_loop(address: int, what: int) -> Long:
     if what in (START, RUN):
         if state.n_left > 0:
             return BUSY
-        if state.n_tasks == 0:
+        if state.n_tasks == 0 and state.n_sharing == 0:
             return DONE
         _begin(state)
     elif state.n_left == 0:

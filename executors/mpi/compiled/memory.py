@@ -16,6 +16,7 @@ from executors.mpi.compiled.symbols import address_of
 from planner.plan import Stage
 
 if TYPE_CHECKING:
+    from executors.mpi.node_memory import NodeMemory
     from executors.mpi.program import Program
     from planner.plan import IntArray
 
@@ -97,9 +98,19 @@ class LoopMemory:
         self.set(spins=0 if sleep_s else SPINS, yields=YIELDS, sleep_ns=round(sleep_s * 1e9))
 
     def use(self, buffers: Sequence[Array]) -> None:
-        """Take send, receive and scratch buffer from where they lie."""
+        """Take send, receive, scratch and shared buffer from where they lie."""
         for i, buffer in enumerate(buffers):
             self._bases[i] = buffer.ctypes.data
+
+    def share(self, node: NodeMemory) -> None:
+        """Tell other ranks of the node in their memory how far this one is, and look there."""
+        self._place(waits=node.waits)
+        self.set(
+            n_sharing=node.n_ranks,
+            counters=node.counters,
+            own_counter=node.own_counter,
+            own_flags=node.own_flags,
+        )
 
     def _place(self, **arrays: Array) -> None:
         """Keep arrays alive, and their addresses where the loop finds them."""
@@ -111,6 +122,9 @@ class LoopMemory:
         tasks = self.tasks
         tasks["kind"][:-1], tasks["stage"][:-1] = local.kind, program.stage
         tasks["local"][:-1] = local.local
+        sharing = program.sharing
+        tasks["waits"][:-1], tasks["is_gated"][:-1] = sharing.waits, sharing.is_gated
+        tasks["flag"][:-1], tasks["first_wait"] = sharing.own_flag, sharing.indptr
         tasks["first_on_start"] = program.on_start.indptr
         tasks["first_on_completion"] = program.on_completion.indptr
         self._place(
@@ -127,10 +141,13 @@ class LoopMemory:
 
     def _fill_queues(self, program: Program, handle_bytes: int) -> None:
         is_held = program.stage == Stage.WAIT
-        is_root = program.n_before == 0
+        waits = program.sharing.waits
+        is_root = (program.n_before == 0) & ~waits
+        is_waiting_root = (program.n_before == 0) & waits & ~is_held
         is_message = program.op <= RECV
         self._place(
-            first_held=_places(is_root & is_held),
+            first_held=_places((program.n_before == 0) & is_held),
+            first_waiting=_places(is_waiting_root),
             first_messages=_places(is_root & ~is_held & is_message),
             first_local=_places(is_root & ~is_held & ~is_message),
             n_before=program.n_before.astype(np.int32),
@@ -140,7 +157,9 @@ class LoopMemory:
         self.set(
             n_in_start=int((program.stage == Stage.START).sum()),
             n_held_in_all=int(is_held.sum()),
-            n_first_held=int((is_root & is_held).sum()),
+            n_first_held=int(((program.n_before == 0) & is_held).sum()),
+            n_first_waiting=int(is_waiting_root.sum()),
+            n_messages_in_all=int(is_message.sum()),
             n_first_messages=int((is_root & ~is_held & is_message).sum()),
             n_first_local=int((is_root & ~is_held & ~is_message).sum()),
         )
@@ -156,11 +175,11 @@ class LoopMemory:
         fields = STATE.fields
         assert fields is not None
         self.set(now=self.address + fields["now_s"][1], sleep=self.address + fields["sleep_s"][1])
-        self.set(monotonic=time.CLOCK_MONOTONIC)
+        self.set(monotonic=time.CLOCK_MONOTONIC, probed=self.address + fields["n_probed"][1])
         self.set(**{name: address_of(name) for name in _SYSTEM})
 
 
-_BY_TASK: Final = ("before", "messages", "local", "held")
+_BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
 _SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield")
 
 

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 Table = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
 
-ABSOLUTE: Final = 3
+ABSOLUTE: Final = 4
 """The buffer number of a message that spans buffers: its offset is an address."""
 
 

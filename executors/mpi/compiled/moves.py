@@ -112,6 +112,9 @@ def _go_on(state: Record, cursor: Record, piece: int, rows: int, is_last: bool) 
 def _copy_rows(
     target: int, target_stride: int, source: int, source_stride: int, piece: int, rows: int
 ) -> None:
+    # A buffer at its mirror is staged already.
+    if target == source and (rows == 1 or target_stride == source_stride):
+        return
     if rows == 1:
         move(target, source, piece)
     elif piece == 8:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from executors.mpi.compiled.calls import array_at, compiled_inline, record_at
+from executors.mpi.compiled.calls import compiled_inline, longs, record_at
 
 Record = Any
 """A row of one of the tables below, in compiled code."""
@@ -41,12 +41,16 @@ TASK: Final = np.dtype(
         ("kind", "i1"),
         ("stage", "i1"),
         ("buffer", "i1"),
+        ("waits", "i1"),  # whether it looks at other ranks' progress before it runs
+        ("is_gated", "i1"),
         ("peer", "i4"),
         ("tag", "i4"),
         ("count", "i4"),
         ("first_on_start", "i4"),
         ("first_on_completion", "i4"),
         ("local", "i4"),  # its row among the local tasks
+        ("first_wait", "i4"),
+        ("flag", "i4"),  # its number among those that other ranks wait for, or -1
         ("offset", "i8"),  # bytes from the beginning of its buffer
         ("datatype", "i8"),
     ],
@@ -98,25 +102,27 @@ _COUNTERS = (
     *("n_tasks", "n_left", "n_left_in_start", "n_left_held", "is_holding"),
     *("n_active", "n_messages", "n_local", "n_held", "n_moved_bytes"),
     *("progress", "idle_polls", "computing", "compute_end_ns", "code", "n_failed"),
+    *("epoch", "n_waiting", "n_past_gate", "n_at_end", "is_ending"),
 )
 _FIXED = (
     *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
     *("comm", "handle_bytes", "element_bytes"),
     *("spins", "yields", "sleep_s", "sleep_ns", "turn_ns", "monotonic"),
     *("now_s", "now_ns"),
+    *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
+    *("any_source", "any_tag", "n_probed"),
 )
 _ADDRESSES = (
     *("isend", "irecv", "testsome", "clock_gettime", "nanosleep", "sched_yield", "reduce"),
     *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
     *("messages", "local", "held", "first_messages", "first_local", "first_held"),
     *("requests", "active", "finished", "statuses"),
+    *("iprobe", "waiting", "first_waiting", "next_wait", "waits"),
+    *("probed", "counters", "own_counter", "own_flags"),
     *("locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
 )
 STATE: Final = np.dtype([(name, "i8") for name in (*_COUNTERS, *_FIXED, *_ADDRESSES)])
 """Everything a call of the loop gets: counters, and where the arrays lie."""
-
-
-_LONG: Final = np.dtype(np.int64)
 
 
 @compiled_inline
@@ -140,4 +146,4 @@ def local_at(state: Record, row: int) -> Record:
 @compiled_inline
 def base_of(state: Record, buffer: int) -> Long:
     """Return a buffer's address."""
-    return array_at(state.bases, buffer + 1, _LONG)[buffer]
+    return longs(state.bases, buffer + 1)[buffer]
