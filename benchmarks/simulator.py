@@ -1,7 +1,9 @@
-"""Time the simulator on one core: ring allreduce and linear alltoall, tasks a second.
+"""Time the simulator on one core, in tasks a second.
 
-The flat machine has one rank a node; the other packs the ranks onto nodes of 32
-with two lanes, so that ranks compete for them.
+Ring allreduce and linear alltoall on a flat machine, one rank a node, and with the ranks on
+nodes of 32 with two lanes, so that ranks compete for them; then full-lane plans of rings on the
+preset hydra, 36 nodes of 32 ranks, with all that its model has.
+Run on an idle core: ``python benchmarks/simulator.py [--ranks 1024] [--repetitions 5]``
 """
 
 from __future__ import annotations
@@ -9,30 +11,57 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
+from typing import Any, Final
 
+from collplan.memory import keep_freed_memory
 from executors.cost import simulate
-from planner import Plan, compile_plan
+from planner import compile_plan
 from specs import PlanSpec
 
-COUNT = {"allreduce": 64, "alltoall": 1}
-"""Elements a rank pair: every chunk of the ring has 64, whatever the number of ranks."""
+Case = tuple[str, dict[str, Any]]
+
+FLAT: Final = {
+    "allreduce": ("ring", 64),
+    "alltoall": ("linear", 1),
+}
+"""Algorithm, and elements of a pair of ranks: every chunk of the ring has 64, however many."""
+FULL_LANE: Final = {
+    "allreduce": (1_152_000, {"node": "ring", "lane": "ring"}),
+    "allgather": (100, {"node": "ring", "lane": "ring"}),
+    "bcast": (1_152_000, {"node": "auto", "lane": "auto"}),
+}
 
 
-def compile_for(kind: str, algorithm: str, n_ranks: int, n_nodes: int, n_lanes: int) -> Plan:
-    count = COUNT[kind] * n_ranks if kind == "allreduce" else COUNT[kind]
-    return compile_plan(
-        PlanSpec.model_validate(
-            {
-                "machine": {
-                    "nodes": n_nodes,
-                    "ranks_per_node": n_ranks // n_nodes,
-                    "lanes": n_lanes,
-                },
+def flat_cases(n_ranks: int) -> list[Case]:
+    """Return the flat plans' names and specs."""
+    found = []
+    for kind, (algorithm, n) in FLAT.items():
+        for n_nodes, lanes in ((n_ranks, 1), (n_ranks // 32, 2)):
+            per_node = n_ranks // n_nodes
+            count = n * n_ranks if kind == "allreduce" else n
+            spec = {
+                "machine": {"nodes": n_nodes, "ranks_per_node": per_node, "lanes": lanes},
                 "collective": {"kind": kind, "count": count, "datatype": "int32"},
                 "algorithms": algorithm,
             }
+            found.append((f"{kind}/{algorithm}, {n_nodes} x {per_node} ranks, {lanes} lanes", spec))
+    return found
+
+
+def full_lane_cases() -> list[Case]:
+    """Return the full-lane plans' names and specs."""
+    return [
+        (
+            f"{kind}/full_lane, hydra",
+            {
+                "machine": {"preset": "hydra"},
+                "collective": {"kind": kind, "count": count, "datatype": "int32"},
+                "decomposition": "full_lane",
+                "algorithms": algorithms,
+            },
         )
-    )
+        for kind, (count, algorithms) in FULL_LANE.items()
+    ]
 
 
 def main() -> None:
@@ -40,20 +69,19 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1024, help="a multiple of 32")
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
-    n_ranks = arguments.ranks
-    for kind, algorithm in (("allreduce", "ring"), ("alltoall", "linear")):
-        for n_nodes, n_lanes in ((n_ranks, 1), (n_ranks // 32, 2)):
-            plan = compile_for(kind, algorithm, n_ranks, n_nodes, n_lanes)
-            simulate(plan)
-            before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            times = [simulate(plan).simulate_s for _ in range(arguments.repetitions)]
-            median = statistics.median(times)
-            print(
-                f"{kind}/{algorithm} on {n_nodes} x {n_ranks // n_nodes} ranks, {n_lanes} lane(s): "
-                f"{plan.n_tasks} tasks, {plan.n_tasks / median / 1e6:.2f} M tasks/s "
-                f"(median of {len(times)}: {median:.3f} s, {min(times):.3f} to {max(times):.3f}), "
-                f"peak {before_kib / 2**20:.2f} GiB"
-            )
+    # As the command line does.
+    keep_freed_memory()
+    for name, spec in (*flat_cases(arguments.ranks), *full_lane_cases()):
+        plan = compile_plan(PlanSpec.model_validate(spec))
+        simulate(plan)
+        times = [simulate(plan).simulate_s for _ in range(arguments.repetitions)]
+        median = statistics.median(times)
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(
+            f"{name}: {plan.n_tasks} tasks, {plan.n_tasks / median / 1e6:.2f} M tasks/s "
+            f"(median of {len(times)}: {1e3 * median:.1f} ms, "
+            f"{1e3 * min(times):.1f} to {1e3 * max(times):.1f}), peak {peak_kib / 2**20:.2f} GiB"
+        )
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def make_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
     return runs, np.empty(N_RUNS * capacity + n_events + _ARITY, dtype=ENTRY)
 
 
-@compiled
+@compiled_inline
 def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     """Insert an event."""
     for i in range(len(runs) - 1):
@@ -98,7 +98,7 @@ def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -
     _sift_up(runs, entries, time, stamp, event)
 
 
-@compiled
+@compiled_inline
 def earliest(runs: Records) -> int:
     """Return the run with the earliest event, or -1 where the queue is empty."""
     best = -1
@@ -112,7 +112,7 @@ def earliest(runs: Records) -> int:
     return best
 
 
-@compiled
+@compiled_inline
 def pop(runs: Records, entries: Records, place: int) -> int:
     """Remove the first event of a run and return its id."""
     if place == len(runs) - 1:

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from executors.cost.event_queue import Records, compiled, push
+from executors.cost.event_queue import Records, compiled, compiled_inline, push
 
 TASK: Final = np.dtype(
     [
@@ -91,7 +91,7 @@ def free_at(clocks: Records, queues: Records, queue: int) -> float:
     return float(max(clocks[queues[queue].awaits].time, clocks[queues[queue].lane].time))
 
 
-@compiled
+@compiled_inline
 def enqueue(
     tasks: Records,
     clocks: Records,
@@ -111,7 +111,7 @@ def enqueue(
     queues[queue].last = row
 
 
-@compiled
+@compiled_inline
 def advance(
     tasks: Records,
     clocks: Records,
@@ -138,7 +138,7 @@ def advance(
         _claim(clocks, runs, entries, base, lane, time, queues[first].stamp)
 
 
-@compiled
+@compiled_inline
 def call(
     tasks: Records,
     clocks: Records,
@@ -171,7 +171,7 @@ def call(
     return int(queue)
 
 
-@compiled
+@compiled_inline
 def _announce(
     tasks: Records,
     clocks: Records,
@@ -193,7 +193,7 @@ def _announce(
         _claim(clocks, runs, entries, len(queues) + len(tasks), lane, time, stamp)
 
 
-@compiled
+@compiled_inline
 def _line_up(clocks: Records, queues: Records, queue: int) -> None:
     """Insert a queue into the line of its lane, by stamp."""
     lane = clocks[queues[queue].lane]
@@ -212,7 +212,7 @@ def _line_up(clocks: Records, queues: Records, queue: int) -> None:
         lane.last = queue
 
 
-@compiled
+@compiled_inline
 def _first_served(
     clocks: Records, queues: Records, lane: int, now: float
 ) -> tuple[int, int, float]:
@@ -228,7 +228,7 @@ def _first_served(
     return before, first, time
 
 
-@compiled
+@compiled_inline
 def _claim(
     clocks: Records, runs: Records, entries: Records, base: int, lane: int, time: float, stamp: int
 ) -> None:
