@@ -42,7 +42,13 @@ def command(
         bool, typer.Option("--check/--no-check", help="Compare the results with numpy's.")
     ] = True,
     timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
+        float,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help="Give up after this long; after half of it in which a plan stands still, ranks "
+            "say what they wait for.",
+        ),
     ] = 600,
     predict: Annotated[
         bool,
@@ -65,7 +71,7 @@ def command(
     from collplan.prediction import check_trace
     from executors.mpi.launch import is_under_mpi, relaunch
 
-    request = Request(source, ranks, repetitions, check, predict, trace, as_json)
+    request = Request(source, ranks, repetitions, check, timeout, predict, trace, as_json)
     if is_under_mpi():
         return _run_as_rank(request)
     # What is wrong with the input is said once, before any rank is started.
@@ -82,14 +88,21 @@ class Request:
     ranks: int | None
     repetitions: int
     check: bool
+    timeout_s: float
     predict: bool
     trace: Path | None
     as_json: bool
+
+    @property
+    def stall_s(self) -> float:
+        """Return how long a plan may stand still: ranks speak before the launcher ends them."""
+        return self.timeout_s / 2
 
     def command(self, n_ranks: int) -> list[str]:
         """Return the command line that asks the same of each of `n_ranks` ranks."""
         line = [sys.executable, "-m", "collplan", "run", str(self.source), "-n", str(n_ranks)]
         line += ["--repetitions", str(self.repetitions), "--check" if self.check else "--no-check"]
+        line += ["--timeout", str(self.timeout_s)]
         if self.trace is not None:
             line += ["--trace", str(self.trace)]
         flags = {"--predict": self.predict, "--json": self.as_json}
@@ -152,7 +165,13 @@ def _measure(comm: Any, request: Request) -> Outcome:
     try:
         plan, timeline = _agree_on_plan(comm, request)
         join_world(plan.n_ranks)
-        report = run_plan(plan, comm, repetitions=request.repetitions, check=request.check)
+        report = run_plan(
+            plan,
+            comm,
+            repetitions=request.repetitions,
+            check=request.check,
+            timeout_s=request.stall_s,
+        )
         return _record(comm, plan, timeline, request, report.to_json())
     except CollplanError:
         raise
@@ -177,7 +196,9 @@ def _record(
     from collplan.prediction import prediction_report
     from executors.mpi.task_times import record_plan
 
-    times = record_plan(plan, comm, repetitions=request.repetitions) if request.predict else None
+    times = None
+    if request.predict:
+        times = record_plan(plan, comm, repetitions=request.repetitions, timeout_s=request.stall_s)
     if times is None or timeline is None:
         return Outcome(document)
     trace = {} if request.trace is None else {"trace": str(request.trace)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from types import TracebackType
@@ -26,8 +27,11 @@ from executors.mpi.engines import (
     load_by_turns,
 )
 from executors.mpi.errors import BindError, still_running
+from executors.mpi.meeting import Claim, agree, check_timeout
 from executors.mpi.node_memory import NodeMemory
+from executors.mpi.notices import largest_tag
 from executors.mpi.program import Program, rank_program, shares_memory
+from executors.mpi.watchdog import Watch
 from planner.operations import get_operation
 from planner.plan import COLUMNS, Buffer, Op
 from specs import CollplanError
@@ -48,6 +52,7 @@ def bind(
     operation: Applies | None = None,
     engine: EngineName | None = None,
     recorder: Recorder | None = None,
+    timeout_s: float | None = None,
 ) -> BoundPlan:
     """Bind a plan to a communicator and to this rank's buffers.
 
@@ -73,6 +78,10 @@ def bind(
         that cannot. Results are the same.
     recorder : Recorder, optional
         Where to note when this rank's tasks start and end, which costs time.
+    timeout_s : float, optional
+        How long to wait for other ranks here, and later in a start, a wait or
+        tests without any task's end. Then every rank that waits says on
+        standard error what for, and the job is aborted. By default for ever.
 
     Returns
     -------
@@ -86,23 +95,39 @@ def bind(
         or on another rank.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
+    StallError
+        If a rank did not come in time: the job has been told to end.
     """
     error: CollplanError | None = None
     prepared: _Prepared | None = None
     choice: Choice | None = None
     try:
+        check_timeout(timeout_s)
         prepared = _Prepared(plan, comm, sendbuf, recvbuf, operation)
         choice = choose_engine(
             engine, prepared.program, prepared.dtype, prepared.operation, recorder
         )
     except CollplanError as caught:
         error = caught
-    is_loaded = _agree(plan, comm, error, choice is None or choice.is_loaded)
+    shape, whole = _digests(plan)
+    claim = Claim(
+        error=error,
+        shape=shape,
+        whole=whole,
+        dtype=None if prepared is None or prepared.arrays is None else prepared.dtype_name,
+        operation=None if prepared is None else prepared.operation_name,
+        is_loaded=choice is None or choice.is_loaded,
+        shares_memory=shares_memory(plan),
+        is_watched=timeout_s is not None,
+    )
+    agreed = agree(plan, comm, claim, timeout_s)
     assert prepared is not None
     assert choice is not None
-    if not is_loaded:
+    if not agreed.is_loaded:
         load_by_turns(comm, choice)
-    return BoundPlan(plan, comm, prepared, choice, recorder)
+    # Where one rank has a time limit, the others have to answer it.
+    limit_s = timeout_s or math.inf if agreed.is_watched else None
+    return BoundPlan(plan, comm, prepared, choice, agreed.shares_memory, recorder, limit_s)
 
 
 class BoundPlan:
@@ -126,7 +151,9 @@ class BoundPlan:
         comm: MPI.Intracomm,
         prepared: _Prepared,
         choice: Choice,
+        shares_memory: bool,
         recorder: Recorder | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         self.engine: EngineName = choice.name
         self.why_python = choice.why_python
@@ -136,13 +163,24 @@ class BoundPlan:
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._buffers = prepared.buffers
         program = prepared.program
-        self._node = self._share(plan, program)
-        arguments = plan, program, self._comm, sharing
+        self._node: NodeMemory | None = None
+        if shares_memory:
+            try:
+                self._node = NodeMemory(plan, program, self._comm)
+            except BindError:
+                self._comm.Free()
+                raise
+        watch = None if timeout_s is None else Watch(self._comm, plan, program, timeout_s)
         self._binding: CompiledBinding | PythonBinding
         if choice.name == "compiled":
-            self._binding = CompiledBinding(*arguments, choice.load(), node=self._node)
+            self._binding = CompiledBinding(
+                plan, program, self._comm, sharing, choice.load(), watch, self._node
+            )
         else:
-            self._binding = PythonBinding(*arguments, prepared.operation, recorder, node=self._node)
+            operation = prepared.operation
+            self._binding = PythonBinding(
+                plan, program, self._comm, sharing, operation, recorder, watch, self._node
+            )
         self._engine: AnyEngine
         if prepared.arrays is None:
             self._engine = NoEngine("the bound plan has no buffers; call allocate() or rebind()")
@@ -187,10 +225,11 @@ class BoundPlan:
         They begin on pages of their own and hold no values yet. Where the plan uses
         no such buffer on this rank, it is empty.
 
-        Where ranks share memory, a buffer lies where the plan stages it for others to
-        read, if it can, and that copy is saved. From then on a start ends on this rank
-        when all ranks of its node have completed it, and the call itself waits until
-        they have completed the last one. A start with other buffers overwrites these.
+        Where ranks share memory, a buffer lies where the plan would copy it to for
+        others to read, if it can, and that copy is saved. From then on a start ends on
+        this rank when all ranks of its node have completed it, and the call itself
+        waits until they have completed the last one. A start with other buffers
+        overwrites these.
 
         Raises
         ------
@@ -199,7 +238,7 @@ class BoundPlan:
         """
         self._require_idle("given other buffers")
         sendbuf, recvbuf = self._buffers.allocate(self._node)
-        if self._node is not None and self._node.has_mirrors:
+        if self._node is not None and max(self._node.mirrors) >= 0:
             # The caller writes there before the next start: nobody may read there still.
             self._node.wait_for_others(self._binding.epoch, self._comm)
             self._binding.end_together()
@@ -229,17 +268,6 @@ class BoundPlan:
         # After an error other ranks may be anywhere: freeing is collective and could hang.
         if error is None:
             self.free()
-
-    def _share(self, plan: Plan, program: Program) -> NodeMemory | None:
-        """Return the memory that ranks of the node share, if any node of the plan does."""
-        # A rank cannot see in its own program whether others share.
-        if not self._comm.allreduce(shares_memory(plan), MPI.LOR):
-            return None
-        try:
-            return NodeMemory(plan, program, self._comm)
-        except BindError:
-            self._comm.Free()
-            raise
 
     def _use(self, arrays: list[Array]) -> None:
         """Take buffers that were checked, and the node's."""
@@ -281,17 +309,32 @@ class _Prepared:
         if sendbuf is not None or recvbuf is not None or not self.buffers.is_any_needed:
             self.arrays = self.buffers.check(sendbuf, recvbuf)
             self.dtype = self.arrays[0].dtype
+        # Whoever made the plan: nothing in it may lead outside its memory.
+        plan.check_format()
         self.program = rank_program(plan, comm.rank)
         _check_tags(self.program, comm)
         self.operation = _resolve_operation(plan, self.program, operation)
 
+    @property
+    def dtype_name(self) -> str:
+        """Return what the buffers hold, in words."""
+        return str(self.dtype) if self.dtype.names is None else str(self.dtype.fields)
+
+    @property
+    def operation_name(self) -> str | None:
+        """Return what the program reduces by, in words."""
+        if self.operation is None:
+            return None
+        return str(getattr(self.operation, "name", type(self.operation).__name__))
+
 
 def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
     largest = int(program.tag.max(initial=0))
-    limit = comm.Get_attr(MPI.TAG_UB)
-    if limit is not None and largest > limit:
+    # The largest of all is the watchdog's.
+    limit = largest_tag(comm) - 1
+    if largest > limit:
         raise BindError(
-            f"the plan uses tag {largest}, this MPI allows up to {limit}; "
+            f"the plan uses tag {largest}, this MPI allows it up to {limit}; "
             "compile with fewer or larger segments"
         )
 
@@ -305,41 +348,15 @@ def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) 
     return get_operation(op.name)
 
 
-def _agree(plan: Plan, comm: MPI.Intracomm, error: CollplanError | None, is_loaded: bool) -> bool:
-    """Raise on all ranks if one has an error or another plan; return whether all are loaded."""
-    shape, whole = _digests(plan)
-    mine = np.array(
-        [
-            comm.size if error is None else comm.rank,
-            *(shape, ~shape, whole, ~whole),
-            *(np.uint64(plan.only_rank is None), np.uint64(is_loaded)),
-        ],
-        dtype=np.uint64,
-    )
-    lowest = np.empty_like(mine)
-    comm.Allreduce(mine, lowest, MPI.MIN)
-    culprit = int(lowest[0])
-    if culprit < comm.size:
-        text = comm.bcast(str(error), root=culprit)
-        raise error or BindError(f"rank {culprit} cannot bind the plan: {text}")
-    # The minimum of the complement is the complement of the maximum.
-    if lowest[1] != ~lowest[2] or (lowest[5] and lowest[3] != ~lowest[4]):
-        raise BindError(
-            f"rank {comm.rank} binds a plan of digest {int(shape):016x}, other ranks another; "
-            "compile the same spec on all ranks"
-        )
-    return bool(lowest[6])
-
-
-def _digests(plan: Plan) -> tuple[np.uint64, np.uint64]:
-    """Return digests of what any two ranks' programs share, and of the whole plan."""
+def _digests(plan: Plan) -> tuple[int, int | None]:
+    """Return digests of what any two ranks' programs share, and of the whole plan if it is one."""
     # A rank's own program need not know the scratch of others.
     callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
     shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
     text = plan.spec.to_json() if plan.spec is not None else ""
     shape = _digest(shared, text)
     if plan.only_rank is not None:
-        return shape, np.uint64(0)
+        return shape, None
     columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns, plan.buffer_sizes]
     columns += [plan.shared_sizes, plan.mirrors]
     for part in (plan.reads, plan.writes, plan.deps):
@@ -347,11 +364,11 @@ def _digests(plan: Plan) -> tuple[np.uint64, np.uint64]:
     return shape, _digest(columns, text)
 
 
-def _digest(arrays: Sequence[Array], text: str) -> np.uint64:
+def _digest(arrays: Sequence[Array], text: str) -> int:
     digest = hashlib.blake2b(text.encode(), digest_size=8)
     for array in arrays:
         # A constant column is stored once; its length and value say all.
         stored = array[:1] if array.strides == (0,) else array
         digest.update(f"{array.shape}{array.dtype.str}{len(stored)}".encode())
         digest.update(np.ascontiguousarray(stored).data)
-    return np.uint64(int.from_bytes(digest.digest(), "little"))
+    return int.from_bytes(digest.digest(), "little")

@@ -16,6 +16,7 @@ from executors.mpi.errors import BindError
 from executors.mpi.progress import NodeProgress
 from executors.mpi.recording import Recorder, RecordingEngine
 from executors.mpi.views import extent_views, local_action
+from executors.mpi.watched import WatchedEngine, WatchedRecordingEngine
 from executors.mpi.world import first_alone
 from planner.plan import Op
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from executors.mpi.node_memory import NodeMemory
     from executors.mpi.program import Program
     from executors.mpi.views import Action
+    from executors.mpi.watchdog import Watch
     from planner.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -179,6 +181,8 @@ class PythonBinding:
         The reduction.
     recorder : Recorder, optional
         Where to note when tasks start and end.
+    watch : Watch, optional
+        What sees whether the program gets on.
     node : NodeMemory, optional
         What ranks of the node share.
     """
@@ -191,8 +195,10 @@ class PythonBinding:
         sharing: float,
         operation: Applies | None,
         recorder: Recorder | None,
+        watch: Watch | None = None,
         node: NodeMemory | None = None,
     ) -> None:
+        self._watch = watch
         self._progress = None if node is None else NodeProgress(program, node, comm)
         self._plan, self._program, self._comm = plan, program, comm
         self._sharing, self._recorder = sharing, recorder
@@ -223,11 +229,23 @@ class PythonBinding:
             else:
                 self._requests.append(None)
                 actions.append(local_action(program, task, buffers, patterns, self._apply))
+        return self._make(actions)
+
+    def _make(self, actions: Sequence[Action | None]) -> AnyEngine:
+        """Return the engine for recording and watching, or what of both is asked for."""
+        arguments = self._program, self._requests, actions, self._sharing, self._progress
+        if self._watch is None:
+            if self._recorder is None:
+                return Engine(*arguments)
+            return RecordingEngine(*arguments, self._recorder)
+        watched: WatchedEngine | WatchedRecordingEngine
         if self._recorder is None:
-            return Engine(program, self._requests, actions, self._sharing, self._progress)
-        return RecordingEngine(
-            program, self._requests, actions, self._sharing, self._progress, self._recorder
-        )
+            watched = WatchedEngine(*arguments)
+        else:
+            watched = WatchedRecordingEngine(*arguments, self._recorder)
+        watched.watch = self._watch
+        self._watch.over(watched)
+        return watched
 
     def free(self) -> None:
         """Free requests and datatypes."""
@@ -258,7 +276,7 @@ class CompiledBinding:
         As for `PythonBinding`.
     reduce : int
         The address of the compiled reduction, 0 if there is none.
-    node
+    watch, node
         As for `PythonBinding`.
     """
 
@@ -269,8 +287,10 @@ class CompiledBinding:
         comm: MPI.Intracomm,
         sharing: float,
         reduce: int,
+        watch: Watch | None = None,
         node: NodeMemory | None = None,
     ) -> None:
+        self._watch = watch
         self._plan, self._program, self._comm = plan, program, comm
         self._sharing, self._reduce, self._node = sharing, reduce, node
         self._ends_together = False
@@ -289,23 +309,32 @@ class CompiledBinding:
 
     def use(self, buffers: Sequence[Array]) -> AnyEngine:
         """Return the engine, which has these buffers from now on."""
-        from executors.mpi.compiled.engine import CompiledEngine
-
         if self._engine is None:
-            self._engine = CompiledEngine(
-                self._program,
-                self._plan.patterns,
-                buffers,
-                self._comm,
-                self._reduce,
-                self._sharing,
-                self._node,
-            )
-            if self._ends_together:
-                self._engine.end_together()
+            self._engine = self._make(buffers)
         else:
             self._engine.rebind(buffers)
         return self._engine
+
+    def _make(self, buffers: Sequence[Array]) -> CompiledEngine:
+        from executors.mpi.compiled.engine import CompiledEngine
+        from executors.mpi.watched_compiled import WatchedCompiledEngine
+
+        kind = CompiledEngine if self._watch is None else WatchedCompiledEngine
+        made = kind(
+            self._program,
+            self._plan.patterns,
+            buffers,
+            self._comm,
+            self._reduce,
+            self._sharing,
+            self._node,
+        )
+        if self._ends_together:
+            made.end_together()
+        if isinstance(made, WatchedCompiledEngine) and self._watch is not None:
+            made.watch = self._watch
+            self._watch.over(made)
+        return made
 
     def free(self) -> None:
         """Free datatypes."""

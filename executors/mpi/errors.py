@@ -23,3 +23,7 @@ class LaunchError(CollplanError):
 def still_running(verb: str) -> BindError:
     """Return the error of a bound plan that cannot be `verb` now."""
     return BindError(f"the bound plan is still running: it cannot be {verb}; wait for it first")
+
+
+class StallError(CollplanError):
+    """A plan that stood still for longer than it may; the job has been told to end."""

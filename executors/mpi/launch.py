@@ -25,6 +25,9 @@ EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
 
+_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+"""What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
+
 _PROBE: Final = """
 import json, mpi4py
 mpi4py.rc.initialize = False
@@ -73,7 +76,10 @@ class Launcher:
 
     def command(self, n_ranks: int, program: Sequence[str]) -> list[str]:
         """Return the command that runs `program` on `n_ranks` ranks."""
-        return [str(self.mpiexec), "-n", str(n_ranks), *program]
+        guard: list[str] = []
+        if self.library.family == "mpich" and hasattr(os, "posix_spawnp"):
+            guard = [sys.executable, "-I", "-S", str(_GUARDIAN)]
+        return [str(self.mpiexec), "-n", str(n_ranks), *guard, *program]
 
     def environment(self, n_ranks: int) -> dict[str, str]:
         """Return the whole environment for `n_ranks` ranks, which then know how many they are."""

@@ -110,6 +110,7 @@ def run_plan(
     repetitions: int = 20,
     check: bool = True,
     seed: int = 0,
+    timeout_s: float | None = None,
 ) -> RunReport:
     """Execute a compiled plan, check every rank's result, and time it beside the native call.
 
@@ -128,6 +129,8 @@ def run_plan(
         Whether to compare results, those of the first and the last start.
     seed : int
         Of the inputs.
+    timeout_s : float, optional
+        How long the plan may stand still, as for `bind`.
 
     Returns
     -------
@@ -144,7 +147,7 @@ def run_plan(
     collective = plan.spec.collective
     case = allocate_case(plan, collective, comm, seed)
     with (
-        bind(plan, comm, case.sendbuf, case.recvbuf) as planned,
+        bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s) as planned,
         NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
     ):
         oracle: Oracle | None = None

@@ -46,7 +46,12 @@ class TaskTimes:
 
 
 def record_plan(
-    plan: Plan, comm: MPI.Intracomm, *, repetitions: int = 20, seed: int = 0
+    plan: Plan,
+    comm: MPI.Intracomm,
+    *,
+    repetitions: int = 20,
+    seed: int = 0,
+    timeout_s: float | None = None,
 ) -> TaskTimes | None:
     """Start a plan again and again, recording every task; keep the median start.
 
@@ -63,6 +68,8 @@ def record_plan(
         At least 1. Of an even number the lower median is taken.
     seed : int
         Of the inputs.
+    timeout_s : float, optional
+        How long the plan may stand still, as for `bind`.
 
     Returns
     -------
@@ -82,7 +89,8 @@ def record_plan(
     runs: list[Longs] = []
     # When each start began and ended here, and how far our clock may be wrong.
     begins, ends, errors = np.zeros((3, repetitions), dtype=np.int64)
-    with bind(plan, comm, case.sendbuf, case.recvbuf, recorder=recorder) as planned:
+    bound = bind(plan, comm, case.sendbuf, case.recvbuf, recorder=recorder, timeout_s=timeout_s)
+    with bound as planned:
         for repetition in range(-WARM_UPS, repetitions):
             case.refill()
             offset = clocks.offset()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from executors.mpi.errors import LaunchError
 from executors.mpi.jobs import INSTALL
+from executors.mpi.last_words import speak_when_ended
 from executors.mpi.launch import EXPECTED_RANKS, MPIEXEC, family_of, find_launcher
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
             # Some MPIs abort here with pages of their own: refuse before they start.
             raise LaunchError(_foreign(_n_started()))
         MPI.Init_thread()
+    if MPIEXEC in os.environ:
+        speak_when_ended()
     comm = MPI.COMM_WORLD
     if comm.size == 1 and _n_started() > 1:
         raise LaunchError(_foreign(_n_started()))

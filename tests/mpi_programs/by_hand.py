@@ -224,7 +224,7 @@ def wrong_calls() -> None:
     mine = good[:2] if rank == p - 1 else good
     refuses(BindError, words, attempt(plan, comm, mine, out, operation=MAX))
     other = plan.replace(priority=plan.priority + (plan.rank == rank) * 1 + rank)
-    refuses(BindError, "other ranks another", attempt(other, comm, good, out, operation=MAX))
+    refuses(BindError, "binds a plan of digest", attempt(other, comm, good, out, operation=MAX))
     shared = PlanWriter([[5, 5, 0]] * p)
     for r in range(p):
         shared.add(Op.COPY, r, [(Buffer.SHARED, 0, 5)], [(Buffer.RECV, 0, 5)])
@@ -244,11 +244,11 @@ def wrong_calls() -> None:
     if limit < 2**31 - 1:
         high = PlanWriter([[5, 5, 0]] * p)
         for r in range(p):
-            high.send(r, (r + 1) % p, (Buffer.SEND, 0, 5), tag=limit + 1)
-            high.recv(r, (r - 1) % p, (Buffer.RECV, 0, 5), tag=limit + 1)
+            high.send(r, (r + 1) % p, (Buffer.SEND, 0, 5), tag=limit)
+            high.recv(r, (r - 1) % p, (Buffer.RECV, 0, 5), tag=limit)
         refuses(
             BindError,
-            f"tag {limit + 1}, this MPI allows up to {limit}",
+            f"tag {limit}, this MPI allows it up to {limit - 1}",
             attempt(high.plan(), comm, good, out),
         )
     with bind(plan, comm, good, out, operation=MAX) as bound:

@@ -1,0 +1,236 @@
+"""Meet at binding: all ranks have to come, within a time limit, and bring the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.mpi.errors import BindError
+from executors.mpi.notices import Notices
+from executors.mpi.peers import name_ranks
+from executors.mpi.watchdog import GRACE_S, LONGEST_STEP_S, end_job, say
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+    from specs import CollplanError
+
+N_SPEAKERS: Final = 8
+"""How many ranks speak where some did not come; all others tell them that they did."""
+EAGER_POLLS: Final = 200
+"""Polls in a row before a rank that waits for others sleeps between polls."""
+SLEEP_S: Final = 500e-6
+_NOTHING: Final = 2**64 - 1
+"""Stands in a minimum for a rank that has nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rank brings.
+
+    Parameters
+    ----------
+    error : CollplanError or None
+        Why it cannot bind.
+    shape : int
+        A digest of what any two ranks' programs share.
+    whole : int or None
+        A digest of the plan of all ranks, if the rank has that.
+    dtype : str or None
+        Of its buffers, if it has any.
+    operation : str or None
+        By which it reduces, if it does.
+    is_loaded : bool
+        Whether it needs no time to load compiled code.
+    shares_memory : bool
+        Whether ranks of a node share memory, as far as its plan shows.
+    is_watched : bool
+        Whether it has a time limit.
+    """
+
+    error: CollplanError | None
+    shape: int
+    whole: int | None
+    dtype: str | None
+    operation: str | None
+    is_loaded: bool
+    shares_memory: bool
+    is_watched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether all ranks are loaded, and whether any shares memory or has a time limit."""
+
+    is_loaded: bool
+    shares_memory: bool
+    is_watched: bool
+
+
+def agree(
+    plan: Plan, comm: MPI.Intracomm, claim: Claim, timeout_s: float | None = None
+) -> Agreement:
+    """See that all ranks bring the same; collective.
+
+    Raises
+    ------
+    BindError
+        On all ranks, if one cannot bind, or brings something else than the others.
+    StallError
+        If a rank does not come within `timeout_s`: the job has been told to end.
+    """
+    aspects = {
+        "plan": claim.shape,
+        "whole plan": claim.whole,
+        "dtype": _digest(claim.dtype),
+        "operation": _digest(claim.operation),
+    }
+    culprit = comm.size if claim.error is None else comm.rank
+    words = [culprit, claim.is_loaded, not claim.shares_memory, not claim.is_watched]
+    for value in aspects.values():
+        words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
+    mine = np.array(words, dtype=np.uint64)
+    lowest = np.empty_like(mine)
+    wait_for(comm.Iallreduce(mine, lowest, MPI.MIN), comm, timeout_s, "bind the plan")
+    culprit, is_loaded, is_unshared, is_unwatched = (int(value) for value in lowest[:4])
+    if culprit < comm.size:
+        text = comm.bcast(str(claim.error), root=culprit)
+        raise claim.error or BindError(f"rank {culprit} cannot bind the plan: {text}")
+    least, most = lowest[4::2], ~lowest[5::2]
+    # The minimum of the complement is the complement of the maximum.
+    differs = (least != most) & (least != _NOTHING)
+    if differs.any():
+        which = list(aspects)[int(np.argmax(differs))]
+        raise BindError(_dispute(plan, comm, claim, which, aspects[which]))
+    return Agreement(bool(is_loaded), not is_unshared, not is_unwatched)
+
+
+def _digest(text: str | None) -> int | None:
+    if text is None:
+        return None
+    # A word of bytes is enough for what has few values, and its end differs most.
+    return int.from_bytes(text.encode()[-7:].rjust(7), "little")
+
+
+def _dispute(plan: Plan, comm: MPI.Intracomm, claim: Claim, which: str, mine: int | None) -> str:
+    """Say which ranks bring something else than most; the same on all ranks."""
+    words = {"dtype": claim.dtype, "operation": claim.operation}.get(which)
+    spec = plan.spec.to_json() if plan.spec is not None else None
+    brought: list[tuple[int | None, str | None, str | None]] = comm.allgather((mine, words, spec))
+    counts = Counter(value for value, _, _ in brought if value is not None)
+    # Of equally frequent ones, the lowest rank's was counted first.
+    usual = counts.most_common(1)[0][0]
+    most = [rank for rank, (value, _, _) in enumerate(brought) if value == usual]
+    odd = [rank for rank, (value, _, _) in enumerate(brought) if value not in (None, usual)]
+    one, other = brought[odd[0]], brought[most[0]]
+    if which in ("dtype", "operation"):
+        verb, noun = {
+            "dtype": ("binds buffers of", "buffers"),
+            "operation": ("reduces by", "operations"),
+        }[which]
+        return (
+            f"rank {odd[0]} {verb} {one[1]}, {name_ranks(most)} {other[1]}; "
+            f"{noun} must be the same on all ranks"
+        )
+    difference = _first_difference(one[2], other[2])
+    return (
+        f"rank {odd[0]} binds a plan of digest {one[0]:016x}, {name_ranks(most)} one of "
+        f"{other[0]:016x}{f' ({difference})' if difference else ''}; "
+        "compile the same spec on all ranks"
+    )
+
+
+def _first_difference(one: str | None, other: str | None) -> str:
+    """Name the first field in which two specs differ."""
+    if one is None or other is None:
+        return "" if one == other else "one was imported, the other compiled from a spec"
+    here, there = (dict(_fields(json.loads(text))) for text in (one, other))
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            return f"{name} is {here.get(name)}, theirs {there.get(name)}"
+    return ""
+
+
+def _fields(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _fields(inner, f"{name}.{key}" if name else str(key))
+
+
+def check_timeout(timeout_s: float | None) -> None:
+    """Raise `BindError` for a time limit that is none."""
+    if timeout_s is not None and not timeout_s > 0:
+        raise BindError(f"timeout_s is {timeout_s}, must be above 0 s; leave it out for no limit")
+
+
+def wait_for(
+    request: MPI.Request, comm: MPI.Intracomm, timeout_s: float | None, doing: str
+) -> None:
+    """Wait until a collective completes; end the job if it takes too long.
+
+    Parameters
+    ----------
+    request : MPI.Request
+        Of a nonblocking collective.
+    comm : MPI.Intracomm
+        On which it runs.
+    timeout_s : float or None
+        How long it may take; None for as long as it does.
+    doing : str
+        What ranks come to do, for messages, such as "bind the plan".
+
+    Raises
+    ------
+    StallError
+        After the job was told to end, if it lets this process go on.
+    """
+    waited_s, polls = 0.0, 0
+    seen_s = time.monotonic()
+    while not request.Test():
+        polls += 1
+        if polls < EAGER_POLLS:
+            os.sched_yield()
+        else:
+            time.sleep(SLEEP_S)
+        now = time.monotonic()
+        waited_s += min(now - seen_s, LONGEST_STEP_S)
+        seen_s = now
+        if timeout_s is not None and waited_s >= timeout_s:
+            _report_absent(comm, waited_s, doing)
+
+
+def _report_absent(comm: MPI.Intracomm, waited_s: float, doing: str) -> None:
+    """Find out who else waits, say who does not, and end the job."""
+    rank, size = comm.rank, comm.size
+    # The job ends anyway, so a message that the program did not send does no harm.
+    notices = Notices(comm)
+    # Few listen, or a thousand ranks would send a million messages.
+    speakers = range(min(size, N_SPEAKERS))
+    notices.send(set(speakers) - {rank})
+    notices.collect_for(GRACE_S, enough=size - 1 if rank in speakers else 1)
+    if rank not in speakers:
+        # Speakers that are here end the job first.
+        time.sleep(GRACE_S)
+        absent = set(speakers)
+    else:
+        absent = set(range(size)) - notices.heard - {rank}
+    reason = f"waited {waited_s:.3g} s to {doing}"
+    if rank not in speakers or rank == min(notices.heard | {rank}):
+        say(rank, [f"{reason}; {name_ranks(absent)}{_in_world(comm, absent)} did not come"])
+    raise end_job(comm, reason)
+
+
+def _in_world(comm: MPI.Intracomm, ranks: set[int]) -> str:
+    """Say which ranks of the world those of a communicator are, where they differ."""
+    ordered = sorted(ranks)
+    there = MPI.Group.Translate_ranks(comm.group, ordered, MPI.COMM_WORLD.group)
+    return "" if list(there) == ordered else f" ({name_ranks(there)} of the world)"
