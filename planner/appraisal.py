@@ -177,7 +177,8 @@ class _Load:
         and, for O the greater of O and G inside a node, where it comes; besides
         what copies and reductions take, less than a nanosecond of each lost to
         rounding. Processors that cores share are held as long as cores are. Of the
-        last message a lane's g may go on when all is done, beyond the receiver's o.
+        last message a lane's g may go on when all is done, beyond the receiver's o;
+        the first bytes pass at once, as a burst.
         What only some plans pay is left out: strides, caches, adapters' connections.
         """
         work, network = self.work, self.machine.network
@@ -196,8 +197,9 @@ class _Load:
         held = [cores, cores.sum(keepdims=True) / work.n_processors, self._memories_ns(crosses)]
         wire = n_segments * work.gap + steps * work.per_byte
         after_ns = float((work.gap - work.overhead).max(initial=0.0))
+        burst_ns = network.burst_bytes * network.network.G_ns_per_byte
         for lane, rank in ((work.lane_out, work.source), (work.lane_in, work.dest)):
-            held.append(np.bincount(lane[crosses], wire[crosses]) - after_ns)
+            held.append(np.bincount(lane[crosses], wire[crosses]) - after_ns - burst_ns)
             held.append(np.bincount(rank[~crosses], wire[~crosses]) - after_ns)
         return max(float(busy.max(initial=0.0)) for busy in held)
 

@@ -72,7 +72,7 @@ class Bounds:
     lane_bytes : int
         The greater of those two.
     time_s : float
-        What the wire takes for them: `lane_bytes` times the network's G.
+        What the wire takes for them: `lane_bytes`, less a burst, times the network's G.
         Latencies and overheads come on top.
     argument : str
         Why no plan moves less.
@@ -141,7 +141,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     (24, 1.92)
     """
     machine, collective = spec.machine, spec.collective
-    itemsize, p = collective.itemsize, machine.n_ranks
+    itemsize, p, network = collective.itemsize, machine.n_ranks, machine.network
     reach = _most_partners(collective, p)
     by_rank = crossing(collective, np.arange(p))
     by_node = crossing(collective, np.array(machine.rank_to_node))
@@ -164,7 +164,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
         bytes_sent_per_lane=lane_out,
         bytes_received_per_lane=lane_in,
         lane_bytes=lane_bytes,
-        time_s=lane_bytes * machine.network.network.G_ns_per_byte * 1e-9,
+        time_s=max(0, lane_bytes - network.burst_bytes) * network.network.G_ns_per_byte * 1e-9,
         argument=ARGUMENTS[collective.kind] if reach else NOTHING,
     )
 

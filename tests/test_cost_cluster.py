@@ -10,9 +10,10 @@ import pytest
 from cost_schedules import network, on_machine
 from executors.cost import simulate
 from planner import compile_plan
+from planner.bounds import lower_bounds
 from planner.formats.goal import parse_goal
 from planner.plan import ON_START, Buffer, Extents, Op, Plan
-from specs import Link, Network, Nic, PlanSpec
+from specs import Link, Network, Nic, PlanSpec, parse_spec
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
 # its send starts, and holds the receiver's core for 10 + 100.
@@ -335,3 +336,19 @@ class TestTurns:
         assert (cut.partner == whole.partner).all()
         assert cut.critical_path[-1] == np.argmax(cut.end_ns)
         assert 0.5 < cut.makespan_ns / whole.makespan_ns < 2
+
+
+def test_lanes_are_idle_before_a_plan_starts_so_its_first_bytes_pass_as_a_burst() -> None:
+    lane = {"L_ns": 0, "o_ns": 0, "g_ns": 0, "G_ns_per_byte": 10, "offload": True}
+    times = {}
+    for burst in (0, 1000):
+        spec = parse_spec(
+            {
+                "machine": {"nodes": 2, "network": {"network": lane, "burst_bytes": burst}},
+                "collective": {"kind": "bcast", "count": 3001, "datatype": "uint8"},
+                "algorithms": "binomial",
+            }
+        )
+        times[burst] = simulate(compile_plan(spec)).makespan_ns
+        assert lower_bounds(spec).time_s * 1e9 == pytest.approx(30_010 - 10 * burst)
+    assert times == {0: 30_000, 1000: 20_000}

@@ -23,7 +23,7 @@ from executors.cost.layout import (
     place,
     serving_order,
 )
-from executors.cost.parameters import cost_table, link_table
+from executors.cost.parameters import BURST, cost_table, link_table
 from executors.cost.timeline import Timeline
 from executors.cost.turns import take_turns
 from planner.errors import DeadlockError
@@ -139,14 +139,17 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -
         pieces, tasks, successors, initial, queues, connections = take_turns(
             plan, tasks, successors, initial, queues, connections, network.turn_bytes
         )
+    costs = cost_table(network)
     clocks = layout.make()
+    # Before a plan starts lanes are idle: all may pass a burst.
+    clocks["time"][layout.lane_out : layout.port_out] = -costs[BURST]
     # At most all tasks wait to become ready, and as many messages are on their way.
     runs, entries = make_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
     counters = np.zeros(2, dtype=np.int64)
     places = np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32)
     n_done = run(
         tasks, successors, initial, clocks, queues, runs, entries, counters, places,
-        link_table(network), cost_table(network), connections, adapters,
+        link_table(network), costs, connections, adapters,
     )  # fmt: skip
     n_left = len(tasks) - n_done
     if pieces is not None:
