@@ -54,6 +54,7 @@ def mpi_environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_osc": "^ucx",
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
         "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
     }

@@ -271,6 +271,8 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
             added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         # Its slots are physical cores, so hardware threads would be too many already.
         added["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        # Where UCX has no network its windows complain; those of shared memory need none.
+        added["OMPI_MCA_osc"] = "^ucx"
         if crowded:
             added["OMPI_MCA_mpi_yield_when_idle"] = "1"
     elif family == "mpich" and crowded:

@@ -1,0 +1,277 @@
+"""Plans that share memory on real ranks: results, start after start, and what is refused.
+
+The plan says which ranks are on one node; here all are.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.compiled.loading import load
+from executors.mpi.measure import Case
+from mpi_plans import refuses
+from oracle import make_spec
+from planner import compile_plan
+from planner.errors import AlgorithmError
+from planner.plan import Plan
+from planner.reference import expected, make_inputs
+from specs import PlanSpec
+from specs.collective import COLLECTIVES
+from specs.errors import CollplanError
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+ENGINES = ("compiled", "python")
+
+
+def machines() -> Iterator[tuple[dict[str, object], str]]:
+    """Yield machines of as many ranks as there are, and decompositions on them."""
+    yield {"ranks_per_node": p}, "flat"
+    two = [p // 2, p - p // 2]
+    yield {"nodes": 2, "ranks_per_node": two}, "flat"
+    if p % 2 == 0:
+        for name in ("hierarchical", "full_lane"):
+            yield {"nodes": 2, "ranks_per_node": p // 2, "lanes": 2}, name
+
+
+def specs() -> Iterator[PlanSpec]:
+    """Yield every collective on every machine, roots and places in turns."""
+    turn = 0
+    for (machine, decomposition), kind in product(machines(), COLLECTIVES):
+        if kind == "barrier" and decomposition != "flat":
+            continue
+        fields = COLLECTIVES[kind].model_fields
+        places = (False, True) if "in_place" in fields else (False,)
+        for count, in_place in product((0, 1, 2 * p + 3) if "count" in fields else (0,), places):
+            turn += 1
+            algorithm = "linear" if turn % 3 == 0 and decomposition == "flat" else "auto"
+            segments = [{"name": "segment", "max_bytes": 16}] if turn % 4 == 0 else []
+            spec = make_spec(
+                kind, algorithm, p, machine, count=count, root=turn % p, in_place=in_place,
+                datatype="int32", decomposition=decomposition, passes=segments,
+            )  # fmt: skip
+            yield spec.replace(transport="shared")
+
+
+def start_in_other_buffers(bound: BoundPlan, case: Case) -> None:
+    """Make a start in buffers of the plan's own, at their mirrors where it has any."""
+    sendbuf, recvbuf = bound.allocate()
+    sendbuf[:], recvbuf[:] = case.sendbuf, case.recvbuf[: len(recvbuf)]
+    bound()
+    case.recvbuf[: len(recvbuf)] = recvbuf
+
+
+def all_collectives(every: int, first: int) -> int:
+    """Compare collectives with numpy, by both engines in turns; return how many plans ran.
+
+    Of all only every so many are taken, from the first on.
+    """
+    n_plans = 0
+    for turn, spec in enumerate(specs()):
+        if turn % every != first:
+            continue
+        try:
+            plan = compile_plan(spec, rank=rank if turn % 2 else None)
+        except AlgorithmError:
+            # Some algorithms are not for all numbers of ranks.
+            plan = compile_plan(spec.replace(algorithms={"name": "auto"}))
+        has_data = spec.collective.kind != "barrier"
+        case = Case(plan, spec.collective, comm, seed=turn) if has_data else None
+        truth = expected(spec.collective, make_inputs(spec.collective, p, turn))[rank]
+        buffers = () if case is None else (case.sendbuf, case.recvbuf)
+        with bind(plan, comm, *buffers, engine=ENGINES[turn // 2 % 2]) as bound:
+            for own in (False, True, True, False):
+                if case is None:
+                    bound()
+                    continue
+                case.fill()
+                if own:
+                    start_in_other_buffers(bound, case)
+                else:
+                    bound.rebind(case.sendbuf, case.recvbuf)
+                    bound()
+                wrong = case.own_wrong(truth)
+                assert len(wrong) == 0, f"{rank} {own} {spec}: {case.recvbuf}, expected {truth}"
+        n_plans += 1
+    return n_plans
+
+
+def allreduce(n: int, algorithm: str = "linear", **fields: object) -> Plan:
+    spec = make_spec("allreduce", algorithm, p, count=n, datatype="int64", **fields)
+    return compile_plan(spec.replace(transport="shared"), rank=rank)
+
+
+def barriers_hold() -> None:
+    """Who comes last is waited for."""
+    for engine, algorithm in product(ENGINES, ("recursive_doubling", "dissemination")):
+        spec = make_spec("barrier", algorithm, p).replace(transport="shared")
+        with bind(compile_plan(spec), comm, engine=engine) as barrier:
+            came = np.zeros(1)
+            for last in range(p):
+                if rank == last:
+                    time.sleep(0.003)
+                    came[0] = time.monotonic()
+                barrier()
+                left = time.monotonic()
+                comm.Bcast(came, root=last)
+                assert left >= came[0], (engine, algorithm, last)
+
+
+def consecutive_starts(plan: Plan, n_starts: int, engine: str, *, own: bool) -> int:
+    """Start again and again, ranks late in turns; return how many results of this rank are wrong.
+
+    No rank waits for another but in the plan, whose slots are those of the start before.
+    """
+    rng = np.random.default_rng(rank)
+    n = int(plan.buffer_sizes[rank, 0])
+    n_wrong = 0
+    with bind(plan, comm, engine=engine) as bound:
+        sendbuf, recvbuf = bound.allocate() if own else (np.zeros(n, int), np.zeros(n, int))
+        bound.rebind(sendbuf, recvbuf)
+        for start in range(n_starts):
+            sendbuf[:] = (rank + 1) * (start + 1) + np.arange(n)
+            bound.start()
+            while not bound.test():
+                # Others need the core, too.
+                time.sleep(rng.random() ** 8 * 1e-3)
+            total = p * (p + 1) // 2 * (start + 1) + p * np.arange(n)
+            n_wrong += int((recvbuf != total).any())
+            if rng.random() < 0.03:
+                time.sleep(rng.random() * 1e-3)
+        comm.Barrier()
+    return n_wrong
+
+
+def gates(has_gate: bool) -> None:
+    """Count wrong results of many starts; without the gate there must be some."""
+    if not has_gate:
+        import executors.mpi.program as programs
+
+        make = programs._sharing
+
+        def without_gate(*arguments: object) -> programs.Sharing:
+            made = make(*arguments)  # type: ignore[arg-type]
+            made.is_gated[:] = False
+            return made
+
+        programs._sharing = without_gate  # type: ignore[assignment]
+    n_wrong = 0
+    # A bcast's root never waits for anybody: only its gate holds it back.
+    for engine, n_starts in (("compiled", 200), ("python", 60)):
+        n_wrong += broadcasts(n_starts if has_gate else 60, engine)
+        if has_gate:
+            for own, algorithm in product((False, True), ("linear", "recursive_doubling")):
+                plan = allreduce(40, algorithm)
+                n_wrong += consecutive_starts(plan, n_starts // 2, engine, own=own)
+    n_wrong = comm.allreduce(n_wrong)
+    assert (n_wrong == 0) == has_gate, f"{n_wrong} wrong results"
+
+
+def broadcasts(n_starts: int, engine: str) -> int:
+    """Broadcast again and again to ranks that are late; return how many wrong results came."""
+    spec = make_spec("bcast", "linear", p, count=30, datatype="int64").replace(transport="shared")
+    values = np.zeros(30, dtype=np.int64)
+    n_wrong = 0
+    with bind(compile_plan(spec), comm, None, values, engine=engine) as bound:
+        for start in range(n_starts):
+            values[:] = start if rank == 0 else -1
+            if rank and start % 7 == rank:
+                time.sleep(5e-4)
+            bound()
+            n_wrong += int((values != start).any())
+        comm.Barrier()
+    return n_wrong
+
+
+def several_at_once() -> None:
+    """Plans of the world and of halves of it, started together and waited for in any order."""
+    half = comm.Split(rank % 2, rank)
+    spec = make_spec("allgather", "ring", half.size, count=3, datatype="int64")
+    plan = compile_plan(spec.replace(transport="shared"))
+    mine, all_of_half = np.zeros(3, dtype=np.int64), np.zeros(3 * half.size, dtype=np.int64)
+    inputs, results = np.zeros((2, 3, 11), dtype=np.int64)
+    with bind(plan, half, mine, all_of_half) as gather:
+        bounds = [
+            bind(allreduce(11), comm, inputs[i], results[i], engine=ENGINES[i % 2])
+            for i in range(3)
+        ]
+        for start in range(20):
+            inputs[:] = rank + start + np.arange(3)[:, None]
+            mine[:] = rank * 10 + start
+            order = np.random.default_rng(start + 100 * rank).permutation(4)
+            both = [*bounds, gather]
+            for i in range(4):
+                both[i].start()
+            left = set(order.tolist())
+            while left:
+                left -= {i for i in left if both[i].test()}
+                time.sleep(0)
+            for i in range(3):
+                assert (results[i] == p * (p - 1) // 2 + p * (start + i)).all()
+            wanted = np.repeat(np.arange(rank % 2, p, 2) * 10 + start, 3)
+            assert np.array_equal(all_of_half, wanted)
+        for bound in bounds:
+            bound.free()
+    half.Free()
+
+
+def buffers_outlive_their_plan() -> None:
+    """Arrays of a plan that was freed may still be read and written."""
+    bound = bind(allreduce(1000), comm)
+    sendbuf, recvbuf = bound.allocate()
+    sendbuf[:] = rank
+    bound()
+    view = sendbuf[500:]
+    del sendbuf
+    bound.free()
+    view += 1
+    assert (view == rank + 1).all()
+    assert (recvbuf == p * (p - 1) // 2).all()
+
+
+def misfits() -> None:
+    """Programs of different plans do not wait for each other for ever."""
+    own = allreduce(8)
+    others = allreduce(8, "ring").replace(spec=own.spec)
+    refuses(
+        CollplanError,
+        "compile the same spec on all ranks",
+        lambda: bind(others if rank == p - 1 else own, comm, np.zeros(8, int), np.zeros(8, int)),
+    )
+
+
+def apart() -> None:
+    """Ranks that the plan has on one node and MPI does not."""
+    for plan in (allreduce(8), allreduce(8, machine={"nodes": 2, "ranks_per_node": [1, p - 1]})):
+        words = "the plan shares memory between ranks that have none in common: rank "
+        refuses(CollplanError, words, lambda plan=plan: bind(plan, comm))
+
+
+if __name__ == "__main__":
+    begin = MPI.Wtime()
+    if sys.argv[1] == "collectives":
+        every, first = map(int, sys.argv[2:4])
+        print_of = f"{all_collectives(every, first)} plans"
+    elif sys.argv[1] == "starts":
+        load(None)
+        barriers_hold()
+        gates(has_gate=True)
+        several_at_once()
+        buffers_outlive_their_plan()
+        misfits()
+        print_of = "starts"
+    elif sys.argv[1] == "apart":
+        apart()
+        print_of = "refused"
+    else:
+        gates(has_gate=False)
+        print_of = "as expected, without a gate results are wrong"
+    if rank == 0:
+        print(f"passed: {print_of} on {p} ranks in {MPI.Wtime() - begin:.1f} s")
