@@ -110,17 +110,17 @@ def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, f
 def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) -> float | None:
     """Return the bytes that an idle lane lets pass at once; None without long messages.
 
-    They are what long messages of a ping-pong, between which lanes are idle,
-    save against the lane's G: the same for all of them, where an error of G is
-    the greater the longer they are.
+    They are what a long message of a ping-pong, between which lanes are idle,
+    saves against the lane's G. The shortest of those tells: an error of G is the
+    greater the longer they are.
     """
     times = _half_round_trips(measurements, "network", draw)
-    long = [size for size in times if size >= _LONG]
-    if not long or gap_ns_per_byte <= 0:
+    size = min((size for size in times if size >= _LONG), default=None)
+    if size is None or gap_ns_per_byte <= 0:
         return None
     per_byte = gap_ns_per_byte / _NS
-    short = median(time for size in times if size <= SMALL for time in times[size])
-    return max(0.0, min((short + s * per_byte - median(times[s])) / per_byte for s in long))
+    short = median(time for s in times if s <= SMALL for time in times[s])
+    return max(0.0, (short + size * per_byte - median(times[size])) / per_byte)
 
 
 def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
