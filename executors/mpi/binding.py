@@ -30,6 +30,7 @@ from executors.mpi.errors import BindError, still_running
 from executors.mpi.meeting import Claim, agree, check_timeout
 from executors.mpi.node_memory import NodeMemory
 from executors.mpi.notices import largest_tag
+from executors.mpi.plan_check import check_plan
 from executors.mpi.program import Program, rank_program, shares_memory
 from executors.mpi.watchdog import Watch
 from planner.operations import get_operation
@@ -303,14 +304,13 @@ class _Prepared:
                 f"the plan holds the program of rank {plan.only_rank}, this is rank {comm.rank}; "
                 f"compile with rank={comm.rank}"
             )
+        check_plan(plan)
         self.buffers = Buffers(plan, comm.rank)
         self.arrays: list[Array] | None = None
         self.dtype = self.buffers.spec_dtype
         if sendbuf is not None or recvbuf is not None or not self.buffers.is_any_needed:
             self.arrays = self.buffers.check(sendbuf, recvbuf)
             self.dtype = self.arrays[0].dtype
-        # Whoever made the plan: nothing in it may lead outside its memory.
-        plan.check_format()
         self.program = rank_program(plan, comm.rank)
         _check_tags(self.program, comm)
         self.operation = _resolve_operation(plan, self.program, operation)
