@@ -12,6 +12,7 @@ from planner.blueprint import Blueprint, Component
 from planner.decompose import is_commutative
 from planner.errors import AlgorithmError
 from planner.lowering import Stated
+from planner.passes.share import is_inside
 from specs import AlgorithmChoice, AlgorithmsByRole
 
 PREFERRED = {
@@ -37,6 +38,20 @@ PREFERRED_LONG = {
     "alltoall": ("pairwise",),
 }
 """What `auto` takes for long vectors: the fewest bytes."""
+PREFERRED_SHARED = {
+    "bcast": ("linear",),
+    "gather": ("linear",),
+    "scatter": ("linear",),
+    "allgather": ("linear",),
+    "allreduce": ("linear",),
+    "reduce_scatter_block": ("linear",),
+    "alltoall": ("linear",),
+}
+"""What `auto` takes before all others where ranks share memory: all read what all have staged.
+
+Other algorithms spread work that is not there then, and make ranks wait for each other
+more often.
+"""
 LONG_BYTES = 64 * 1024
 """From how many bytes on a vector (or block) is long."""
 
@@ -147,6 +162,8 @@ class _Choices:
         kind = component.kind
         is_long = component.given.totals.max(initial=0) * self.itemsize >= LONG_BYTES
         names = PREFERRED_LONG.get(kind, ()) if is_long else ()
+        if self._shares_memory(component):
+            names = PREFERRED_SHARED.get(kind, ()) + names
         sizes = [int(size) for size in np.unique(component.groups.sizes)]
         legal = [
             algorithm
@@ -158,6 +175,17 @@ class _Choices:
         ]
         by_name = {algorithm.name: algorithm for algorithm in legal}
         return next(by_name[name] for name in names + PREFERRED[kind] if name in by_name)
+
+    def _shares_memory(self, component: Component) -> bool:
+        """Return whether all messages of a component become copies in shared memory."""
+        spec, groups = self.blueprint.spec, component.groups
+        roles = spec.transport.shared_roles
+        if roles is not None and not any(is_inside(component.role, role) for role in roles):
+            return False
+        node = np.asarray(spec.machine.rank_to_node)[groups.ranks]
+        group = np.repeat(np.arange(len(groups)), groups.sizes)
+        same = (node[1:] == node[:-1]) | (group[1:] != group[:-1])
+        return bool(same.all())
 
     def require_all_used(self) -> None:
         """Raise where the spec names a role, or an algorithm for one, that nothing takes."""

@@ -227,10 +227,10 @@ class BoundPlan:
         no such buffer on this rank, it is empty.
 
         Where ranks share memory, a buffer lies where the plan would copy it to for
-        others to read, if it can, and that copy is saved. From then on a start ends on
-        this rank when all ranks of its node have completed it, and the call itself
-        waits until they have completed the last one. A start with other buffers
-        overwrites these.
+        others to read, if it can, on a cache line of its own, and that copy is saved.
+        From then on a start ends on this rank when all ranks of its node have completed
+        it, and the call itself waits until they have completed the last one. The arrays
+        outlive the plan, and a start with other buffers overwrites them.
 
         Raises
         ------

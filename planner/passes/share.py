@@ -83,11 +83,11 @@ def _of_roles(program: Program, roles: Sequence[str] | None) -> Bools:
         return np.ones(len(phase), dtype=bool)
     names = [role_of(label) for label in program.plan.phases]
     for role in roles:
-        if not any(_is_in(name, role) for name in names):
+        if not any(is_inside(name, role) for name in names):
             known = ", ".join(dict.fromkeys(name for name in names if name))
             there = f"its roles are {known}" if known else "it has none: write transport: shared"
             raise AlgorithmError(f"transport.{role}: this plan has no such role; {there}")
-    chosen = np.array([any(_is_in(name, role) for role in roles) for name in names])
+    chosen = np.array([any(is_inside(name, role) for role in roles) for name in names])
     return np.asarray(chosen[phase])
 
 
@@ -97,5 +97,6 @@ def role_of(label: str) -> str:
     return role if rest else ""
 
 
-def _is_in(name: str, role: str) -> bool:
+def is_inside(name: str, role: str) -> bool:
+    """Return whether a role is another or inside it, as ``node.row`` in ``node``."""
     return name == role or name.startswith(f"{role}.")
