@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from mpi_launching import MPIS, PROGRAMS, assert_passes, mpi_python, mpirun, run
+from mpi_launching import MPIS, PROGRAMS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 ENGINES = ("compiled", "python")
 AWAITED = r"rank 0: (recv from 1 tag \d+ \(task #\d+, phase allreduce/ring\) has not arrived)"
@@ -83,3 +83,17 @@ def test_an_interrupt_during_a_wait(engine: str, mpi: str) -> None:
 @pytest.mark.parametrize(("n_ranks", "mpi"), [(1, "mpich"), (2, "mpich"), (1, "openmpi")])
 def test_tampered_plans(n_ranks: int, mpi: str) -> None:
     assert_passes(mpirun(n_ranks, "tampered.py", mpi=mpi))
+
+
+def test_starts_leave_nothing_behind() -> None:
+    """A short run of the soak test; it exits with 1 where something grows."""
+    python = mpi_python("mpich")
+    command = [
+        str(mpiexec_of(python)),
+        "-n",
+        "2",
+        str(python),
+        str(REPO / "benchmarks" / "soak.py"),
+    ]
+    result = run([*command, "--seconds", "6", "--warm-up", "2"])
+    assert_passes(result)
