@@ -3,46 +3,106 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mpi4py import MPI
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _cached_on_comm: list[int] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Crowding:
+    ranks_per_core: float
+    yields_help: bool
 
 
 def ranks_per_core(comm: MPI.Intracomm) -> float:
     """Return how many ranks share a core on the fullest host of `comm`; at most 1 if none do.
 
-    Collective on the first call for a communicator; the answer is kept on it.
+    Collective on the first call for a communicator; the answer is kept on it
+    and on its duplicates.
     """
-    known = comm.Get_attr(_keyval())
-    if known is None:
-        known = _count(comm)
-        comm.Set_attr(_keyval(), known)
-    return float(known)
+    return _crowding(comm).ranks_per_core
+
+
+def yields_help(comm: MPI.Intracomm) -> bool:
+    """Return whether a core that a rank gives away goes to another rank of its host.
+
+    Linux gives it to processes of the same scheduling group. Some launchers put
+    every rank into a session, and so into an automatic group, of its own.
+    Collective as `ranks_per_core` is.
+    """
+    return _crowding(comm).yields_help
 
 
 def share_cores_as(comm: MPI.Intracomm, whole: MPI.Intracomm) -> None:
     """Let ranks of `comm` wait as all those of `whole` do, of which they are a part."""
-    comm.Set_attr(_keyval(), ranks_per_core(whole))
+    comm.Set_attr(_keyval(), _crowding(whole))
+
+
+def _crowding(comm: MPI.Intracomm) -> _Crowding:
+    known: Any = comm.Get_attr(_keyval())
+    if not isinstance(known, _Crowding):
+        known = _find_crowding(comm)
+        comm.Set_attr(_keyval(), known)
+    return known
+
+
+def _keep(comm: MPI.Comm, keyval: int, known: Any) -> Any:
+    """Let a duplicate have what its original knows."""
+    return known
 
 
 def _keyval() -> int:
     if not _cached_on_comm:
-        _cached_on_comm.append(MPI.Comm.Create_keyval())
+        _cached_on_comm.append(MPI.Comm.Create_keyval(_keep))
     return _cached_on_comm[0]
 
 
-def _count(comm: MPI.Intracomm) -> float:
+def _find_crowding(comm: MPI.Intracomm) -> _Crowding:
     ranks: dict[str, int] = {}
     cores: dict[str, set[int]] = {}
-    seen: list[tuple[str, Any]] = comm.allgather((host(), sorted(affinity())))
-    for name, own in seen:
+    groups: dict[str, set[str]] = {}
+    own = host(), sorted(affinity()), scheduling_group()
+    seen: list[tuple[str, Any, str]] = comm.allgather(own)
+    for name, usable, group in seen:
         ranks[name] = ranks.get(name, 0) + 1
-        cores.setdefault(name, set()).update(own)
-    return max(ranks[name] / len(cores[name]) for name in ranks)
+        cores.setdefault(name, set()).update(usable)
+        groups.setdefault(name, set()).add(group)
+    return _Crowding(
+        max(ranks[name] / len(cores[name]) for name in ranks),
+        all(len(group) == 1 for group in groups.values()),
+    )
+
+
+def scheduling_group() -> str:
+    """Name the group of processes that the system schedules as one; empty if all are."""
+    try:
+        if not int(_AUTOGROUPS.read_text()):
+            return _cpu_cgroup()
+        # Automatic groups divide the root group only.
+        return _cpu_cgroup() or Path("/proc/self/autogroup").read_text().split()[0]
+    except OSError:
+        return ""
+
+
+def _cpu_cgroup() -> str:
+    """Return this process's path among control groups of processors, empty for the root."""
+    unified = ""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return path.strip("/")
+        if not controllers:
+            unified = path.strip("/")
+    # A group without a weight of its own is scheduled as a part of the one above.
+    while unified and not Path("/sys/fs/cgroup", unified, "cpu.weight").exists():
+        unified = unified.rpartition("/")[0]
+    return unified
 
 
 def host() -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from executors.mpi.cores import host
 from executors.mpi.datatypes import MessageTypes
 from executors.mpi.engine import Engine
 from executors.mpi.errors import BindError
@@ -157,13 +158,14 @@ def choose_engine(
 
 
 def load_by_turns(comm: MPI.Intracomm, choice: Choice) -> None:
-    """Load compiled code, the first rank of each node before the others; collective."""
-    # Nodes may have caches of their own.
-    node: Any = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    """Load compiled code, the first rank of each host before the others; collective."""
+    # Hosts may have caches of their own; emulated nodes of one host share its.
+    hosts = comm.allgather(host())
+    on_host: Any = comm.Split(hosts.index(hosts[comm.rank]), comm.rank)
     try:
-        first_alone(node, choice.load)
+        first_alone(on_host, choice.load)
     finally:
-        node.Free()
+        on_host.Free()
 
 
 class PythonBinding:

@@ -25,6 +25,7 @@ from executors.mpi.compiled.state import (
     WAIT,
 )
 from executors.mpi.compiled.symbols import address_of
+from executors.mpi.cores import yields_help
 from executors.mpi.engine import sleep_between_polls
 from executors.mpi.errors import still_running
 from planner.errors import DeadlockError
@@ -81,7 +82,7 @@ class CompiledEngine:
             status_bytes=STATUS_BYTES,
             reduce=reduce,
         )
-        self._memory.set_idling(sleep_between_polls(ranks_per_core))
+        self._memory.set_idling(sleep_between_polls(ranks_per_core), yields_help(comm))
         self._memory.set(
             comm=handle_of(comm),
             isend=address_of("MPI_Isend", MPI.__file__),

@@ -335,12 +335,28 @@ def _retire(state: Record, finished: Ints, n_finished: int) -> None:
 
 
 @compiled
+def _is_after_reduction(state: Record) -> bool:
+    """Return whether the next message is to be received and a ready reduction comes before it.
+
+    To post a receive may copy a whole message that is there already, while another
+    rank waits for the reduction's result.
+    """
+    if state.n_local == 0:
+        return False
+    local = np.int64(ints(state.local, 1)[0])
+    message = np.int64(ints(state.messages, 1)[0])
+    if local > message or task_at(state, message).kind != RECV:
+        return False
+    return bool(task_at(state, local).kind == REDUCE)
+
+
+@compiled
 def _run_ready(state: Record, end_ns: int) -> Long:
     """Start ready messages, then run local tasks one by one, polling now and then."""
     n_in_batch = 0
     n_bytes = np.int64(0)
     while True:
-        while state.n_messages:
+        while state.n_messages and not _is_after_reduction(state):
             found = _start_message(state)
             if found != DONE:
                 return found
@@ -362,7 +378,10 @@ def _run_ready(state: Record, end_ns: int) -> Long:
 def _idle(state: Record, polls: int) -> None:
     """Leave the core to others, more and more."""
     if polls > state.spins:
-        if polls > state.spins + state.yields and state.sleep_ns > 0:
+        n_sleeps = polls - state.spins - state.yields
+        if n_sleeps > 0 and state.longest_sleep_ns > 0:
+            # What has waited long may well sleep long: it adds little to the wait.
+            state.sleep_ns = min(n_sleeps * state.sleep_step_ns, state.longest_sleep_ns)
             call(state.nanosleep, (pointer(state.sleep), pointer(np.int64(0))))
         else:
             call(state.sched_yield, ())

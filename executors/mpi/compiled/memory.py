@@ -26,8 +26,14 @@ TURN_NS: Final = 50_000_000
 """How long the loop runs before Python gets to handle signals."""
 SPINS: Final = 100
 """Polls in a row before an idle rank gives its core away between polls."""
-YIELDS: Final = 100
-"""How often it gives it away before it sleeps, where ranks share cores."""
+SPINS_ON_SHARED_CORE: Final = 20
+"""The same where ranks share cores: nothing comes from those that wait for this one's."""
+YIELDS: Final = 300
+"""How often it gives its core away before it sleeps, where ranks share cores."""
+VAIN_YIELDS: Final = 5
+"""The same where the system does not give the core to other ranks."""
+SLEEP_STEPS: Final = 16
+"""Sleeps in a row until they are as long as they get."""
 
 
 class LoopMemory:
@@ -92,10 +98,23 @@ class LoopMemory:
         """Return a field of the state."""
         return int(self._state[name][0])
 
-    def set_idling(self, sleep_s: float) -> None:
-        """Say how long an idle rank sleeps between polls; 0 on a core of its own."""
-        # Where ranks share a core, nothing comes while this one spins.
-        self.set(spins=0 if sleep_s else SPINS, yields=YIELDS, sleep_ns=round(sleep_s * 1e9))
+    def set_idling(self, longest_sleep_s: float, yields_help: bool = True) -> None:
+        """Say how an idle rank waits.
+
+        Parameters
+        ----------
+        longest_sleep_s : float
+            How long it sleeps between polls in the end; 0 on a core of its own.
+        yields_help : bool
+            Whether a core that it gives away goes to another rank.
+        """
+        longest_ns = round(longest_sleep_s * 1e9)
+        self.set(
+            spins=SPINS_ON_SHARED_CORE if longest_ns else SPINS,
+            yields=YIELDS if yields_help else VAIN_YIELDS,
+            longest_sleep_ns=longest_ns,
+            sleep_step_ns=longest_ns // SLEEP_STEPS,
+        )
 
     def use(self, buffers: Sequence[Array]) -> None:
         """Take send, receive, scratch and shared buffer from where they lie."""

@@ -107,8 +107,8 @@ _COUNTERS = (
 _FIXED = (
     *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
     *("comm", "handle_bytes", "element_bytes"),
-    *("spins", "yields", "sleep_s", "sleep_ns", "turn_ns", "monotonic"),
-    *("now_s", "now_ns"),
+    *("spins", "yields", "sleep_s", "sleep_ns", "sleep_step_ns", "longest_sleep_ns"),
+    *("turn_ns", "monotonic", "now_s", "now_ns"),
     *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
     *("any_source", "any_tag", "n_probed"),
 )
