@@ -1,167 +1,189 @@
-"""What the compiled engine costs beyond MPI: empty plans, messages to self, binding.
+"""The compiled engine beside native MPI and beside mpi4py by hand.
 
-    mpiexec -n 1 python benchmarks/engine.py
+Starts its own ranks and prints
 
-Messages to self are compared with a compiled loop of the same calls of MPI on
-the same buffers, written by hand. The medians of interleaved rounds are printed.
+- what the engine costs a task, by messages to self, and what binding costs;
+- the same algorithm by native MPI, by the engine and by hand, in place where MPI
+  can: native is told which algorithm to use, and its own ways by shared memory
+  are off;
+- native as it comes beside the fastest plan of every collective.
+
+Run: ``.venv/bin/python benchmarks/engine.py [--ranks 2,4,8 --rounds 15 --json FILE]``.
+A ratio is the engine's time over native's in the same round; printed are the median
+with its 95 % interval, and least and most of all rounds. Sizes are those of MPI's
+count: of the vector, or of one block.
 """
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import Any
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
-from mpi4py import MPI
 
-from executors.mpi.binding import BoundPlan, bind
-from executors.mpi.compiled.calls import call, compiled, ints, pointer
-from executors.mpi.compiled.messages import handle_of
-from executors.mpi.compiled.symbols import address_of
-from planner.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
+from collplan.output import format_bytes, format_seconds, print_line, print_table
+from executors.mpi.launch import find_launcher, relaunch
+from specs import parse_bytes
+from specs.errors import CollplanError
 
-ROUNDS = 9
-N_MESSAGES = 200
+HERE: Final = Path(__file__).parent
+SAME: Final = ("allreduce", "bcast", "alltoall", "allgather")
+ALL: Final = (
+    *("bcast", "reduce", "allreduce", "gather", "scatter", "allgather", "alltoall"),
+    *("reduce_scatter_block", "scan", "exscan", "barrier"),
+)
+FORCED: Final = {
+    "mpich": {
+        "MPIR_CVAR_DEVICE_COLLECTIVES": "none",
+        "MPIR_CVAR_COLLECTIVE_FALLBACK": "print",
+        "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring",
+        "MPIR_CVAR_BCAST_INTRA_ALGORITHM": "binomial",
+        "MPIR_CVAR_ALLTOALL_INTRA_ALGORITHM": "pairwise",
+        "MPIR_CVAR_ALLGATHER_INTRA_ALGORITHM": "ring",
+    },
+    "openmpi": {
+        "OMPI_MCA_coll": "^han,sm,adapt",
+        "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+        "OMPI_MCA_coll_tuned_allreduce_algorithm": "4",
+        "OMPI_MCA_coll_tuned_bcast_algorithm": "6",
+        "OMPI_MCA_coll_tuned_alltoall_algorithm": "2",
+        "OMPI_MCA_coll_tuned_allgather_algorithm": "4",
+    },
+}
+"""By family, what makes native take the engine's algorithms: ring, binomial, pairwise, ring."""
+Cell = dict[str, Any]
 
 
-@compiled
-def exchange(calls: Any, buffers: int, requests: int, scratch: int, width: int, n: int) -> int:
-    """Receive and send n messages of one element to oneself, two at a time.
+def measure(what: str, n_ranks: int, kinds: list[str], options: argparse.Namespace) -> list[Cell]:
+    """Return the cells of one launch."""
+    family = find_launcher().library.family
+    forced = FORCED.get(family, {}) if what == "same" else {}
+    kept = dict(os.environ)
+    os.environ.update(forced)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            output = Path(folder) / "cells.json"
+            program = [sys.executable, str(HERE / "engine_ranks.py"), str(output)]
+            program += ["--what", what, "--rounds", str(options.rounds)]
+            program += ["--sizes", *map(str, options.sizes), "--collectives", *kinds]
+            status = relaunch(program, n_ranks, options.timeout)
+            if status != 0:
+                raise CollplanError(f"the ranks ended with exit status {status}")
+            cells: list[Cell] = json.loads(output.read_text())
+            return cells
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
 
-    `calls` holds isend, irecv, testsome, a datatype and a communicator.
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Return a 95 % interval of the median of whatever the values are drawn from.
+
+    Its ends are values: as many lie beyond each as heads in so many throws of a
+    coin reach with a probability of at most 2.5 %. Five give 94 %.
     """
-    for i in range(n):
-        for turn in range(2):
-            call(
-                calls[1 - turn],
-                (
-                    pointer(buffers + 8 * (i + turn * n)),
-                    np.int32(1),
-                    calls[3],
-                    np.int32(0),
-                    np.int32(0),
-                    calls[4],
-                    pointer(requests + turn * width),
-                ),
-            )
-        left = 2
-        while left > 0:
-            call(
-                calls[2],
-                (
-                    np.int32(2),
-                    pointer(requests),
-                    pointer(scratch),
-                    pointer(scratch + 4),
-                    pointer(scratch + 16),
-                ),
-            )
-            left -= max(0, _int_at(scratch))
+    n = len(values)
+    beyond, probability = 0, 0.5**n
+    while beyond < (n - 1) // 2:
+        probability += math.comb(n, beyond + 1) * 0.5**n
+        if probability > 0.025:
+            break
+        beyond += 1
+    ordered = sorted(values)
+    return ordered[beyond], ordered[-1 - beyond]
+
+
+def ratio_row(cell: Cell, method: str) -> list[str]:
+    """Return a method's ratio to native in words: median, interval, least and most."""
+    ratios = np.array(cell["times_s"][method]) / np.array(cell["times_s"]["native"])
+    low, high = median_interval(ratios.tolist())
+    return [
+        f"{np.median(ratios):.2f}",
+        f"{low:.2f} to {high:.2f}",
+        f"{ratios.min():.2f} to {ratios.max():.2f}",
+    ]
+
+
+def print_same(cells: list[Cell]) -> None:
+    """Print the comparison of the same algorithms."""
+    columns = ["collective", "bytes", "native", "engine", "95 %", "all", "slices", "persistent"]
+    rows = []
+    for cell in cells:
+        native_s = float(np.median(cell["times_s"]["native"]))
+        by_hand = [ratio_row(cell, method)[0] for method in ("slices", "persistent")]
+        place = [cell["kind"], format_bytes(cell["bytes"]), format_seconds(native_s)]
+        rows.append([*place, *ratio_row(cell, "engine"), *by_hand])
+    print_table(columns, rows)
+
+
+def print_best(cells: list[Cell]) -> None:
+    """Print the best plans beside native, and how often they win."""
+    columns = ["collective", "bytes", "native", "best plan/native", "95 %", "all", "plan"]
+    rows = []
+    n_won = n_lost = 0
+    for cell in cells:
+        native_s = float(np.median(cell["times_s"]["native"]))
+        ratio = ratio_row(cell, "engine")
+        low, high = (float(end) for end in ratio[1].split(" to "))
+        n_won, n_lost = n_won + (high < 1), n_lost + (low > 1)
+        place = [cell["kind"], format_bytes(cell["bytes"]), format_seconds(native_s)]
+        rows.append([*place, *ratio, cell["best"]])
+    print_table(columns, rows)
+    print_line(f"of {len(cells)} cells the best plan wins {n_won} and loses {n_lost}")
+
+
+def parse_options() -> argparse.Namespace:
+    """Return the command line's options."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--what", choices=("self", "same", "best"), action="append")
+    parser.add_argument("--ranks", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: [parse_bytes(size) for size in text.split(",")],
+        default="8,1KiB,64KiB,1MiB,8MiB",
+    )
+    parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(ALL))
+    parser.add_argument("--rounds", type=int, default=15, help="at least 5")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds a launch")
+    parser.add_argument("--json", type=Path, help="a file to write all times into")
+    options = parser.parse_args()
+    if options.rounds < 5:
+        parser.error(f"--rounds: {options.rounds} are too few for an interval; make 5 or more")
+    return options
+
+
+def main() -> int:
+    """Print the tables."""
+    options = parse_options()
+    asked = options.what or ["self", "same", "best"]
+    document: dict[str, list[Cell]] = {"same": [], "best": []}
+    if "self" in asked:
+        relaunch([sys.executable, str(HERE / "engine_self.py")], 1, options.timeout)
+    for n_ranks in options.ranks or [2, 4, 8]:
+        for what, known, show in (("same", SAME, print_same), ("best", ALL, print_best)):
+            kinds = [kind for kind in options.collectives if kind in known]
+            if what not in asked or not kinds:
+                continue
+            cells = measure(what, n_ranks, kinds, options)
+            document[what] += cells
+            title = "the same algorithm" if what == "same" else "the best plan"
+            print_line(f"{title}, {n_ranks} ranks, {cells[0]['library']}, {options.rounds} rounds")
+            show(cells)
+            if options.json is not None:
+                options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0
 
 
-@compiled
-def _int_at(address: int) -> int:
-    from_address: int = ints(address, 1)[0]
-    return from_address
-
-
-def self_messages(n: int) -> Plan:
-    """Return a plan of n receives and sends to oneself, each pair after the one before."""
-    op = np.tile([Op.RECV, Op.SEND], n)
-    row = np.arange(2 * n)
-    place = row // 2
-    # Both tasks of a pair wait for both of the pair before.
-    indptr = np.concatenate(([0], np.cumsum(np.where(row < 2, 0, 2), dtype=np.int64)))
-    before = (2 * place[2:, None] - [2, 1]).reshape(-1)
-
-    def extents(mine: np.ndarray, buffer: Buffer) -> Extents:
-        return Extents(
-            indptr=np.concatenate(([0], np.cumsum(mine, dtype=np.int64))),
-            buffer=np.full(n, buffer),
-            offset=np.arange(n),
-            count=np.ones(n, dtype=np.int64),
-            pattern=np.zeros(n, dtype=np.int64),
-        )
-
-    zero = np.zeros(2 * n, dtype=np.int64)
-    return Plan(
-        op=op,
-        **dict.fromkeys(("rank", "peer", "tag", "node", "core", "phase", "duration_ns"), zero),
-        lane=zero - 1,
-        round=place,
-        stream=zero - 1,
-        priority=row,
-        stage=zero + 1,
-        reads=extents(op == Op.SEND, Buffer.SEND),
-        writes=extents(op == Op.RECV, Buffer.RECV),
-        deps=Dependencies(indptr, before, np.zeros_like(before)),
-        patterns=NO_PATTERN,
-        buffer_sizes=np.array([[n, n, 0]]),
-        shared_sizes=np.zeros(1, dtype=np.int64),
-        rank_node=np.zeros(1, dtype=np.int64),
-        rank_lane=np.zeros(1, dtype=np.int64),
-        rank_core=np.zeros(1, dtype=np.int64),
-        itemsize=8,
-    )
-
-
-def seconds(call_it: Any, repetitions: int) -> float:
-    begin = perf_counter()
-    for _ in range(repetitions):
-        call_it()
-    return (perf_counter() - begin) / repetitions
-
-
-def by_hand(comm: MPI.Intracomm) -> Any:
-    """Return a call of the loop by hand."""
-    names = ("MPI_Isend", "MPI_Irecv", "MPI_Testsome")
-    addresses = [address_of(name, MPI.__file__) for name in names]
-    calls = np.array([*addresses, handle_of(MPI.INT64_T), handle_of(comm)])
-    buffers = np.zeros(2 * N_MESSAGES, dtype=np.int64)
-    requests, scratch = np.zeros(2, dtype=np.int64), np.zeros(32, dtype=np.int64)
-    places = buffers.ctypes.data, requests.ctypes.data, scratch.ctypes.data
-    width = MPI._sizeof(MPI.Request)
-    return lambda: (exchange(calls, *places, width, N_MESSAGES), buffers, requests, scratch)
-
-
-def main() -> None:
-    comm = MPI.COMM_SELF.Dup()
-    plan = self_messages(N_MESSAGES)
-    arrays = np.zeros(N_MESSAGES, dtype=np.int64), np.zeros(N_MESSAGES, dtype=np.int64)
-    empty = self_messages(0)
-    bounds: dict[str, BoundPlan] = {
-        "engine": bind(plan, comm, *arrays),
-        "python": bind(plan, comm, *arrays, engine="python"),
-    }
-    nothing = bind(empty, comm)
-    hand = by_hand(comm)
-    hand()
-
-    def start_and_wait() -> None:
-        nothing.start()
-        nothing.wait()
-
-    rounds: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
-        for name, call_it, n, unit in (
-            ("messages by hand", hand, 200, 2 * N_MESSAGES),
-            ("messages, compiled", bounds["engine"], 200, 2 * N_MESSAGES),
-            ("messages, python", bounds["python"], 20, 2 * N_MESSAGES),
-            ("empty plan, call", nothing, 20_000, 1),
-            ("empty plan, start and wait", start_and_wait, 20_000, 1),
-        ):
-            rounds.setdefault(name, []).append(seconds(call_it, n) / unit)
-    print(MPI.Get_library_version().splitlines()[0].split(",")[0])
-    for name, times in rounds.items():
-        print(f"{name:28} {np.median(times) * 1e6:8.3f} µs a task (least {min(times) * 1e6:.3f})")
-    begin = perf_counter()
-    for _ in range(20):
-        bind(plan, comm, *arrays).free()
-    print(
-        f"{'bind and free':28} {(perf_counter() - begin) / 20 * 1e3:8.3f} ms, {plan.n_tasks} tasks"
-    )
-
-
 if __name__ == "__main__":
-    main()
+    try:
+        sys.exit(main())
+    except CollplanError as error:
+        sys.exit(f"engine.py: error: {error}")

@@ -1,0 +1,167 @@
+"""What the compiled engine costs beyond MPI: empty plans, messages to self, binding.
+
+Started by ``engine.py``; ``mpiexec -n 1 python benchmarks/engine_self.py`` does, too.
+
+Messages to self are compared with a compiled loop of the same calls of MPI on
+the same buffers, written by hand. The medians of interleaved rounds are printed.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.compiled.calls import call, compiled, ints, pointer
+from executors.mpi.compiled.messages import handle_of
+from executors.mpi.compiled.symbols import address_of
+from planner.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
+
+ROUNDS = 9
+N_MESSAGES = 200
+
+
+@compiled
+def exchange(calls: Any, buffers: int, requests: int, scratch: int, width: int, n: int) -> int:
+    """Receive and send n messages of one element to oneself, two at a time.
+
+    `calls` holds isend, irecv, testsome, a datatype and a communicator.
+    """
+    for i in range(n):
+        for turn in range(2):
+            call(
+                calls[1 - turn],
+                (
+                    pointer(buffers + 8 * (i + turn * n)),
+                    np.int32(1),
+                    calls[3],
+                    np.int32(0),
+                    np.int32(0),
+                    calls[4],
+                    pointer(requests + turn * width),
+                ),
+            )
+        left = 2
+        while left > 0:
+            call(
+                calls[2],
+                (
+                    np.int32(2),
+                    pointer(requests),
+                    pointer(scratch),
+                    pointer(scratch + 4),
+                    pointer(scratch + 16),
+                ),
+            )
+            left -= max(0, _int_at(scratch))
+    return 0
+
+
+@compiled
+def _int_at(address: int) -> int:
+    from_address: int = ints(address, 1)[0]
+    return from_address
+
+
+def self_messages(n: int) -> Plan:
+    """Return a plan of n receives and sends to oneself, each pair after the one before."""
+    op = np.tile([Op.RECV, Op.SEND], n)
+    row = np.arange(2 * n)
+    place = row // 2
+    # Both tasks of a pair wait for both of the pair before.
+    indptr = np.concatenate(([0], np.cumsum(np.where(row < 2, 0, 2), dtype=np.int64)))
+    before = (2 * place[2:, None] - [2, 1]).reshape(-1)
+
+    def extents(mine: np.ndarray, buffer: Buffer) -> Extents:
+        return Extents(
+            indptr=np.concatenate(([0], np.cumsum(mine, dtype=np.int64))),
+            buffer=np.full(n, buffer),
+            offset=np.arange(n),
+            count=np.ones(n, dtype=np.int64),
+            pattern=np.zeros(n, dtype=np.int64),
+        )
+
+    zero = np.zeros(2 * n, dtype=np.int64)
+    return Plan(
+        op=op,
+        **dict.fromkeys(("rank", "peer", "tag", "node", "core", "phase", "duration_ns"), zero),
+        lane=zero - 1,
+        round=place,
+        stream=zero - 1,
+        priority=row,
+        stage=zero + 1,
+        reads=extents(op == Op.SEND, Buffer.SEND),
+        writes=extents(op == Op.RECV, Buffer.RECV),
+        deps=Dependencies(indptr, before, np.zeros_like(before)),
+        patterns=NO_PATTERN,
+        buffer_sizes=np.array([[n, n, 0]]),
+        shared_sizes=np.zeros(1, dtype=np.int64),
+        rank_node=np.zeros(1, dtype=np.int64),
+        rank_lane=np.zeros(1, dtype=np.int64),
+        rank_core=np.zeros(1, dtype=np.int64),
+        itemsize=8,
+    )
+
+
+def seconds(call_it: Any, repetitions: int) -> float:
+    begin = perf_counter()
+    for _ in range(repetitions):
+        call_it()
+    return (perf_counter() - begin) / repetitions
+
+
+def by_hand(comm: MPI.Intracomm) -> Any:
+    """Return a call of the loop by hand."""
+    names = ("MPI_Isend", "MPI_Irecv", "MPI_Testsome")
+    addresses = [address_of(name, MPI.__file__) for name in names]
+    calls = np.array([*addresses, handle_of(MPI.INT64_T), handle_of(comm)])
+    buffers = np.zeros(2 * N_MESSAGES, dtype=np.int64)
+    requests, scratch = np.zeros(2, dtype=np.int64), np.zeros(32, dtype=np.int64)
+    places = buffers.ctypes.data, requests.ctypes.data, scratch.ctypes.data
+    width = MPI._sizeof(MPI.Request)
+    return lambda: (exchange(calls, *places, width, N_MESSAGES), buffers, requests, scratch)
+
+
+def main() -> None:
+    comm = MPI.COMM_SELF.Dup()
+    plan = self_messages(N_MESSAGES)
+    arrays = np.zeros(N_MESSAGES, dtype=np.int64), np.zeros(N_MESSAGES, dtype=np.int64)
+    empty = self_messages(0)
+    bounds: dict[str, BoundPlan] = {
+        "engine": bind(plan, comm, *arrays),
+        "python": bind(plan, comm, *arrays, engine="python"),
+    }
+    nothing = bind(empty, comm)
+    hand = by_hand(comm)
+    hand()
+
+    def start_and_wait() -> None:
+        nothing.start()
+        nothing.wait()
+
+    rounds: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for name, call_it, n, unit in (
+            ("messages by hand", hand, 200, 2 * N_MESSAGES),
+            ("messages, compiled", bounds["engine"], 200, 2 * N_MESSAGES),
+            ("messages, python", bounds["python"], 20, 2 * N_MESSAGES),
+            ("empty plan, call", nothing, 20_000, 1),
+            ("empty plan, start and wait", start_and_wait, 20_000, 1),
+        ):
+            rounds.setdefault(name, []).append(seconds(call_it, n) / unit)
+    print(MPI.Get_library_version().splitlines()[0].split(",")[0])
+    for name, times in rounds.items():
+        print(f"{name:28} {np.median(times) * 1e6:8.3f} µs a task (least {min(times) * 1e6:.3f})")
+    begin = perf_counter()
+    for _ in range(20):
+        bind(plan, comm, *arrays).free()
+    print(
+        f"{'bind and free':28} {(perf_counter() - begin) / 20 * 1e3:8.3f} ms, {plan.n_tasks} tasks"
+    )
+
+
+if __name__ == "__main__":
+    main()
