@@ -73,7 +73,7 @@ def _block_s(comm: MPI.Intracomm, call: Call, n: int) -> float:
 def _calls_a_block(comm: MPI.Intracomm, call: Call) -> int:
     n = 1
     while True:
-        longest = comm.allreduce(_block_s(comm, call, n), MPI.MAX)
+        longest = float(comm.allreduce(_block_s(comm, call, n), MPI.MAX))
         if longest >= BLOCK_S / 4:
             return max(1, round(n * BLOCK_S / longest))
         n *= 4
