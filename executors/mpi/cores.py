@@ -46,10 +46,11 @@ def share_cores_as(comm: MPI.Intracomm, whole: MPI.Intracomm) -> None:
 
 def _crowding(comm: MPI.Intracomm) -> _Crowding:
     known: Any = comm.Get_attr(_keyval())
-    if not isinstance(known, _Crowding):
-        known = _find_crowding(comm)
-        comm.Set_attr(_keyval(), known)
-    return known
+    if isinstance(known, _Crowding):
+        return known
+    found = _find_crowding(comm)
+    comm.Set_attr(_keyval(), found)
+    return found
 
 
 def _keep(comm: MPI.Comm, keyval: int, known: Any) -> Any:
