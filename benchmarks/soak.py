@@ -23,6 +23,8 @@ N_AT_ONCE = 3
 N_STARTS = 4
 SAMPLE_EVERY = 50
 LARGEST_GROWTH_MIB = 8.0
+INDEX_BITS = 2**26 - 1
+"""Of an MPICH handle: the others say what it is of and which of two pools it is from."""
 POOL = 64
 """Numbers of objects that may be out of order."""
 WARM_UP_ROUNDS = 200
@@ -84,9 +86,9 @@ def handles() -> dict[str, int]:
     request = made.Send_init([np.zeros(1), MPI.DOUBLE], comm.rank)
     window = len(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else 0
     found = {
-        "communicator": made.py2f(),
-        "datatype": datatype.py2f(),
-        "request": request.py2f(),
+        "communicator": made.py2f() & INDEX_BITS,
+        "datatype": datatype.py2f() & INDEX_BITS,
+        "request": request.py2f() & INDEX_BITS,
         "descriptors": len(os.listdir("/proc/self/fd")),
         "shared files": window,
     }

@@ -9,7 +9,6 @@ import pytest
 
 from mpi_launching import MPIS, PROGRAMS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
-ENGINES = ("compiled", "python")
 AWAITED = r"rank 0: (recv from 1 tag \d+ \(task #\d+, phase allreduce/ring\) has not arrived)"
 
 
@@ -19,8 +18,7 @@ def launched(case: str, engine: str, mpi: str) -> subprocess.CompletedProcess[st
     return run([python, str(PROGRAMS / "relaunching.py"), "missing.py", "50", case, engine, "2"])
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("engine", "mpi"), [("compiled", "mpich"), ("python", "openmpi")])
 def test_a_rank_that_never_starts(engine: str, mpi: str) -> None:
     """All others say what they wait for before the job ends, however they wait."""
     result = mpirun(3, "missing.py", "never_starts", engine, "2", mpi=mpi)
@@ -32,9 +30,8 @@ def test_a_rank_that_never_starts(engine: str, mpi: str) -> None:
     assert verdict in result.stderr, result.stderr
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_rank_that_never_starts_where_memory_is_shared(engine: str) -> None:
-    result = mpirun(2, "missing.py", "never_starts_shared", engine, "2")
+def test_a_rank_that_never_starts_where_memory_is_shared() -> None:
+    result = mpirun(2, "missing.py", "never_starts_shared", "compiled", "2")
     assert result.returncode != 0
     assert re.search(r"waits in shared memory for task #\d+ of rank 1", result.stderr)
     assert "rank 0: rank 0 in the plan; rank 1 elsewhere" in result.stderr, result.stderr
@@ -57,8 +54,9 @@ def test_a_rank_with_another_plan() -> None:
         assert "(collective.count is 65, theirs 64); compile the same spec" in line
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("engine", "mpi"), [("compiled", "mpich"), ("python", "mpich"), ("compiled", "openmpi")]
+)
 def test_a_rank_that_is_killed(engine: str, mpi: str) -> None:
     result = launched("is_killed", engine, mpi)
     assert result.returncode not in (0, 2), result.stderr
@@ -68,9 +66,8 @@ def test_a_rank_that_is_killed(engine: str, mpi: str) -> None:
         assert re.search(r"rank 1: process \d+ was killed by signal 9 \(SIGKILL\)", result.stderr)
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-def test_a_rank_that_crashes_while_others_are_inside_of_mpi(mpi: str) -> None:
-    result = launched("is_killed_among_native_calls", "python", mpi)
+def test_a_rank_that_crashes_while_others_are_inside_of_mpi() -> None:
+    result = launched("is_killed_among_native_calls", "python", "mpich")
     assert result.returncode not in (0, 2), result.stderr
     assert re.search(r"collplan: rank 0: was told .*; rank 1 ended", result.stderr), result.stderr
 
@@ -80,9 +77,9 @@ def test_an_interrupt_during_a_wait(engine: str, mpi: str) -> None:
     assert_passes(mpirun(2, "missing.py", "is_interrupted", engine, "30", mpi=mpi))
 
 
-@pytest.mark.parametrize(("n_ranks", "mpi"), [(1, "mpich"), (2, "mpich"), (1, "openmpi")])
-def test_tampered_plans(n_ranks: int, mpi: str) -> None:
-    assert_passes(mpirun(n_ranks, "tampered.py", mpi=mpi))
+@pytest.mark.parametrize("n_ranks", [1, 2])
+def test_tampered_plans(n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "tampered.py"))
 
 
 def test_starts_leave_nothing_behind() -> None:
@@ -95,5 +92,5 @@ def test_starts_leave_nothing_behind() -> None:
         str(python),
         str(REPO / "benchmarks" / "soak.py"),
     ]
-    result = run([*command, "--seconds", "6", "--warm-up", "2"])
+    result = run([*command, "--rounds", "50", "--warm-up", "20"])
     assert_passes(result)

@@ -16,7 +16,7 @@ from mpi4py import MPI
 from executors.mpi.errors import BindError
 from executors.mpi.notices import Notices
 from executors.mpi.peers import name_ranks
-from executors.mpi.watchdog import GRACE_S, LONGEST_STEP_S, end_job, say
+from executors.mpi.watchdog import GRACE_S, LONGEST_STEP_S, VERDICT_S, end_job, say
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -226,6 +226,8 @@ def _report_absent(comm: MPI.Intracomm, waited_s: float, doing: str) -> None:
     reason = f"waited {waited_s:.3g} s to {doing}"
     if rank not in speakers or rank == min(notices.heard | {rank}):
         say(rank, [f"{reason}; {name_ranks(absent)}{_in_world(comm, absent)} did not come"])
+    else:
+        time.sleep(VERDICT_S)
     raise end_job(comm, reason)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from typing import TYPE_CHECKING, Final, Protocol
-from weakref import WeakSet
 
 from mpi4py import MPI
 
@@ -67,7 +67,7 @@ class Watch:
         self._waits = Waits(plan, program)
         self._peers = Peers(comm)
         self._notices = Notices(comm)
-        self._engine: Watched | None = None
+        self._engine: weakref.ref[Watched] | None = None
         self._progress = -1
         self._waited_s = 0.0
         self._seen_s = self._checked_s = self._counted_s = 0.0
@@ -75,7 +75,8 @@ class Watch:
 
     def over(self, engine: Watched) -> None:
         """Watch over an engine from now on, which tells it when it waits."""
-        self._engine = engine
+        # The engine holds its watch and the buffers: a circle would keep them after it is freed.
+        self._engine = weakref.ref(engine)
 
     def look(self, engine: Watched) -> None:
         """Note that a rank waits; end the job if it has waited for too long.
@@ -96,7 +97,7 @@ class Watch:
         if now - self._checked_s < BETWEEN_CHECKS_S:
             return
         self._checked_s = now
-        if self._waited_s >= self._timeout_s or self._is_alarmed(now):
+        if self._waited_s >= self._timeout_s or self._is_alarmed(engine, now):
             at = engine.standstill()
             if not at.is_computing:
                 self._end_job(at)
@@ -104,9 +105,10 @@ class Watch:
 
     def last_words(self) -> list[str]:
         """Return what the program waits for, if it is running."""
-        if self._engine is None or not self._engine.is_running:
+        engine = None if self._engine is None else self._engine()
+        if engine is None or not engine.is_running:
             return []
-        return self._waits.lines(self._engine.standstill())
+        return self._waits.lines(engine.standstill())
 
     def ended(self) -> list[int]:
         """Return the ranks whose processes are known to be over."""
@@ -117,14 +119,14 @@ class Watch:
         """Return this rank."""
         return self._comm.rank
 
-    def _is_alarmed(self, now: float) -> bool:
+    def _is_alarmed(self, engine: Watched, now: float) -> bool:
         """Return whether another rank waits too long, or one that this one waits for has ended."""
         if self._notices.collect():
             return True
-        if now - self._counted_s < BETWEEN_COUNTS_S or self._engine is None:
+        if now - self._counted_s < BETWEEN_COUNTS_S:
             return False
         self._counted_s = now
-        awaited = self._waits.awaited(self._engine.standstill())
+        awaited = self._waits.awaited(engine.standstill())
         return bool(self._peers.ended(awaited))
 
     def _end_job(self, at: Standstill) -> None:
@@ -155,7 +157,7 @@ class Watch:
         return f"{'; '.join(found)}; the job is aborted"
 
 
-_living: WeakSet[Watch] = WeakSet()
+_living: weakref.WeakSet[Watch] = weakref.WeakSet()
 _has_spoken = False
 
 

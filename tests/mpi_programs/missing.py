@@ -71,10 +71,12 @@ def is_killed() -> None:
 
 
 def is_killed_among_native_calls() -> None:
-    bind()()
+    bound = bind()
+    bound()
     if is_culprit:
         os.kill(os.getpid(), signal.SIGSEGV)
     comm.Barrier()
+    bound.free()
 
 
 def is_interrupted() -> None:
