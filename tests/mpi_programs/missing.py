@@ -59,7 +59,9 @@ def binds_another_plan() -> None:
     try:
         bind(65 if is_culprit else 64)
     except CollplanError as error:
-        print(f"rank {comm.rank}: {error}", flush=True)
+        # In one write: print's line end would come after other ranks' lines.
+        sys.stdout.write(f"rank {comm.rank}: {error}\n")
+        sys.stdout.flush()
 
 
 def is_killed() -> None:
