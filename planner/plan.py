@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import PlanFormatError
+from planner.foreign import Foreign
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,44 +133,6 @@ class Dependencies:
 
     def __len__(self) -> int:
         return len(self.task)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Foreign:
-    """What one rank's program waits for in the programs of other ranks of its node, in CSR.
-
-    Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program; all wait
-    for completion. A plan of all ranks has these edges among its `deps`.
-
-    Parameters
-    ----------
-    indptr : ndarray of int32, shape (n_tasks + 1,)
-    rank : ndarray of int32, shape (n_edges,)
-        Whose task it is.
-    task : ndarray of int32, shape (n_edges,)
-        Its row in that rank's own program.
-    flag : ndarray of int32, shape (n_edges,)
-        Its number among that rank's awaited tasks.
-    awaited : ndarray of int32, shape (n_awaited,)
-        Rows of this program that others of the node wait for, ascending;
-        place k is their flag k.
-    """
-
-    indptr: IntArray
-    rank: IntArray
-    task: IntArray
-    flag: IntArray
-    awaited: IntArray
-
-    @classmethod
-    def none(cls, n_tasks: int) -> Foreign:
-        """Return what waits for nothing elsewhere."""
-        nothing = np.zeros(0, dtype=np.int32)
-        indptr = np.broadcast_to(np.int32(0), (n_tasks + 1,))
-        return cls(indptr, nothing, nothing, nothing, nothing)
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
 
 @dataclass(frozen=True, slots=True)

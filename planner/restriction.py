@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.errors import AlgorithmError
+from planner.foreign import Foreign
 from planner.pieces import running_total
-from planner.plan import COLUMNS, ON_START, Dependencies, Extents, Foreign
+from planner.plan import COLUMNS, ON_START, Dependencies, Extents
 
 if TYPE_CHECKING:
     from planner.plan import IntArray, Plan

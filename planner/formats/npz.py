@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import PlanFileError, PlanFormatError
+from planner.foreign import Foreign
 from planner.formats.replace import replacing
-from planner.plan import COLUMNS, Dependencies, Extents, Foreign, IntArray, Plan
+from planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
 from specs.errors import CollplanError
 
 FORMAT: Final = "collplan"
