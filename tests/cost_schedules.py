@@ -177,3 +177,36 @@ class Rules:
                 max(self.out[sender], now),
             )
             self.tell(send, starts=False)
+
+
+TWO_TO_TWO = """
+num_ranks 4
+rank 0 {
+s: send 101b to 2 tag 0
+}
+rank 1 {
+s: send 101b to 3 tag 0
+}
+rank 2 {
+r: recv 101b from 0 tag 0
+}
+rank 3 {
+r: recv 101b from 1 tag 0
+}
+"""
+"""Two senders and their receivers, for nodes whose ranks share a lane."""
+
+LATE_RECEIVE = """
+num_ranks 2
+rank 0 {
+s: send 1001b to 1
+after: calc 1
+after requires s
+}
+rank 1 {
+busy: calc 5000
+r: recv 1001b from 0
+r requires busy
+}
+"""
+"""The receive is posted at 5,000, long after the message could have come."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost_schedules import PARAMETERS, network, on_machine, random_schedule
+from cost_schedules import PARAMETERS, TWO_TO_TWO, network, on_machine, random_schedule
 from executors.cost import Timeline, simulate
 from executors.cost.breakdown import KINDS, breakdown, legs
 from executors.cost.places import Resource
@@ -83,22 +83,7 @@ def test_work_goes_to_its_kind() -> None:
 
 def test_what_waits_for_a_lane_names_it_and_how_long() -> None:
     """Rank 1's send is ready at 0 and gets the lane at 120; the message finds all free."""
-    text = """
-    num_ranks 4
-    rank 0 {
-    s: send 101b to 2 tag 0
-    }
-    rank 1 {
-    s: send 101b to 3 tag 0
-    }
-    rank 2 {
-    r: recv 101b from 0 tag 0
-    }
-    rank 3 {
-    r: recv 101b from 1 tag 0
-    }
-    """
-    plan = on_machine(text, [0, 0, 1, 1], [0, 1, 0, 1])
+    plan = on_machine(TWO_TO_TWO, [0, 0, 1, 1], [0, 1, 0, 1])
     parameters = network(BETWEEN)
     first, second, last = legs(simulate(plan, parameters), parameters)
     assert (first.row, first.begin_ns, first.end_ns) == (0, 0, 120)

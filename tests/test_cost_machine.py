@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cost_schedules import network, on_machine
+from cost_schedules import LATE_RECEIVE, TWO_TO_TWO, network, on_machine
 from executors.cost import simulate, simulate_each
 from planner.errors import DeadlockError
 from planner.formats.goal import parse_goal
@@ -15,22 +15,6 @@ from specs import Link
 # 110 after its send starts, and holds the receiver's core for 10 + 100.
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000"
 INSIDE = Link(L_ns=7, o_ns=2, g_ns=3, G_ns_per_byte=0.5)
-
-TWO_TO_TWO = """
-num_ranks 4
-rank 0 {
-s: send 101b to 2 tag 0
-}
-rank 1 {
-s: send 101b to 3 tag 0
-}
-rank 2 {
-r: recv 101b from 0 tag 0
-}
-rank 3 {
-r: recv 101b from 1 tag 0
-}
-"""
 
 
 def test_ranks_of_a_node_share_its_lane() -> None:
@@ -153,20 +137,7 @@ def test_rendezvous_ends_with_the_receive() -> None:
     The message waits for the core as well and holds it from 5,000 for 10 + 1,000; the send is
     done when they match, at 5,000, and its follower runs from then on.
     """
-    text = """
-    num_ranks 2
-    rank 0 {
-    s: send 1001b to 1
-    after: calc 1
-    after requires s
-    }
-    rank 1 {
-    busy: calc 5000
-    r: recv 1001b from 0
-    r requires busy
-    }
-    """
-    timeline = simulate(parse_goal(text), network(BETWEEN))
+    timeline = simulate(parse_goal(LATE_RECEIVE), network(BETWEEN))
     assert timeline.end_ns.tolist() == [5000, 5001, 5000, 6010]
     assert timeline.is_rendezvous.tolist() == [True, False, False, False]
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_networks import PLAIN, cases, networks, plans, simulated
-from cost_schedules import network
+from cost_schedules import LATE_RECEIVE, network
 from executors.cost import Timeline, cost_report, simulate, simulate_each
 from executors.cost.breakdown import breakdown, legs
 from executors.cost.parameters import LINK_CLASSES
@@ -204,24 +204,11 @@ def test_a_message_by_turns_takes_as_long_whatever_its_gap(handshake: bool) -> N
 
 def test_a_rendezvous_by_turns_ends_with_its_match() -> None:
     """The receive is posted at 5,000, when the calculation ends; all bytes have left by then."""
-    text = """
-    num_ranks 2
-    rank 0 {
-    s: send 1001b to 1
-    after: calc 1
-    after requires s
-    }
-    rank 1 {
-    busy: calc 5000
-    r: recv 1001b from 0
-    r requires busy
-    }
-    """
     costs = network("L=100,o=10,g=20,G=1,O=0,S=1000")
     costs = costs.replace(network=costs.network.replace(offload=True))
     for turn_bytes in (None, 100):
         cut = costs.replace(turn_bytes=turn_bytes)
-        timeline = simulate(parse_goal(text), cut)
+        timeline = simulate(parse_goal(LATE_RECEIVE), cut)
         assert timeline.end_ns[:2].tolist() == [5000, 5001]
         assert sum(breakdown(legs(timeline, cut)).values()) == timeline.makespan_ns
 
