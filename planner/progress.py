@@ -1,0 +1,212 @@
+"""Which cores of a node hold ranks, and which of the others make their communication progress.
+
+A node's *application cores* hold a rank each; the others are free, and can be
+*communication cores*. Free cores are spread evenly, so that every rank has one
+near it::
+
+    8 cores in 2 NUMA domains, 6 ranks     0 1 2 . | 3 4 5 .
+                               4 ranks     0 . 1 . | 2 . 3 .
+
+References
+----------
+Denis, Jaeger, Jeannot, Pérache, Taboada: Study on progress threads placement and
+dedicated cores for overlapping MPI nonblocking collectives on manycore processor,
+International Journal of High Performance Computing Applications 33 (6), 2019,
+sections 4 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import numpy as np
+
+from planner.arrays import Ints
+from planner.errors import AlgorithmError
+from specs import Machine
+
+Policy = Literal["bind", "numa", "odd_even"]
+POLICIES: Final[tuple[str, ...]] = get_args(Policy)
+
+
+def free_cores(n_cores: int, n_ranks: int) -> Ints:
+    """Return the cores of a NUMA domain that hold no rank, ascending.
+
+    With δ = N / (N - n), free core j is ⌈(j + 1)·δ⌉ - 1: what equation 1 of the
+    paper assigns progress threads to.
+
+    Parameters
+    ----------
+    n_cores : int
+        N, cores of the domain.
+    n_ranks : int
+        n, ranks on it.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_cores - n_ranks,)
+
+    Raises
+    ------
+    AlgorithmError
+        If there are more ranks than cores.
+
+    Examples
+    --------
+    >>> free_cores(4, 3).tolist(), free_cores(64, 62).tolist(), free_cores(4, 4).tolist()
+    ([3], [31, 63], [])
+    """
+    if not 0 <= n_ranks <= n_cores:
+        raise AlgorithmError(f"ranks: {n_ranks} ranks on {n_cores} cores; use 0 to {n_cores}")
+    n_free = n_cores - n_ranks
+    if n_free == 0:
+        return np.zeros(0, dtype=np.int64)
+    return -(-np.arange(1, n_free + 1) * n_cores // n_free) - 1
+
+
+def application_cores(n_cores: int, n_ranks: int) -> Ints:
+    """Return the cores of a NUMA domain that hold ranks, in the order of the ranks.
+
+    Parameters
+    ----------
+    n_cores : int
+        Cores of the domain.
+    n_ranks : int
+        Ranks on it.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_ranks,)
+
+    Raises
+    ------
+    AlgorithmError
+        If there are more ranks than cores.
+
+    Examples
+    --------
+    >>> application_cores(4, 3).tolist(), application_cores(4, 2).tolist()
+    ([0, 1, 2], [0, 2])
+    """
+    return np.setdiff1d(np.arange(n_cores), free_cores(n_cores, n_ranks))
+
+
+@dataclass(frozen=True, eq=False)
+class CorePlacement:
+    """Application and communication cores of all nodes of a machine.
+
+    Parameters
+    ----------
+    application : ndarray of int64, shape (n_ranks,)
+        The core of every rank, counted within its node.
+    local : ndarray of int64, shape (n_ranks,)
+        Its place among the ranks of its node.
+    near : ndarray of int64, shape (n_ranks,)
+        The communication core of its NUMA domain that equation 1 gives it; -1
+        where the domain has none.
+    free : tuple of ndarray of int64
+        The communication cores of every node, ascending.
+    node : ndarray of int64, shape (n_ranks,)
+    """
+
+    application: Ints
+    local: Ints
+    near: Ints
+    free: tuple[Ints, ...]
+    node: Ints
+
+    @classmethod
+    def of(cls, machine: Machine) -> CorePlacement:
+        """Return the placement on a machine.
+
+        Ranks are dealt to NUMA domains in blocks, as evenly as their cores allow,
+        so that every domain has its share of the free cores.
+
+        Examples
+        --------
+        >>> machine = Machine(ranks_per_node=6, cores=8, numa_domains=2)
+        >>> placement = CorePlacement.of(machine)
+        >>> placement.application.tolist(), placement.free[0].tolist()
+        ([0, 1, 2, 4, 5, 6], [3, 7])
+        """
+        node = np.array(machine.rank_to_node, dtype=np.int64)
+        local = np.array(machine.rank_to_local, dtype=np.int64)
+        by_count = {
+            n_ranks: _place_node(machine.cores_per_node, machine.numa_domains, n_ranks)
+            for n_ranks in dict.fromkeys(machine.node_to_n_ranks)
+        }
+        by_node = [by_count[n_ranks] for n_ranks in machine.node_to_n_ranks]
+        application, near = np.empty((2, len(node)), dtype=np.int64)
+        for number, (cores, nearest, _) in enumerate(by_node):
+            mine = node == number
+            application[mine], near[mine] = cores[local[mine]], nearest[local[mine]]
+        return cls(application, local, near, tuple(free for _, _, free in by_node), node)
+
+    def progress(self, policy: Policy = "odd_even") -> Ints:
+        """Return the core on which every rank's communication progresses.
+
+        Parameters
+        ----------
+        policy : {"bind", "numa", "odd_even"}
+            The rank's own core; the nearest free core of its NUMA domain
+            (equation 1); or the free cores of its node in turn, so that ranks
+            that follow each other have different ones where there are two (what
+            equation 2 stands for). Where there is no such core, the rank's own.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_ranks,)
+            Counted within each rank's node.
+
+        Raises
+        ------
+        AlgorithmError
+            If there is no such policy.
+
+        Examples
+        --------
+        >>> placement = CorePlacement.of(Machine(ranks_per_node=6, cores=8, numa_domains=2))
+        >>> for policy in ("bind", "numa", "odd_even"):
+        ...     print(placement.progress(policy).tolist())
+        [0, 1, 2, 4, 5, 6]
+        [3, 3, 3, 7, 7, 7]
+        [3, 7, 3, 7, 3, 7]
+        """
+        if policy not in POLICIES:
+            raise AlgorithmError(
+                f"policy: there is no {policy!r}; use one of {', '.join(POLICIES)}"
+            )
+        if policy == "bind":
+            return self.application
+        if policy == "numa":
+            return np.where(self.near >= 0, self.near, self.application)
+        chosen = self.application.copy()
+        for number, cores in enumerate(self.free):
+            if len(cores):
+                mine = self.node == number
+                chosen[mine] = cores[self.local[mine] % len(cores)]
+        return chosen
+
+
+def _place_node(n_cores: int, n_domains: int, n_ranks: int) -> tuple[Ints, Ints, Ints]:
+    """Return application and nearest free core of a node's ranks, and its free cores."""
+    first = -(-np.arange(n_domains + 1) * n_cores // n_domains)
+    sizes = np.diff(first)
+    application, near, free = [], [], []
+    for begin, size, n in zip(first[:-1], sizes, _deal(sizes, n_ranks), strict=True):
+        own, spare = application_cores(size, n), free_cores(size, n)
+        application.append(begin + own)
+        free.append(begin + spare)
+        index = own * len(spare) // size
+        near.append(begin + spare[index] if len(spare) else np.full(n, -1))
+    return np.concatenate(application), np.concatenate(near), np.concatenate(free)
+
+
+def _deal(sizes: Ints, n_ranks: int) -> Ints:
+    """Return the ranks of every domain: as even as can be, earlier ones first, none too full."""
+    # Domain d takes its k-th rank in turn k; the first n_ranks of all turns are taken.
+    domain = np.repeat(np.arange(len(sizes)), sizes)
+    turn = np.concatenate([np.arange(size) for size in sizes])
+    taken = np.lexsort((domain, turn))[:n_ranks]
+    return np.bincount(domain[taken], minlength=len(sizes))
