@@ -175,7 +175,8 @@ class CorePlacement:
         """
         if policy not in POLICIES:
             raise AlgorithmError(
-                f"policy: there is no {policy!r}; use one of {', '.join(POLICIES)}"
+                f"passes.place_progress.policy: there is no {policy!r}; use one of "
+                + ", ".join(POLICIES)
             )
         if policy == "bind":
             return self.application

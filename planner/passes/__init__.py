@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from planner.passes import limit_requests, prioritize, segment, share, split_lanes
+from planner.passes import (
+    add_compute,
+    limit_requests,
+    place_progress,
+    prioritize,
+    segment,
+    share,
+    split_lanes,
+)
 from planner.passes.blueprint_level import run_blueprint_passes
 from planner.passes.registry import Pass, find_pass, pass_registry, run_passes
 
 __all__ = [
     "Pass",
+    "add_compute",
     "find_pass",
     "limit_requests",
     "pass_registry",
+    "place_progress",
     "prioritize",
     "run_blueprint_passes",
     "run_passes",
