@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from planner.arrays import Ints
@@ -83,7 +85,7 @@ class _Insertion:
             name: np.where(comes_first, 0, getattr(old, name)[row] if old.n_tasks else 0)
             for name in ("phase", "round")
         }
-        values = rounds | {
+        values: dict[str, Any] = rounds | {
             "op": Op.COMPUTE,
             "rank": ranks,
             "peer": NONE,
