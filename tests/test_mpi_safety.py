@@ -44,6 +44,18 @@ def test_a_rank_that_never_binds(mpi: str) -> None:
     assert re.search(r"waited 1(\.\d+)? s to bind the plan; rank 2 did not come", result.stderr)
 
 
+def test_a_rank_that_never_frees() -> None:
+    result = mpirun(3, "missing.py", "never_frees", "compiled", "1")
+    assert result.returncode != 0
+    assert re.search(r"waited 1(\.\d+)? s to free the plan; rank 2 did not come", result.stderr)
+
+
+def test_a_rank_that_others_wait_for_to_allocate() -> None:
+    result = mpirun(2, "missing.py", "never_completes", "compiled", "1")
+    assert result.returncode != 0
+    assert "to allocate buffers; rank 1 has not completed start 1" in result.stderr, result.stderr
+
+
 def test_a_rank_with_another_plan() -> None:
     result = mpirun(3, "missing.py", "binds_another_plan", "python", "5")
     assert result.returncode == 0, result.stderr

@@ -27,7 +27,7 @@ from executors.mpi.engines import (
     load_by_turns,
 )
 from executors.mpi.errors import BindError, still_running
-from executors.mpi.meeting import Claim, agree, check_timeout
+from executors.mpi.meeting import Claim, agree, check_timeout, wait_for
 from executors.mpi.node_memory import NodeMemory
 from executors.mpi.notices import largest_tag
 from executors.mpi.plan_check import check_plan
@@ -163,6 +163,7 @@ class BoundPlan:
         # Errors become exceptions, whatever the communicator at hand does with its own.
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._buffers = prepared.buffers
+        self._timeout_s = timeout_s
         program = prepared.program
         self._node: NodeMemory | None = None
         if shares_memory:
@@ -241,7 +242,7 @@ class BoundPlan:
         sendbuf, recvbuf = self._buffers.allocate(self._node)
         if self._node is not None and max(self._node.mirrors) >= 0:
             # The caller writes there before the next start: nobody may read there still.
-            self._node.wait_for_others(self._binding.epoch, self._comm)
+            self._node.wait_for_others(self._binding.epoch, self._comm, self._timeout_s)
             self._binding.end_together()
         self._use(self._buffers.check(sendbuf, recvbuf))
         return sendbuf, recvbuf
@@ -251,6 +252,8 @@ class BoundPlan:
         if self._comm == MPI.COMM_NULL:
             return
         self._require_idle("freed")
+        if self._timeout_s is not None:
+            wait_for(self._comm.Ibarrier(), self._comm, self._timeout_s, "free the plan")
         self._engine = NoEngine("the bound plan was freed: it cannot be started; bind it again")
         self._binding.free()
         if self._node is not None:

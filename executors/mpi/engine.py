@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from mpi4py import MPI
 
 from executors.mpi.errors import still_running
+from executors.mpi.running import advance_others, note_end, note_start
 from planner.errors import DeadlockError
 from planner.plan import Stage
 
@@ -98,6 +99,11 @@ class Engine:
         """Return whether a start has not completed yet."""
         return self._n_left > 0 or self._is_ending
 
+    @property
+    def n_left(self) -> int:
+        """Return how many tasks the start has left."""
+        return self._n_left
+
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""
         if self.is_running:
@@ -115,7 +121,8 @@ class Engine:
             self._begin_shared(self._progress)
         self._run_ready()
         while self._n_left_in_start:
-            self._advance()
+            self._get_on()
+        note_start(self)
 
     def test(self) -> bool:
         """Advance without blocking; return whether everything is done.
@@ -123,6 +130,13 @@ class Engine:
         Tasks that belong inside `wait` run here only when they alone are
         left, so that a program that only tests completes too.
         """
+        is_done = self.advance()
+        if is_done:
+            note_end(self)
+        return is_done
+
+    def advance(self) -> bool:
+        """Do what `test` does, for another plan's wait."""
         if not self.is_running:
             return True
         if self._n_left == self._n_left_held:
@@ -137,14 +151,15 @@ class Engine:
         if self._n_left_held:
             self._release_held()
         while self.is_running:
-            self._advance()
+            self._get_on()
+        note_end(self)
 
     def run(self) -> None:
         """Start and wait."""
         self.start()
         self.wait()
 
-    def _advance(self) -> None:
+    def _get_on(self) -> None:
         """Run what is ready, then wait for messages if anything is left."""
         self._run_ready()
         if not self.is_running:
@@ -215,6 +230,7 @@ class Engine:
         polls = 0
         while not self._poll():
             polls += 1
+            advance_others(self)
             if self._sleep_s:
                 time.sleep(self._sleep_s)
             elif polls >= EAGER_POLLS:

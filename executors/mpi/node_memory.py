@@ -20,6 +20,7 @@ from mpi4py import MPI
 
 from executors.mpi.compiled.atomics import read_word
 from executors.mpi.errors import BindError
+from executors.mpi.watchdog import end_job, say
 from planner.plan import Buffer
 
 if TYPE_CHECKING:
@@ -114,13 +115,28 @@ class NodeMemory:
             self._lease = weakref.ref(lease)
         return np.asarray(lease)[begin : begin + n_elements * dtype.itemsize].view(dtype)
 
-    def wait_for_others(self, epoch: int, comm: MPI.Intracomm) -> None:
-        """Return when all ranks of the node have completed start number `epoch`."""
+    def wait_for_others(
+        self, epoch: int, comm: MPI.Intracomm, timeout_s: float | None = None
+    ) -> None:
+        """Return when all ranks of the node have completed start number `epoch`.
+
+        Raises
+        ------
+        StallError
+            If that takes longer than `timeout_s`: the job has been told to end.
+        """
+        begin_s = time.monotonic()
         for rank in range(self.n_ranks):
             while read_word(self.counters + rank * LINE_BYTES) < epoch:
                 # What this rank has sent may have to be pushed on.
                 comm.Iprobe()
                 time.sleep(_WAITING_SLEEP_S)
+                waited_s = time.monotonic() - begin_s
+                if timeout_s is not None and waited_s >= timeout_s:
+                    late = int(MPI.Group.Translate_ranks(self._comm.group, [rank], comm.group)[0])
+                    reason = f"waited {waited_s:.3g} s to allocate buffers"
+                    say(comm.rank, [f"{reason}; rank {late} has not completed start {epoch}"])
+                    raise end_job(comm, reason)
 
     def free(self) -> None:
         """Free the window, collectively; it stays where a rank still holds arrays in it."""

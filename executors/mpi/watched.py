@@ -23,6 +23,7 @@ class _Watching(Engine):
 
     watch: Watch
     _n_finished = 0
+    _is_awaited = True
 
     @property
     def progress(self) -> int:
@@ -44,9 +45,24 @@ class _Watching(Engine):
         self._n_finished += 1
         super()._complete(task)
 
+    def test(self) -> bool:
+        """Advance without blocking; return whether everything is done."""
+        is_done = super().test()
+        if not is_done:
+            self.watch.look(self)
+        return is_done
+
+    def advance(self) -> bool:
+        """Do the same for another plan's wait, which is no wait for this one."""
+        self._is_awaited = False
+        try:
+            return super().advance()
+        finally:
+            self._is_awaited = True
+
     def _poll(self) -> bool:
         has_come = super()._poll()
-        if not has_come:
+        if not has_come and self._is_awaited:
             self.watch.look(self)
         return has_come
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.mpi.compiled.engine import CompiledEngine
-from executors.mpi.compiled.loop import run_loop
 from executors.mpi.compiled.state import PENDING
 from executors.mpi.waiting import Standstill
 
@@ -57,7 +56,7 @@ class WatchedCompiledEngine(CompiledEngine):
     def _go_on(self, found: int, what: int) -> None:
         while found == PENDING:
             self.watch.look(self)
-            found = run_loop(self._address, what)
+            found = self._take_turn(what)
         super()._go_on(found, what)
 
     def _numbers(self, name: str, n: int) -> npt.NDArray[np.int32]:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi import binding
+from executors.mpi import binding, running
 from executors.mpi.errors import BindError
 from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 from planner.operations import get_operation
@@ -163,6 +163,36 @@ def several_in_flight() -> None:
         one.free()
 
 
+def several_waited_for_in_other_orders() -> None:
+    """Ranks that complete one plan only after another need both to advance in either's wait."""
+    count = 1 << 16
+    orders = [0, 1, 2], [2, 1, 0], [1, 2, 0]
+    engines = "compiled", "python", sys.argv[1]
+    plan = ring_allreduce_max(p, count)
+    vectors = [np.full(count, rank + turn, dtype=np.int32) for turn in range(3)]
+    results = [np.zeros(count, dtype=np.int32) for _ in range(3)]
+    bounds = [
+        binding.bind(plan, comm, vector, result, operation=MAX, engine=name)
+        for vector, result, name in zip(vectors, results, engines, strict=True)
+    ]
+    for start in range(4):
+        for bound in bounds:
+            bound.start()
+        first, second, third = orders[(rank + start) % 3]
+        bounds[first].wait()
+        bounds[second].wait()
+        while not bounds[third].test():
+            pass
+        # A call among started plans, and the next round may find one of them running.
+        bounds[start % 3]()
+        for turn, result in enumerate(results):
+            assert (result == p - 1 + turn).all()
+            result[:] = 0
+    assert not running.this_thread.engines
+    for bound in bounds:
+        bound.free()
+
+
 def polling_with_computation() -> None:
     """Completion by test() alone, with computation between the calls."""
     send = np.full(50_000, rank, dtype=np.int32)
@@ -292,6 +322,7 @@ for case in (
     thousand_starts,
     many_binds,
     several_in_flight,
+    several_waited_for_in_other_orders,
     polling_with_computation,
     wrong_calls,
     all_sizes_of_elements,

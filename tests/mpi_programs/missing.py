@@ -55,6 +55,30 @@ def never_binds() -> None:
     bind()
 
 
+def never_frees() -> None:
+    bound = bind()
+    bound()
+    if is_culprit:
+        time.sleep(AGES_S)
+    bound.free()
+
+
+def never_completes_before_an_allocation() -> None:
+    """A root has nothing to wait for, but for others to have read its memory."""
+    spec = {
+        "machine": {"ranks_per_node": comm.size},
+        "collective": {"kind": "bcast", "count": 64, "datatype": "int32"},
+        "transport": "shared",
+    }
+    plan = collplan.compile(collplan.parse_spec(spec), rank=comm.rank)
+    vector = np.zeros(64, np.int32)
+    bound = collplan.bind(plan, comm, recvbuf=vector, engine=engine, timeout_s=limit_s)
+    if is_culprit:
+        time.sleep(AGES_S)
+    bound()
+    bound.allocate()
+
+
 def binds_another_plan() -> None:
     try:
         bind(65 if is_culprit else 64)
@@ -106,6 +130,8 @@ def is_interrupted() -> None:
     "never_starts": never_starts,
     "never_starts_shared": lambda: never_starts("shared"),
     "never_binds": never_binds,
+    "never_frees": never_frees,
+    "never_completes": never_completes_before_an_allocation,
     "binds_another_plan": binds_another_plan,
     "is_killed": is_killed,
     "is_killed_among_native_calls": is_killed_among_native_calls,

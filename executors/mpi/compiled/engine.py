@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy.typing as npt
 from mpi4py import MPI
 
 from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.memory import LoopMemory
+from executors.mpi.compiled.memory import TURN_NS, LoopMemory
 from executors.mpi.compiled.messages import Messages, handle_of
 from executors.mpi.compiled.state import (
     BUSY,
@@ -28,6 +29,7 @@ from executors.mpi.compiled.symbols import address_of
 from executors.mpi.cores import yields_help
 from executors.mpi.engine import sleep_between_polls
 from executors.mpi.errors import still_running
+from executors.mpi.running import advance_others, note_end, this_thread
 from planner.errors import DeadlockError
 
 if TYPE_CHECKING:
@@ -40,7 +42,11 @@ Array = npt.NDArray[Any]
 HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
 """An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
 STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
-_LEFT: Final = list(STATE.names or ()).index("n_left")
+_LEFT, _TURN = (list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns"))
+SHORT_TURN_NS: Final = 1
+"""How long the loop runs while other plans of this thread wait for their turn."""
+TURNS_AWAKE: Final = 10
+"""Turns in which nothing ends before a rank that shares its core sleeps between them."""
 
 
 class CompiledEngine:
@@ -82,7 +88,9 @@ class CompiledEngine:
             status_bytes=STATUS_BYTES,
             reduce=reduce,
         )
-        self._memory.set_idling(sleep_between_polls(ranks_per_core), yields_help(comm))
+        self._n_vain_turns = self._n_left_before = 0
+        self._sleep_s = sleep_between_polls(ranks_per_core)
+        self._memory.set_idling(self._sleep_s, yields_help(comm))
         self._memory.set(
             comm=handle_of(comm),
             isend=address_of("MPI_Isend", MPI.__file__),
@@ -106,6 +114,11 @@ class CompiledEngine:
         return bool(self._words[_LEFT])
 
     @property
+    def n_left(self) -> int:
+        """Return how many tasks the start has left."""
+        return self._words[_LEFT]
+
+    @property
     def epoch(self) -> int:
         """Return how many times the program was started."""
         return self._memory.get("epoch")
@@ -116,9 +129,13 @@ class CompiledEngine:
 
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""
+        engines = this_thread.engines
+        self._words[_TURN] = SHORT_TURN_NS if engines else TURN_NS
         found = run_loop(self._address, START)
         if found != DONE:
             self._go_on(found, GO_ON_STARTING)
+        if self._words[_LEFT]:
+            engines.append(self)
 
     def test(self) -> bool:
         """Advance without blocking; return whether everything is done.
@@ -126,19 +143,36 @@ class CompiledEngine:
         Tasks that belong inside `wait` run here only when they alone are
         left, so that a program that only tests completes too.
         """
+        is_done = self.advance()
+        if is_done:
+            note_end(self)
+        return is_done
+
+    def advance(self) -> bool:
+        """Do what `test` does, for another plan's wait."""
         found = run_loop(self._address, TEST)
         if found > PENDING:
-            self._go_on(found, TEST)
+            self._raise(found)
         return bool(found == DONE)
 
     def wait(self) -> None:
         """Advance until everything is done."""
+        if not self._words[_LEFT]:
+            return
+        is_alone = this_thread.engines == [self]
+        self._words[_TURN] = TURN_NS if is_alone else SHORT_TURN_NS
         found = run_loop(self._address, WAIT)
         if found != DONE:
             self._go_on(found, WAIT)
+        note_end(self)
 
     def run(self) -> None:
         """Start and wait."""
+        if this_thread.engines:
+            self.start()
+            self.wait()
+            return
+        self._words[_TURN] = TURN_NS
         found = run_loop(self._address, RUN)
         if found != DONE:
             self._go_on(found, WAIT)
@@ -154,13 +188,27 @@ class CompiledEngine:
         self._messages.free()
 
     def _go_on(self, found: int, what: int) -> None:
-        """Let Python handle signals between turns; raise what went wrong."""
+        """Let other plans advance, and Python handle signals, between turns; raise what failed."""
         while found == PENDING:
-            found = run_loop(self._address, what)
-        if found == DONE:
-            return
+            found = self._take_turn(what)
+        if found != DONE:
+            self._raise(found)
+
+    def _take_turn(self, what: int) -> int:
+        """Give other plans of this thread a turn, then this one."""
+        if self._words[_TURN] == SHORT_TURN_NS:
+            n_left = advance_others(self) + self._words[_LEFT]
+            self._n_vain_turns = 0 if n_left != self._n_left_before else self._n_vain_turns + 1
+            self._n_left_before = n_left
+            if self._n_vain_turns > TURNS_AWAKE and self._sleep_s:
+                time.sleep(self._sleep_s)
+        return int(run_loop(self._address, what))
+
+    def _raise(self, found: int) -> NoReturn:
+        """Raise what went wrong."""
         if found == BUSY:
             raise still_running("started")
+        note_end(self)
         if found == DEADLOCK:
             raise DeadlockError(
                 f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "

@@ -26,8 +26,8 @@ TURN_NS: Final = 50_000_000
 """How long the loop runs before Python gets to handle signals."""
 SPINS: Final = 100
 """Polls in a row before an idle rank gives its core away between polls."""
-SPINS_ON_SHARED_CORE: Final = 20
-"""The same where ranks share cores: nothing comes from those that wait for this one's."""
+FEW_SPINS: Final = 20
+"""The same where ranks share cores and sleep soon: what they wait for may need this core."""
 YIELDS: Final = 300
 """How often it gives its core away before it sleeps, where ranks share cores."""
 VAIN_YIELDS: Final = 5
@@ -110,7 +110,7 @@ class LoopMemory:
         """
         longest_ns = round(longest_sleep_s * 1e9)
         self.set(
-            spins=SPINS_ON_SHARED_CORE if longest_ns else SPINS,
+            spins=FEW_SPINS if longest_ns and not yields_help else SPINS,
             yields=YIELDS if yields_help else VAIN_YIELDS,
             longest_sleep_ns=longest_ns,
             sleep_step_ns=longest_ns // SLEEP_STEPS,
