@@ -10,6 +10,7 @@ from specs.base import SpecModel
 from specs.sizes import Bytes
 
 Nanoseconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
 
 
 class Link(SpecModel):
@@ -66,7 +67,7 @@ class Network(SpecModel):
     Parameters
     ----------
     core : Link
-        Both ranks on one core.
+        Both ends on one core.
     numa : Link
         Different cores of one NUMA domain.
     node : Link
@@ -103,6 +104,9 @@ class Network(SpecModel):
         emulated cluster; None for as many as there are cores.
     nic : Nic or None
         The adapters' cache of connections; None for one that holds all.
+    switch_s : float
+        Seconds a core takes to change from one rank's tasks to another's, as
+        where progress threads share it. (Seconds, not ns: a context switch.)
     """
 
     core: Link = Link(L_ns=100, o_ns=100, g_ns=0, G_ns_per_byte=0.08)
@@ -121,3 +125,4 @@ class Network(SpecModel):
     memory_ns_per_byte: Nanoseconds = 0.0
     processors: Annotated[int, Field(ge=1)] | None = None
     nic: Nic | None = None
+    switch_s: Seconds = 0.0

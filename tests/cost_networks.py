@@ -22,6 +22,7 @@ PLAIN = {
     "processors": None,
     "memory_ns_per_byte": 0.0,
     "nic": None,
+    "switch_s": 0.0,
 }
 """Without what makes tasks share more than cores and lanes."""
 MANY_BYTES = 10**9
@@ -56,6 +57,7 @@ networks = st.builds(
     nic=st.sampled_from(
         [None, None, Nic(connections=1, miss_ns=7), Nic(connections=2, miss_ns=500)]
     ),
+    switch_s=st.sampled_from([0, 0, 1e-9, 3e-7]),
 )
 
 

@@ -94,7 +94,7 @@ def slowed(costs: Network, factor: int) -> Network:
     }
     nic = costs.nic and costs.nic.replace(miss_ns=costs.nic.miss_ns * factor)
     rates = {name: getattr(costs, name) * factor for name in (*MEMORY, "memory_ns_per_byte")}
-    return costs.replace(**links, **rates, nic=nic)
+    return costs.replace(**links, **rates, nic=nic, switch_s=costs.switch_s * factor)
 
 
 @settings(max_examples=60, deadline=None)

@@ -42,7 +42,7 @@ def soonest(plan: Plan, network: Network, partner: npt.NDArray[Any]) -> tuple[Fl
 
     Written from the rules as they are documented, without the simulator's tables.
     """
-    places, op = places_of(plan), plan.op
+    places, op = places_of(plan, partner), plan.op
     n_bytes, more = plan.elements * float(plan.itemsize), bytes_after_the_first(plan)
     sends, recvs = np.flatnonzero(op == Op.SEND), np.flatnonzero(op == Op.RECV)
     L, o, G, O = (  # noqa: E741
@@ -116,7 +116,7 @@ def test_makespan_covers_every_resource(case: Case) -> None:
 def test_lanes_are_busy_for_their_bytes(case: Case) -> None:
     """For g and (s - 1)·G of every message, at both ends, in turns or not; and for fetching."""
     plan, parameters, timeline = case
-    places = places_of(plan)
+    places = places_of(plan, timeline.partner)
     takes = of_links(parameters, places, "g_ns")
     takes += bytes_after_the_first(plan) * of_links(parameters, places, "G_ns_per_byte")
     for side, op in enumerate((Op.SEND, Op.RECV)):

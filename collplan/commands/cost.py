@@ -36,6 +36,14 @@ def command(
             metavar="FILE",
         ),
     ] = None,
+    allocated: Annotated[
+        bool,
+        typer.Option(
+            "--allocated",
+            help="Buffers as a bound plan's allocate() provides them: copies that only stage "
+            "them for other ranks take no time.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Simulate a plan or a GOAL schedule; needs no MPI.
@@ -55,7 +63,7 @@ def command(
     plan = open_plan(source)
     network = choose_network(plan, loggps)
     with show_progress(f"simulating {plan.n_tasks} tasks"):
-        timeline = simulate(plan, network)
+        timeline = simulate(plan, network, allocated)
         report = cost_report(plan, timeline, network)
     if trace is not None:
         _write_trace(trace, timeline, network)

@@ -3,7 +3,8 @@
 The path is a chain of events. What the formulas of the cost model say for the
 way from one to the next goes to its kind; what is left of the time between
 them was spent waiting for something the formulas of a task alone do not know
-(a processor, a node's memory, an adapter's connections).
+(a processor, a node's memory, an adapter's connections, a core that turns to
+another rank).
 """
 
 from __future__ import annotations
@@ -126,12 +127,12 @@ class _View:
     ) -> None:
         self.timeline, self.path = timeline, path
         self.plan: Plan = timeline.plan
-        self.places: Places = places_of(self.plan, rows)
-        self.holds: Holds = holds_of(self.plan, network, self.places, rows)
+        self.places: Places = places_of(self.plan, timeline.partner, rows)
+        self.holds: Holds = holds_of(timeline, network, self.places, rows)
         # A send waits for its match where its message arrives.
         is_match = np.array([visit.event is Event.MATCH for visit in path])
         self.arrivals: Places = places_of(
-            self.plan, np.where(is_match, timeline.partner[rows], rows)
+            self.plan, timeline.partner, np.where(is_match, timeline.partner[rows], rows)
         )
 
     def time_of(self, visit: Visit) -> float:

@@ -7,11 +7,13 @@ fewer processors, lets it begin later, and its node's memory makes it longer.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from executors.cost.connections import is_missing
-from executors.cost.event_queue import Records, compiled_inline
+from executors.cost.event_queue import Records, compiled, compiled_inline
 from executors.cost.parameters import (
     BURST,
     CONTINUATION,
@@ -23,6 +25,7 @@ from executors.cost.parameters import (
     OFFLOAD,
     REDUCE,
     STRIDED,
+    SWITCH,
     UNCACHED,
     G,
     L,
@@ -49,18 +52,19 @@ Ints = npt.NDArray[np.int32]
 def occupy(
     clocks: Records,
     places: Ints,
-    core: int,
-    node: int,
+    costs: Floats,
+    queue: Any,
     row: int,
     now: float,
     works_ns: float,
     moves_ns: float,
-) -> tuple[float, float, int]:
+) -> tuple[float, float, float, int]:
     """Hold a core that works, while the node's memory moves bytes for `moves_ns`.
 
     Returns
     -------
-    begin, end : float
+    begin, turned, end : float
+        When the core takes the task, has turned to its rank, and is done.
     before : int
         Who held the processor it had to wait for, else `NOBODY`.
     """
@@ -73,14 +77,25 @@ def occupy(
                 processor = i
         if clocks[processor].time > now:
             begin, before = clocks[processor].time, clocks[processor].holder
-    works = works_ns
+    turns, works = 0.0, works_ns
+    if costs[SWITCH] > 0 and max(works_ns, moves_ns) > 0:
+        turns = _turn(clocks, costs, queue.core, queue.rank)
+        works += turns
     if moves_ns > 0:
-        memory = places[FIRST_MEMORY] + node
-        free = max(begin, clocks[memory].time)
+        memory = places[FIRST_MEMORY] + queue.node
+        free = max(begin + turns, clocks[memory].time)
         works = max(works, hold(clocks, memory, row, free, moves_ns) - begin)
     if n_processors > 0:
         hold(clocks, processor, row, begin, works)
-    return begin, hold(clocks, core, row, begin, works), before
+    return begin, begin + turns, hold(clocks, queue.core, row, begin, works), before
+
+
+@compiled
+def _turn(clocks: Records, costs: Floats, core: int, rank: int) -> float:
+    """Turn a core to a rank; return how long that takes: nothing for its first."""
+    before = clocks[core].rank
+    clocks[core].rank = rank
+    return 0.0 if before < 0 or before == rank else float(costs[SWITCH])
 
 
 @compiled_inline
@@ -124,17 +139,17 @@ def charge_send(
     works = link[o] + more * link[O]
     if send.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
-    begin, end, before = occupy(clocks, places, queue.core, queue.node, row, now, works, 0.0)
+    begin, turned, end, before = occupy(clocks, places, costs, queue, row, now, works, 0.0)
     fetches = 0.0
     if len(connections) > 0 and send.link == _NETWORK:
         adapter = adapters[queue.lane - places[FIRST_LANE]]
         if is_missing(connections, adapter, row):
             fetches = costs[MISS]
     passes = _gap(tasks, links, row) + more * link[G]
-    leaves = _bucket(clocks, costs, queue.lane, send.link, begin)
+    leaves = _bucket(clocks, costs, queue.lane, send.link, turned)
     if fetches > 0:
         # A burst saves no fetching: what comes next must not overtake this message.
-        leaves = max(leaves, begin - passes)
+        leaves = max(leaves, turned - passes)
     sent = hold(clocks, queue.lane, row, leaves, fetches + passes)
     send.start = begin
     if before != NOBODY:
@@ -143,7 +158,7 @@ def charge_send(
     send.end = end
     if send.link == CONTINUATION or (costs[HANDSHAKE] > 0 and send.state & IS_LONG):
         send.end = max(end, sent)
-    return float(begin + fetches + link[o] + link[L])
+    return float(turned + fetches + link[o] + link[L])
 
 
 @compiled_inline
@@ -183,8 +198,8 @@ def charge_arrival(
     if link[OFFLOAD] > 0:
         core = clocks[queue.core]
         begins, holder = max(now, core.time), core.holder
-        begin, end, before = occupy(
-            clocks, places, queue.core, queue.node, send.partner, begins, works, moves
+        begin, _, end, before = occupy(
+            clocks, places, costs, queue, send.partner, begins, works, moves
         )
         recv.end = max(now, taken - gap) + link[LAST]
         if end > recv.end:
@@ -195,8 +210,8 @@ def charge_arrival(
                 send.following = holder
     else:
         works = max(works, link[o] + more * link[G])
-        _, recv.end, before = occupy(
-            clocks, places, queue.core, queue.node, send.partner, now, works, moves
+        _, _, recv.end, before = occupy(
+            clocks, places, costs, queue, send.partner, now, works, moves
         )
         if before != NOBODY:
             send.following = before
@@ -223,9 +238,8 @@ def charge_local(
             per_byte += costs[UNCACHED]
         works = np.rint(task.work * per_byte)
         moves = task.work * costs[MEMORY]
-    queue = queues[task.queue]
-    task.start, task.end, before = occupy(
-        clocks, places, queue.core, queue.node, row, now, works, moves
+    task.start, _, task.end, before = occupy(
+        clocks, places, costs, queues[task.queue], row, now, works, moves
     )
     if before != NOBODY:
         task.cause = before

@@ -83,7 +83,7 @@ class Clocks:
     def make(self) -> Records:
         """Return all clocks at 0."""
         clocks = np.zeros(self.unused + 1, dtype=CLOCK)
-        clocks["holder"] = clocks["first"] = -1
+        clocks["holder"] = clocks["first"] = clocks["rank"] = -1
         clocks["event_time"] = np.inf
         return clocks
 

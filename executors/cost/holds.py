@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from executors.cost.layout import staged_elements
 from executors.cost.parameters import LINK_CLASSES
 from planner.plan import Op
 
 if TYPE_CHECKING:
     from executors.cost.places import Places
+    from executors.cost.timeline import Timeline
     from planner.plan import Extents, Plan
     from specs import Network
 
@@ -53,11 +55,17 @@ class Holds:
     is_cut: Flags
 
 
-def holds_of(plan: Plan, network: Network, places: Places, rows: Longs | None = None) -> Holds:
+def holds_of(
+    timeline: Timeline, network: Network, places: Places, rows: Longs | None = None
+) -> Holds:
     """Return how long tasks hold what they need, for the rows that `places` was made of."""
+    plan = timeline.plan
     chosen = slice(None) if rows is None else rows
     op = plan.op[chosen]
-    n_bytes = plan.elements[chosen] * float(plan.itemsize)
+    elements = plan.elements
+    if timeline.is_allocated:
+        elements = elements - staged_elements(plan)
+    n_bytes = elements[chosen] * float(plan.itemsize)
     is_message = op <= Op.RECV
     links = [getattr(network, name) for name in LINK_CLASSES]
 

@@ -14,7 +14,7 @@ from executors.cost.messages import partners, read_only, stepped
 from executors.cost.waiting import TASK
 from planner.compiled import compiled
 from planner.matching import match_messages
-from planner.plan import ON_START, Op
+from planner.plan import NONE, ON_START, Buffer, Op
 
 if TYPE_CHECKING:
     from executors.cost.clocks import Clocks
@@ -28,15 +28,21 @@ _MOST_PRIORITIES: Final = 1 << 16
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
 
-def rank_to_numa(plan: Plan) -> Ints:
-    """Return the NUMA domain of every rank; an imported schedule has one a node."""
+def core_to_numa(plan: Plan) -> Ints:
+    """Return the NUMA domain of every core of a node; an imported schedule has one a node."""
+    cores = np.arange(1 + max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
     if plan.spec is None:
-        return np.zeros(plan.n_ranks, dtype=np.int32)
-    return np.array(plan.spec.machine.rank_to_numa, dtype=np.int32)
+        return np.zeros_like(cores, dtype=np.int32)
+    machine = plan.spec.machine
+    return (cores * machine.numa_domains // machine.cores_per_node).astype(np.int32)
 
 
-def place(plan: Plan, clocks: Clocks) -> tuple[Records, npt.NDArray[np.int64]]:
+def place(
+    plan: Plan, clocks: Clocks, *, allocated: bool = False
+) -> tuple[Records, npt.NDArray[np.int64]]:
     """Decide what every task needs: its queue, link, bytes, and its partner.
+
+    Where buffers are `allocated`, staged bytes cost nothing.
 
     Returns
     -------
@@ -59,10 +65,10 @@ def place(plan: Plan, clocks: Clocks) -> tuple[Records, npt.NDArray[np.int64]]:
         read_only(plan.peer, np.int32),
         *stepped(plan.lane, np.int16),
         *stepped(plan.core, np.int32),
+        partner,
         read_only(plan.rank_node, np.int32),
         read_only(plan.rank_lane, np.int16),
-        read_only(plan.rank_core, np.int32),
-        read_only(rank_to_numa(plan), np.int32),
+        read_only(core_to_numa(plan), np.int32),
         read_only(np.bincount(plan.rank_node, minlength=plan.n_nodes), np.int32),
         clocks.n_cores,
         clocks.n_lanes,
@@ -84,7 +90,25 @@ def place(plan: Plan, clocks: Clocks) -> tuple[Records, npt.NDArray[np.int64]]:
     )
     if not same_sizes:
         match_messages(plan)
+    if allocated:
+        tasks["work"] -= staged_elements(plan) * float(plan.itemsize)
     return tasks, slots
+
+
+def staged_elements(plan: Plan) -> npt.NDArray[np.int64]:
+    """Return how many elements each task copies from a buffer to its mirror.
+
+    The proof of a plan says that nothing else is written there.
+    """
+    writes = plan.writes
+    rank = plan.rank[writes.owner()]
+    count = np.zeros(plan.n_tasks, dtype=np.int64)
+    for buffer in (Buffer.SEND, Buffer.RECV):
+        begin = plan.mirrors[rank, buffer]
+        into = (writes.buffer == Buffer.SHARED) & (begin != NONE) & (writes.offset >= begin)
+        into &= writes.offset < begin + plan.buffer_sizes[rank, buffer]
+        np.add.at(count, writes.owner()[into], writes.elements(plan.patterns)[into])
+    return count
 
 
 @compiled
@@ -96,10 +120,10 @@ def _place(
     lane_step: int,
     core: Ints,
     core_step: int,
+    partner: Ints,
     rank_node: Ints,
     rank_lane: npt.NDArray[np.int16],
-    rank_core: Ints,
-    rank_numa: Ints,
+    core_numa: Ints,
     ranks_on_node: Ints,
     n_cores: int,
     n_lanes: int,
@@ -138,9 +162,10 @@ def _place(
             taken = max(taken, 0)
         if rank_node[me] == rank_node[other]:
             task.link = 2
-            if me == other or rank_core[me] == rank_core[other]:
+            here, there = core[row * core_step], core[partner[row] * core_step]
+            if me == other or here == there:
                 task.link = 0
-            elif rank_numa[me] == rank_numa[other]:
+            elif core_numa[here] == core_numa[there]:
                 task.link = 1
         task.queue = first + 1 + taken + (0 if op[row] == _SEND else n_lanes + 1)
     slots = np.empty(n_slots, dtype=np.int64)
@@ -302,8 +327,8 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
         read_only(plan.deps.task, np.int32),
         read_only(plan.deps.kind, np.int8),
         read_only(plan.rank, np.int32),
-        read_only(plan.rank_core, np.int32),
-        read_only(rank_to_numa(plan), np.int32),
+        *stepped(plan.core, np.int32),
+        read_only(core_to_numa(plan), np.int32),
         order,
         successors,
         tasks,
@@ -317,8 +342,9 @@ def _link_dependencies(
     deps_task: Ints,
     deps_kind: npt.NDArray[np.int8],
     rank: Ints,
-    rank_core: Ints,
-    rank_numa: Ints,
+    core: Ints,
+    core_step: int,
+    core_numa: Ints,
     order: Ints,
     successors: Ints,
     tasks: Records,
@@ -336,13 +362,13 @@ def _link_dependencies(
         for i in range(deps_indptr[row], deps_indptr[row + 1]):
             before = tasks[deps_task[i]]
             on_start = deps_kind[i] & ON_START
-            me, other = rank[row], rank[deps_task[i]]
             link = 0
-            if me != other:
+            if rank[row] != rank[deps_task[i]]:
                 link = 3
-                if rank_core[me] == rank_core[other]:
+                here, there = core[row * core_step], core[deps_task[i] * core_step]
+                if here == there:
                     link = 1
-                elif rank_numa[me] == rank_numa[other]:
+                elif core_numa[here] == core_numa[there]:
                     link = 2
             successors[before.successors] = 8 * row + 2 * link + on_start
             before.successors += 1

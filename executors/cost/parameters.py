@@ -17,7 +17,7 @@ CONTINUATION: Final = len(LINK_CLASSES)
 """Row of the table of links for what follows the first piece of a message between nodes."""
 L, o, g, G, O, OFFLOAD, LAST = range(7)  # noqa: E741 - LogGPS's own letters
 """Columns of the table of links."""
-HANDSHAKE, BURST, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS = range(8)
+HANDSHAKE, BURST, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS, SWITCH = range(9)
 """Entries of the table of costs."""
 
 
@@ -38,7 +38,7 @@ def link_table(network: Network) -> Floats:
 
 
 def cost_table(network: Network) -> Floats:
-    """Return whether long messages ask first, and what memory and adapters cost."""
+    """Return whether long messages ask first, and what memory, adapters and switches cost."""
     return np.array(
         (
             network.handshake,
@@ -49,6 +49,8 @@ def cost_table(network: Network) -> Floats:
             network.uncached_ns_per_byte if network.cache_bytes is not None else 0.0,
             network.memory_ns_per_byte,
             0.0 if network.nic is None else network.nic.miss_ns,
+            # Whole ns stay whole.
+            round(network.switch_s * 1e9, 6),
         ),
         dtype=np.float64,
     )

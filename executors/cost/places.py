@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.layout import rank_to_numa
+from executors.cost.layout import core_to_numa
 from executors.cost.parameters import LINK_CLASSES
 from planner.plan import Op
 
 if TYPE_CHECKING:
     from planner.plan import Plan
 
+Ints = npt.NDArray[np.integer[Any]]
 Longs = npt.NDArray[np.int64]
 
 _CORE, _NUMA, _NODE, _NETWORK = range(len(LINK_CLASSES))
@@ -80,8 +81,8 @@ class Places:
     link: Longs
 
 
-def places_of(plan: Plan, rows: Longs | None = None) -> Places:
-    """Return where tasks run, all or those of `rows`."""
+def places_of(plan: Plan, partner: Ints, rows: Longs | None = None) -> Places:
+    """Return where tasks run, all or those of `rows`; `partner` is the other end of messages."""
     chosen = slice(None) if rows is None else rows
     rank, op = plan.rank[chosen].astype(np.int64), plan.op[chosen]
     is_message = op <= Op.RECV
@@ -92,15 +93,17 @@ def places_of(plan: Plan, rows: Longs | None = None) -> Places:
     lane = plan.lane[chosen].astype(np.int64)
     receiver = np.where(op == Op.SEND, other, rank)
     lane = np.maximum(np.where(lane < 0, plan.rank_lane[receiver], lane), 0)
-    numa = rank_to_numa(plan)
-    same_core = (rank == other) | (plan.rank_core[rank] == plan.rank_core[other])
-    near = np.where(same_core, _CORE, np.where(numa[rank] == numa[other], _NUMA, _NODE))
+    core = plan.core[chosen].astype(np.int64)
+    other_core = np.where(is_message, plan.core[partner[chosen]], core)
+    numa = core_to_numa(plan)
+    same_core = (rank == other) | (core == other_core)
+    near = np.where(same_core, _CORE, np.where(numa[core] == numa[other_core], _NUMA, _NODE))
     return Places(
         n_cores=1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0))),
         n_lanes=1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0))),
         rank=rank,
         node=node,
-        core=plan.core[chosen].astype(np.int64),
+        core=core,
         lane=np.where(is_message & ((node != other_node) | alone), lane, -1),
         link=np.where(node == other_node, near, _NETWORK),
     )

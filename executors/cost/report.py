@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from executors.cost.breakdown import Leg, breakdown, legs
+from executors.cost.layout import core_to_numa
 from planner.bounds import lower_bounds
 from planner.plan import Op
 from specs import Network
@@ -14,7 +15,6 @@ from specs import Network
 if TYPE_CHECKING:
     from executors.cost.timeline import Timeline
     from planner.plan import Plan
-    from specs import Machine
 
 
 def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> dict[str, Any]:
@@ -135,21 +135,26 @@ def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
     n_bytes = max(0, n_bytes - network.burst_bytes)  # a burst passes at once
     if machine.nodes == 1:
         n_bytes = max(bounds.bytes_sent_per_rank, bounds.bytes_received_per_rank)
-        per_byte, place = _fastest_ns_per_byte(machine, network), "rank"
+        per_byte, place = _fastest_ns_per_byte(plan, network), "rank"
     if n_bytes * per_byte == 0:
         return None, None
     return n_bytes * per_byte / 1e9, f"{n_bytes} B through the busiest {place}"
 
 
-def _fastest_ns_per_byte(machine: Machine, network: Network) -> float:
-    """Return the least G of the links that ranks of one node have."""
-    cores, numa = machine.rank_to_core, machine.rank_to_numa
+def _fastest_ns_per_byte(plan: Plan, network: Network) -> float:
+    """Return the least G of the links that ranks of one node have, on all their cores."""
+    elsewhere = plan.core != plan.rank_core[plan.rank]
+    places = np.column_stack((plan.rank[elsewhere], plan.core[elsewhere]))
+    own = np.column_stack((np.arange(plan.n_ranks), plan.rank_core))
+    cores = np.unique(np.concatenate((own, places)), axis=0)[:, 1]
+    numa = core_to_numa(plan)[np.unique(cores)]
+    n_domains = len(np.unique(numa))
     links = []
-    if len(set(cores)) < len(cores):
+    if len(np.unique(cores)) < len(cores):
         links.append(network.core)
-    if len(set(numa)) < len(numa):
+    if n_domains < len(numa):
         links.append(network.numa)
-    if len(set(numa)) > 1:
+    if n_domains > 1:
         links.append(network.node)
     return min((link.G_ns_per_byte for link in links), default=0.0)
 

@@ -36,7 +36,7 @@ _NAMED: Final = 3
 """How many waiting tasks a deadlock names."""
 
 
-def simulate(plan: Plan, network: Network | None = None) -> Timeline:
+def simulate(plan: Plan, network: Network | None = None, allocated: bool = False) -> Timeline:
     """Simulate a plan under LogGPS with a clock for each core, lane and direction.
 
     Parameters
@@ -46,6 +46,9 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     network : Network or None
         What communication costs; None takes the spec's machine, or the
         defaults of `Network` for a plan without a spec.
+    allocated : bool
+        Buffers lie at their mirrors, as a bound plan's ``allocate()`` provides them: what
+        only copies them there takes no time.
 
     Returns
     -------
@@ -71,7 +74,10 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     reductions and computations hold the core (for whole nanoseconds). A task
     whose predecessor ran on another core becomes ready at its end; one whose
     predecessor is another rank's, through shared memory, the latency L of the
-    link between the two ranks later, as it takes that long to see a flag.
+    link between the two cores later, as it takes that long to see a flag. The
+    link of a message or flag inside a node is that of the cores its two tasks
+    run on. A core that runs a task of another rank than before turns to it first,
+    for `Network.switch_s`; what takes no time by itself needs no turning.
 
     Beyond the plan, a task takes 64 bytes of memory, or 60 and 4 for each of
     its dependencies where that is more; a heap is reserved besides, of which
@@ -85,10 +91,12 @@ def simulate(plan: Plan, network: Network | None = None) -> Timeline:
     begin = time.perf_counter()
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
-    return _simulate(plan, network, _Prepared.of(plan), begin)
+    return _simulate(plan, network, _Prepared.of(plan, allocated), begin)
 
 
-def simulate_each(plan: Plan, networks: Iterable[Network]) -> Iterator[Timeline]:
+def simulate_each(
+    plan: Plan, networks: Iterable[Network], allocated: bool = False
+) -> Iterator[Timeline]:
     """Simulate a plan on one network after another; what they share is prepared once.
 
     Parameters
@@ -97,6 +105,8 @@ def simulate_each(plan: Plan, networks: Iterable[Network]) -> Iterator[Timeline]
         A plan of all ranks.
     networks : iterable of Network
         What communication costs.
+    allocated : bool
+        As of `simulate`.
 
     Yields
     ------
@@ -104,7 +114,7 @@ def simulate_each(plan: Plan, networks: Iterable[Network]) -> Iterator[Timeline]
         As `simulate` returns it, one a network. Its `simulate_s` leaves the
         preparation out.
     """
-    prepared = _Prepared.of(plan)
+    prepared = _Prepared.of(plan, allocated)
     for network in networks:
         begin = time.perf_counter()
         yield _simulate(plan, network, replace(prepared, tasks=prepared.tasks.copy()), begin)
@@ -118,13 +128,14 @@ class _Prepared:
     slots: npt.NDArray[np.int64]
     successors: npt.NDArray[np.int32]
     initial: npt.NDArray[np.int32]
+    is_allocated: bool
 
     @classmethod
-    def of(cls, plan: Plan) -> _Prepared:
-        tasks, slots = place(plan, Clocks.of(plan))
+    def of(cls, plan: Plan, is_allocated: bool) -> _Prepared:
+        tasks, slots = place(plan, Clocks.of(plan), allocated=is_allocated)
         order = serving_order(plan)
         successors = link_dependencies(plan, order, tasks)
-        return cls(tasks, slots, successors, initial_tasks(plan, order))
+        return cls(tasks, slots, successors, initial_tasks(plan, order), is_allocated)
 
 
 def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -> Timeline:
@@ -156,7 +167,8 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -
         tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
-    return _timeline(plan, network, layout, tasks, clocks, begin)
+    timeline = _timeline(plan, network, layout, tasks, clocks, begin)
+    return replace(timeline, is_allocated=prepared.is_allocated)
 
 
 def _timeline(

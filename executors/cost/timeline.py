@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.cost.critical_path import critical_path
-from executors.cost.layout import rank_to_numa
+from executors.cost.layout import core_to_numa
 
 if TYPE_CHECKING:
     from planner.plan import Plan
@@ -52,8 +52,10 @@ class Timeline:
     partner : ndarray of int32, shape (n_tasks,)
         The other end of every message.
     flags_ns : tuple of float
-        After how long a rank on the same core, in the same NUMA domain and on
-        the same node sees that a task is done: the latencies of those links.
+        After how long another rank's task on the same core, in the same NUMA domain
+        and on the same node sees that a task is done: the latencies of those links.
+    is_allocated : bool
+        Whether copies of buffers to their mirrors took no time.
     """
 
     start_ns: Floats
@@ -68,6 +70,7 @@ class Timeline:
     partner: Ints
     plan: Plan
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    is_allocated: bool = False
 
     @cached_property
     def makespan_s(self) -> float:
@@ -80,18 +83,18 @@ class Timeline:
         return float(self.end_ns.max(initial=0.0))
 
     def flag_ns(self, before: int, row: int) -> float:
-        """Return after how long the rank of task `row` sees that task `before` is done."""
+        """Return after how long the core of task `row` sees that task `before` is done."""
         plan = self.plan
-        one, other = int(plan.rank[before]), int(plan.rank[row])
-        if one == other:
+        if plan.rank[before] == plan.rank[row]:
             return 0.0
-        if plan.rank_core[one] == plan.rank_core[other]:
+        one, other = int(plan.core[before]), int(plan.core[row])
+        if one == other:
             return self.flags_ns[0]
         return self.flags_ns[1 if self._numa[one] == self._numa[other] else 2]
 
     @cached_property
     def _numa(self) -> Ints:
-        return rank_to_numa(self.plan)
+        return core_to_numa(self.plan)
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:

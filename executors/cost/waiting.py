@@ -46,6 +46,7 @@ CLOCK: Final = np.dtype(
         ("first", "i4"),  # the line: queues that wait for this lane, by stamp
         ("last", "i4"),
         ("holder", "i4"),
+        ("rank", "i4"),  # of the last task of a core, where changing it costs anything
     ],
     align=True,
 )

@@ -94,8 +94,8 @@ class Tracks:
 def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
     """Return a simulation as a layer of a trace."""
     plan = timeline.plan
-    places = places_of(plan)
-    holds = holds_of(plan, network, places)
+    places = places_of(plan, timeline.partner)
+    holds = holds_of(timeline, network, places)
     is_recv, is_send = plan.op == Op.RECV, plan.op == Op.SEND
     begin = np.where(is_recv, _arrivals(timeline, places, holds), timeline.start_ns)
     is_message = is_recv | is_send
@@ -147,7 +147,9 @@ def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
 
 def tracks_of(layer: Layer) -> Tracks:
     """Lay out a layer: a track for each core, and for each lane and direction."""
-    plan, places = layer.plan, places_of(layer.plan)
+    plan = layer.plan
+    partner = partners(plan)
+    places = places_of(plan, partner)
     rows = np.arange(plan.n_tasks)
     core = places.node * places.n_cores + places.core
     node: list[int] = []
@@ -181,7 +183,7 @@ def tracks_of(layer: Layer) -> Tracks:
     on_core = np.flatnonzero(track < n_core_tracks)
     slice_of[row[on_core]] = on_core
     send_rows = np.flatnonzero(plan.op == Op.SEND)
-    sends, recvs = slice_of[send_rows], slice_of[partners(plan)[send_rows]]
+    sends, recvs = slice_of[send_rows], slice_of[partner[send_rows]]
     last = np.maximum(begin[recvs], end[recvs] - 1)
     return Tracks(
         node=node,
