@@ -63,6 +63,12 @@ class DeadlockError(PlanError):
     kind = "deadlock"
 
 
+class StageError(PlanError):
+    """A task inside start that waits for what runs later, or one that waits for a wait."""
+
+    kind = "stage"
+
+
 class RaceError(PlanError):
     """Two conflicting accesses to one place that nothing orders."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -229,13 +229,42 @@ def _batches(part: Stated, only_rank: int | None) -> Iterator[_Batch]:
 
 def _count_others(part: Stated, commutative: bool, n_rounds: dict[tuple[int, int], int]) -> None:
     """Add the rounds of groups that the only rank is not in, a group of each size and root."""
-    component = part.component
+    for (size, root), collected in collect_shapes(part, commutative, skip=n_rounds):
+        n_rounds[size, root] = collected.n_rounds
+
+
+def collect_shapes(
+    part: Stated,
+    commutative: bool,
+    *,
+    skip: Collection[tuple[int, int]] = (),
+    keeps_steps: bool = False,
+) -> Iterator[tuple[tuple[int, int], Collected]]:
+    """Run a component's algorithm on one group of every shape, a size and a root.
+
+    Parameters
+    ----------
+    part : Stated
+    commutative : bool
+        Whether operands may be exchanged.
+    skip : collection of (size, root)
+        Shapes to leave out.
+    keeps_steps : bool
+        Keep messages and local steps; else only the rounds are counted.
+
+    Yields
+    ------
+    shape : (size, root)
+    collected : Collected
+    """
+    component, seen = part.component, set(skip)
     for group in range(len(component.groups)):
-        size, root = int(component.groups.sizes[group]), int(component.root[group])
-        if (size, root) not in n_rounds:
-            # No position is kept: only the rounds are counted.
-            batch = _Batch(part, np.array([group]), size, root, only=size)
-            n_rounds[size, root] = batch.collect(commutative).n_rounds
+        shape = size, root = int(component.groups.sizes[group]), int(component.root[group])
+        if shape not in seen:
+            seen.add(shape)
+            # No position has the number `size`: nothing is kept.
+            batch = _Batch(part, np.array([group]), size, root, None if keeps_steps else size)
+            yield shape, batch.collect(commutative)
 
 
 RUNS = ("read", "write", "combine", "local_read", "local_write")

@@ -30,6 +30,9 @@ class Algorithm:
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
+    tree : bool
+        Messages go along the edges of one tree, to its root or from it; an
+        allreduce's to the root, then from it in as many rounds.
     options : mapping
         Its options with their defaults.
     """
@@ -42,6 +45,7 @@ class Algorithm:
     power_of_two_only: bool = False
     even_only: bool = False
     regular_only: bool = False
+    tree: bool = False
     options: Mapping[str, Any] | None = None
 
     @property

@@ -10,6 +10,7 @@ from planner.passes import (
     segment,
     share,
     split_lanes,
+    split_tree,
 )
 from planner.passes.blueprint_level import run_blueprint_passes
 from planner.passes.registry import Pass, find_pass, pass_registry, run_passes
@@ -27,4 +28,5 @@ __all__ = [
     "segment",
     "share",
     "split_lanes",
+    "split_tree",
 ]

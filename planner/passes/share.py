@@ -10,6 +10,7 @@ from planner.arrays import Bools
 from planner.errors import AlgorithmError
 from planner.passes.registry import register_pass
 from planner.plan import INTENT, Op, Plan
+from planner.roles import is_inside, role_of
 from planner.sharing import Program, share_messages
 
 
@@ -89,14 +90,3 @@ def _of_roles(program: Program, roles: Sequence[str] | None) -> Bools:
             raise AlgorithmError(f"transport.{role}: this plan has no such role; {there}")
     chosen = np.array([any(is_inside(name, role) for role in roles) for name in names])
     return np.asarray(chosen[phase])
-
-
-def role_of(label: str) -> str:
-    """Return the role of a phase by what it is called, as ``node`` of ``node bcast/linear``."""
-    role, _, rest = label.partition(" ")
-    return role if rest else ""
-
-
-def is_inside(name: str, role: str) -> bool:
-    """Return whether a role is another or inside it, as ``node.row`` in ``node``."""
-    return name == role or name.startswith(f"{role}.")

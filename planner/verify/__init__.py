@@ -12,6 +12,7 @@ from planner.verify.moves import AddressSpace, check_overlaps, element_moves
 from planner.verify.order import completion_order
 from planner.verify.races import check_races
 from planner.verify.restarts import check_restarts, gated_tasks
+from planner.verify.stages import check_stages
 
 __all__ = ["verify"]
 
@@ -20,7 +21,8 @@ def verify(plan: Plan) -> None:
     """Prove that a plan is legal and computes its collective.
 
     In turn: columns are well-formed; every send has one receive of its size;
-    nothing deadlocks, eager or rendezvous; conflicting accesses are ordered
+    nothing deadlocks, eager or rendezvous; what runs inside start waits for no
+    later stage, and nothing but a wait for a wait; conflicting accesses are ordered
     whenever messages arrive, in one start and from one start into the next;
     the postcondition holds, with every contribution exactly once, and in rank
     order unless the operation commutes. A schedule without a collective
@@ -44,6 +46,7 @@ def verify(plan: Plan) -> None:
     plan.check_format(full=True)
     sends, recvs = match_messages(plan)
     start, completion = completion_order(plan, sends, recvs)
+    check_stages(plan, sends, recvs)
     check_races(plan, sends, recvs, start, completion)
     check_restarts(plan, sends, recvs, start, completion, gated_tasks(plan))
     space = AddressSpace.of(plan)

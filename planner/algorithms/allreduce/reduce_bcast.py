@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Group, Rounds
 
 
-@algorithm("allreduce", "reduce_bcast")
+@algorithm("allreduce", "reduce_bcast", tree=True)
 def reduce_bcast(group: Group) -> Rounds:
     """Reduce up a binomial tree to rank 0, then broadcast down it.
 

@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Group, Message, Round, Rounds, floor_log2
 
 
-@algorithm("bcast", "binary")
+@algorithm("bcast", "binary", tree=True)
 def binary(group: Group) -> Rounds:
     """Send down a complete binary tree: node v to 2v + 1, then to 2v + 2.
 

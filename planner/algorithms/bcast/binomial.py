@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Group, Message, Round, Rounds, ceil_log2
 
 
-@algorithm("bcast", "binomial")
+@algorithm("bcast", "binomial", tree=True)
 def binomial(group: Group) -> Rounds:
     """Double the number of holders in every round, farthest ranks first.
 

@@ -6,7 +6,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Group, Message, Round, Rounds
 
 
-@algorithm("bcast", "chain")
+@algorithm("bcast", "chain", tree=True)
 def chain(group: Group) -> Rounds:
     """Pass the vector from rank to rank, beginning at the root.
 

@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Group, Message, Round, Rounds, option_int
 
 
-@algorithm("bcast", "knomial", options={"radix": 4})
+@algorithm("bcast", "knomial", options={"radix": 4}, tree=True)
 def knomial(group: Group) -> Rounds:
     """Send down a tree in which each holder feeds radix - 1 others a level.
 

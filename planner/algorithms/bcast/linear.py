@@ -6,7 +6,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Group, Message, Round, Rounds
 
 
-@algorithm("bcast", "linear")
+@algorithm("bcast", "linear", tree=True)
 def linear(group: Group) -> Rounds:
     """Send the vector from the root to every other rank.
 

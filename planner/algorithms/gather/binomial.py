@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, at, ceil_log2
 
 
-@algorithm("gather", "binomial")
+@algorithm("gather", "binomial", tree=True)
 def binomial(group: Group) -> Rounds:
     """Collect ever larger runs of blocks up a binomial tree.
 

@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("gather", "chain")
+@algorithm("gather", "chain", tree=True)
 def chain(group: Group) -> Rounds:
     """Move blocks towards the root along a chain, a block a round.
 

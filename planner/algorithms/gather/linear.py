@@ -6,7 +6,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("gather", "linear")
+@algorithm("gather", "linear", tree=True)
 def linear(group: Group) -> Rounds:
     """Send every block straight to the root.
 

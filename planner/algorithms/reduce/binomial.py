@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, ceil_log2
 
 
-@algorithm("reduce", "binomial")
+@algorithm("reduce", "binomial", tree=True)
 def binomial(group: Group) -> Rounds:
     """Combine pairs of ever larger subtrees.
 

@@ -6,7 +6,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds
 
 
-@algorithm("reduce", "chain")
+@algorithm("reduce", "chain", tree=True)
 def chain(group: Group) -> Rounds:
     """Pass partial results from rank to rank towards the root.
 

@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds
 
 
-@algorithm("reduce", "linear")
+@algorithm("reduce", "linear", tree=True)
 def linear(group: Group) -> Rounds:
     """Send every vector to the root, which combines outwards from its own.
 

@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, at, ceil_log2
 
 
-@algorithm("scatter", "binomial")
+@algorithm("scatter", "binomial", tree=True)
 def binomial(group: Group) -> Rounds:
     """Halve runs of blocks down a binomial tree.
 

@@ -8,7 +8,7 @@ from planner.algorithms.registry import algorithm
 from planner.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("scatter", "chain")
+@algorithm("scatter", "chain", tree=True)
 def chain(group: Group) -> Rounds:
     """Move blocks away from the root along a chain, the farthest block first.
 
