@@ -159,7 +159,9 @@ class BoundPlan:
         self.engine: EngineName = choice.name
         self.why_python = choice.why_python
         sharing = ranks_per_core(comm)
-        self._comm = comm.Dup()
+        # Not Dup: where ranks share cores, it keeps those that others need.
+        self._comm, request = comm.Idup()
+        wait_for(request, comm, timeout_s, "bind the plan")
         # Errors become exceptions, whatever the communicator at hand does with its own.
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self._buffers = prepared.buffers
