@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import pytest
 
@@ -101,6 +102,52 @@ def test_segmented_plans_compute_the_same(kind, max_bytes):
             plan.verify()
             check_result(plan)
             check_result(plan, order=random.Random(n_ranks))
+
+
+TREES = [
+    pytest.param(kind, algorithm.name, id=f"{kind}-{algorithm.name}")
+    for kind in registry.kinds()
+    for algorithm in registry.of(kind)
+    if algorithm.tree
+]
+LEVELS = (0, 1, 2, 7)
+COMM_CORES = (1, 2, None)
+
+
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize(("kind", "algorithm"), TREES)
+def test_split_trees_compute_the_same(kind, algorithm, transport):
+    """Some of all structures, so that all roots, counts and ways occur; each with another split."""
+    number = 0
+    for n_ranks, step in ((1, 1), (2, 5), (6, 7)):
+        for root, count, in_place, commutative in islice(structures(kind, n_ranks), 0, None, step):
+            number += 1
+            levels = LEVELS[number % len(LEVELS)]
+            comm_cores = COMM_CORES[number // len(LEVELS) % len(COMM_CORES)]
+            split = {"name": "split_tree", "levels": levels, "comm_cores": comm_cores}
+            spec = make_spec(
+                kind, algorithm, n_ranks, {"ranks_per_node": n_ranks, "cores": n_ranks + 3},
+                root=root, count=count, in_place=in_place, passes=[split],
+                **next(iter(flavours(kind, commutative))),
+            ).replace(transport=transport)  # fmt: skip
+            plan = compile_plan(spec)
+            plan.verify()
+            check_result(plan, order=random.Random(number))
+
+
+@pytest.mark.parametrize(("policy", "transport"), [("numa", "messages"), ("odd_even", "shared")])
+@pytest.mark.parametrize("kind", registry.kinds())
+def test_placed_plans_compute_the_same(kind, policy, transport):
+    passes = [{"name": "place_progress", "policy": policy}, "add_compute"]
+    for algorithm in registry.legal(kind, 6, commutative=True):
+        machine = {"ranks_per_node": 6, "cores": 8, "numa_domains": 2}
+        flavour = next(iter(flavours(kind, commutative=True)))
+        spec = make_spec(
+            kind, algorithm.name, 6, machine, root=4, count=7, passes=passes, **flavour
+        )
+        plan = compile_plan(spec.replace(transport=transport))
+        plan.verify()
+        check_result(plan, order=random.Random(6))
 
 
 def test_knomial_takes_every_radix():

@@ -72,6 +72,26 @@ def test_decomposed_plans_are_restricted_alike(decomposition):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("passes", [
+    ({"name": "place_progress", "policy": "numa"}, "add_compute"),
+    ({"name": "split_tree", "levels": 1}, "add_compute"),
+    ({"name": "segment", "max_bytes": 16}, "add_compute", "place_progress"),
+])  # fmt: skip
+def test_passes_for_overlap_are_restricted_alike(passes, transport):
+    machine = MACHINE | {"cores": 5, "numa_domains": 2}
+    for kind, name in (
+        ("reduce", "binomial"),
+        ("scatter", "linear"),
+        ("allreduce", "reduce_bcast"),
+    ):
+        spec = make_spec(kind, name, 6, machine, count=5, root=4, passes=passes)
+        spec = spec.replace(transport=transport)
+        plan = compile_plan(spec)
+        for rank in range(6):
+            assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+
+
 def test_patterns_are_those_the_rank_uses():
     plan = compile_plan(make_spec("alltoall", "bruck", 12, count=4))
     spec = plan.spec

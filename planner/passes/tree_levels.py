@@ -109,10 +109,11 @@ def phases_of(plan: Plan, name: str) -> list[Phase]:
     """
     assert plan.spec is not None
     parts = _parts(plan.spec)
+    is_made_of_them = tuple(part.label for part in parts) == plan.phases
     phases = list(_phases(parts, plan.n_ranks, is_commutative(plan.spec)))
     sending = [phase for phase in phases if not phase.is_local]
-    if sending and not any(phase.shapes for phase in sending):
-        labels = ", ".join(dict.fromkeys(phase.part.label for phase in sending))
+    if not is_made_of_them or (sending and not any(phase.shapes for phase in sending)):
+        labels = ", ".join(dict.fromkeys(plan.phases))
         raise AlgorithmError(
             f"passes.{name}: {labels} is no tree; it splits {_trees()}; use one of them, or "
             "place_progress"

@@ -1,0 +1,413 @@
+"""Passes that place progress and split trees: who runs what where and when."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from oracle import AFFINE, check_result, make_spec
+from planner import Plan, compile_plan
+from planner.algorithms import registry
+from planner.errors import AlgorithmError, StageError
+from planner.passes import Pass, pass_registry, run_passes
+from planner.passes.transfers import number_transfers
+from planner.plan import INTENT, Dependencies, Op, Stage
+from planner.progress import CorePlacement
+from planner.tree_model import best_levels, blocking_time, transfers, tree_height
+from specs import PassChoice, parse_spec
+
+TREES = [(kind, tree.name) for kind in registry.kinds() for tree in registry.of(kind) if tree.tree]
+UNEVEN = {"nodes": 3, "ranks_per_node": [3, 1, 5], "cores": 7, "numa_domains": 2, "lanes": 2}
+
+
+def split(levels: object = "auto", **options) -> dict[str, object]:
+    return {"name": "split_tree", "levels": levels, **options}
+
+
+def tree_plan(kind: str, name: str, n_ranks: int, *passes, n_free: int = 2, machine=None,
+              transport: str = "messages", **fields) -> Plan:  # fmt: skip
+    machine = machine or {"ranks_per_node": n_ranks, "cores": n_ranks + n_free}
+    fields = {"count": 8, "datatype": "int32"} | fields
+    spec = make_spec(kind, name, n_ranks, machine, passes=passes, **fields)
+    return compile_plan(spec.replace(transport=transport))
+
+
+def ends(plan: Plan) -> list[tuple[int, int, int, str, tuple[int, ...]]]:
+    """Return round, destination, source, stage and cores of every transfer."""
+    transfer, source = number_transfers(plan)
+    found = []
+    for number, origin in enumerate(source.tolist()):
+        rows = np.flatnonzero(transfer == number)
+        heads = rows[plan.op[rows] != Op.SEND]
+        (stage,), (dest,) = set(plan.stage[rows].tolist()), set(plan.rank[heads].tolist())
+        cores = tuple(sorted(set(plan.core[rows].tolist())))
+        found.append((int(plan.round[rows[0]]), dest, origin, Stage(stage).name, cores))
+    return found
+
+
+def test_a_reduce_of_16_on_18_cores_is_dealt_as_in_the_papers_figure_9():
+    plan = tree_plan("reduce", "binomial", 16, split(0))
+    free = CorePlacement.of(plan.spec.machine).free[0]
+    assert free.tolist() == [8, 17]
+    dealt = [(dest, source, cores) for rnd, dest, source, _, cores in ends(plan) if rnd == 0]
+    assert dealt == [(2 * i, 2 * i + 1, (free[i % 2],)) for i in range(8)]
+    levels = [[cores for rnd, *_, cores in ends(plan) if rnd == r] for r in range(4)]
+    assert [len(level) for level in levels] == [8, 4, 2, 1]
+    assert [level.count((8,)) for level in levels] == [4, 2, 1, 1]
+    assert (plan.stage == Stage.BACKGROUND).all()
+
+
+def test_two_levels_of_16_run_on_the_ranks_as_in_figure_10():
+    for transport in ("messages", "shared"):
+        plan = tree_plan("reduce", "binomial", 16, split(2), transport=transport)
+        for rnd, dest, source, stage, cores in ends(plan):
+            own = {int(plan.rank_core[rank]) for rank in (dest, source)}
+            if rnd < 2:
+                assert stage == "START"
+                assert set(cores) <= own
+            else:
+                assert stage == "BACKGROUND"
+                assert len(cores) == 1
+                assert set(cores) <= {8, 17}
+
+
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("kind", ["reduce", "bcast"])
+def test_every_level_is_dealt_evenly_and_has_the_models_transfers(kind, transport):
+    for n_ranks in range(1, 65):
+        n_free = 1 + n_ranks % 4
+        plan = tree_plan(kind, "binomial", n_ranks, split(0), n_free=n_free, transport=transport)
+        height = int(tree_height(n_ranks))
+        found = ends(plan)
+        for level in range(1, height + 1):
+            rnd = level - 1 if kind == "reduce" else height - level
+            cores = [cores for r, *_, cores in found if r == rnd]
+            assert len(cores) == transfers(n_ranks, level)
+            counts = [cores.count(core) for core in set(cores)]
+            assert max(counts) == -(-len(cores) // n_free)
+        assert len(found) == n_ranks - 1
+
+
+@pytest.mark.parametrize(("kind", "name"), TREES)
+def test_leaf_levels_run_inside_start_or_wait_and_the_rest_between(kind, name):
+    wanted = {"allreduce": ("START", "WAIT")}.get(
+        kind, ("START",) if kind in ("reduce", "gather") else ("WAIT",)
+    )
+    # Copies out of what a root has staged have levels of their own: see the next test.
+    is_other = (kind, name) == ("scatter", "binomial")
+    for transport in ("messages",) if is_other else ("messages", "shared"):
+        for n_ranks in (2, 6):
+            whole = tree_plan(kind, name, n_ranks, split(0), transport=transport)
+            rounds = sorted({rnd for rnd, *_ in ends(whole)})
+            n_way = len(rounds) // len(wanted)
+            for n_levels in range(n_way + 2):
+                plan = tree_plan(kind, name, n_ranks, split(n_levels), transport=transport)
+                leaves = {
+                    "START": rounds[:n_levels][:n_way],
+                    "WAIT": rounds[len(rounds) - min(n_levels, n_way) :],
+                }
+                for rnd, _, _, stage, cores in ends(plan):
+                    inside = [way for way in wanted if rnd in leaves[way]]
+                    assert stage == (inside[0] if inside else "BACKGROUND")
+                    free = set(CorePlacement.of(plan.spec.machine).free[0].tolist())
+                    assert inside or set(cores) <= free
+                    assert not inside or not set(cores) & free
+
+
+def test_a_scatter_through_shared_memory_leaves_all_that_was_forwarded_to_the_leaves():
+    """Inner ranks, too, read their blocks where the root has staged them."""
+    for levels in range(4):
+        plan = tree_plan("scatter", "binomial", 8, split(levels), transport="shared")
+        found = {dest: stage for _, dest, _, stage, _ in ends(plan)}
+        assert sorted(found) == list(range(1, 8))
+        assert all(stage == ("WAIT" if levels else "BACKGROUND") for stage in found.values())
+
+
+def test_the_send_on_to_the_root_of_a_non_commutative_reduce_is_the_last_level():
+    fields = {"datatype": "uint64", "op": AFFINE, "root": 3}
+    plan = tree_plan("reduce", "binomial", 6, split(3), **fields)
+    assert ends(plan)[-1][:4] == (3, 3, 0, "BACKGROUND")
+    plan = tree_plan("reduce", "binomial", 6, split(4), **fields)
+    assert {stage for *_, stage, _ in ends(plan)} == {"START"}
+
+
+def test_auto_takes_what_the_model_finds_best():
+    for n_ranks, n_free, levels in ((51, 13, 0), (57, 7, 1), (60, 4, 2), (62, 2, 3)):
+        assert best_levels(n_ranks, n_ranks + n_free) == levels
+        plan = tree_plan("reduce", "binomial", n_ranks, split(), n_free=n_free)
+        assert len({rnd for rnd, *_, stage, _ in ends(plan) if stage == "START"}) == levels
+    # Fewer communication cores than are free: the model has as many.
+    plan = tree_plan("bcast", "binomial", 60, split(comm_cores=2), n_free=4)
+    n_waiting = len({rnd for rnd, *_, stage, _ in ends(plan) if stage == "WAIT"})
+    assert n_waiting == best_levels(60, 62)
+    # What doubles has its own best.
+    plan = tree_plan("gather", "binomial", 60, split(), n_free=4)
+    n_starting = len({rnd for rnd, *_, stage, _ in ends(plan) if stage == "START"})
+    assert n_starting == best_levels(60, 64, doubling=True)
+    with pytest.raises(AlgorithmError, match="auto knows binomial trees, bcast/chain is none"):
+        tree_plan("bcast", "chain", 6, split())
+
+
+def test_the_closed_forms_agree_with_the_paper_and_with_sums_written_out():
+    assert best_levels(np.arange(1, 64), 64)[[50, 51, 56, 57, 60, 61]].tolist() == [
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
+    for n_ranks in range(1, 200):
+        counts = [int(transfers(n_ranks, level)) for level in range(1, 9)]
+        assert sum(counts) == n_ranks - 1
+        assert int(tree_height(n_ranks)) == (n_ranks - 1).bit_length()
+        assert blocking_time(n_ranks, doubling=True) == 2 ** (n_ranks - 1).bit_length() - 1
+
+
+def test_communication_cores_can_be_fewer_than_are_free():
+    plan = tree_plan("bcast", "binomial", 12, split(0, comm_cores=2), n_free=4)
+    free = CorePlacement.of(plan.spec.machine).free[0]
+    assert sorted(set(plan.core.tolist())) == [free[0], free[2]]
+    for wrong in (0, 5, True, "all"):
+        with pytest.raises(AlgorithmError, match=r"comm_cores: .* has 4 free cores; use 1 to 4"):
+            tree_plan("bcast", "binomial", 12, split(0, comm_cores=wrong), n_free=4)
+    with pytest.raises(AlgorithmError, match=r"no core is free: raise machine.cores"):
+        tree_plan("bcast", "binomial", 12, split(0, comm_cores=1), n_free=0)
+
+
+def test_without_free_cores_all_stays_with_the_ranks():
+    for passes in ([split(1)], ["place_progress"], [split()]):
+        plan = tree_plan("reduce", "binomial", 8, *passes, n_free=0)
+        assert (plan.core == plan.rank_core[plan.rank]).all()
+        assert plan.rank_core.tolist() == list(range(8))
+    assert (plan.stage == Stage.BACKGROUND).all()
+    assert tree_plan("reduce", "binomial", 8, split(1), n_free=0).stage.min() == Stage.START
+    plain = tree_plan("reduce", "binomial", 8, n_free=0)
+    assert run_passes(plain, [PassChoice(name="place_progress")]) is plain
+
+
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("policy", ["bind", "numa", "odd_even"])
+def test_a_scans_progress_is_placed_by_policy(policy, transport):
+    machine = {"nodes": 2, "ranks_per_node": [6, 7], "cores": 8, "numa_domains": 2}
+    placed = {"name": "place_progress", "policy": policy}
+    plan = tree_plan("scan", "chain", 13, placed, machine=machine, transport=transport)
+    placement = CorePlacement.of(plan.spec.machine)
+    assert plan.rank_core.tolist() == placement.application.tolist()
+    assert plan.core.tolist() == placement.progress(policy)[plan.rank].tolist()
+    plan.verify()
+    check_result(plan)
+
+
+def test_placing_a_split_tree_keeps_its_leaves_with_the_ranks():
+    plan = tree_plan("reduce", "binomial", 8, split(1), "place_progress")
+    own = plan.stage == Stage.START
+    assert own.any()
+    assert (plan.core[own] == plan.rank_core[plan.rank[own]]).all()
+    progress = CorePlacement.of(plan.spec.machine).progress("odd_even")
+    assert (plan.core[~own] == progress[plan.rank[~own]]).all()
+
+
+def test_computation_begins_after_start_and_wait_comes_after_it():
+    compute = {"name": "add_compute", "duration_ns": 700}
+    plan = tree_plan("allreduce", "reduce_bcast", 6, split(1), compute)
+    rows = np.flatnonzero(plan.op == Op.COMPUTE)
+    assert sorted(plan.rank[rows].tolist()) == list(range(6))
+    assert set(plan.duration_ns[rows].tolist()) == {700}
+    assert (plan.core[rows] == plan.rank_core[plan.rank[rows]]).all()
+    assert set(plan.stage[rows].tolist()) == {Stage.BACKGROUND}
+    for row in rows.tolist():
+        mine = plan.rank == plan.rank[row]
+        task = plan.task(row)
+        assert list(task.after) == np.flatnonzero(mine & (plan.stage == Stage.START)).tolist()
+        for wait in np.flatnonzero(mine & (plan.stage == Stage.WAIT)).tolist():
+            edges = slice(plan.deps.indptr[wait], plan.deps.indptr[wait + 1])
+            before = plan.deps.task[edges].tolist()
+            assert plan.deps.kind[edges][before.index(row)] == INTENT
+    plan.verify()
+    check_result(plan)
+    # Placing afterwards leaves it with its rank.
+    later = tree_plan("allreduce", "reduce_bcast", 6, compute, "place_progress")
+    rows = np.flatnonzero(later.op == Op.COMPUTE)
+    assert (later.core[rows] == later.rank_core[later.rank[rows]]).all()
+
+
+def test_computation_is_added_where_there_is_nothing_else():
+    compute = {"name": "add_compute", "duration_ns": 0}
+    for fields in ({"count": 0}, {"n_ranks": 1}):
+        plan = tree_plan("bcast", "binomial", fields.pop("n_ranks", 3), compute, **fields)
+        plan.verify()
+        assert (plan.op == Op.COMPUTE).all()
+        assert plan.n_tasks == plan.n_ranks
+
+
+def test_add_compute_refuses_what_it_cannot_do():
+    for wrong in (-1, 1.5, True, 2**62, "1ms"):
+        with pytest.raises(AlgorithmError, match=r"duration_ns: .* is not a number of ns"):
+            tree_plan("bcast", "binomial", 3, {"name": "add_compute", "duration_ns": wrong})
+    with pytest.raises(AlgorithmError, match="computes already; use it once"):
+        tree_plan("bcast", "binomial", 3, "add_compute", "add_compute")
+    spec = tree_plan("bcast", "binomial", 3, transport="shared").spec
+    with pytest.raises(AlgorithmError, match="rank 1's program waits for rows of others"):
+        run_passes(compile_plan(spec, rank=1), [PassChoice(name="add_compute")])
+
+
+@pytest.fixture
+def backwards(monkeypatch):
+    """A pass that makes the root's first send wait for its last."""
+
+    def rewrite(plan: Plan) -> Plan:
+        first, last = np.flatnonzero((plan.op == Op.SEND) & (plan.rank == 0))[[0, -1]]
+        indptr = plan.deps.indptr + (np.arange(plan.n_tasks + 1) > first)
+        at = plan.deps.indptr[first + 1]
+        task, kind = np.insert(plan.deps.task, at, last), np.insert(plan.deps.kind, at, INTENT)
+        return plan.replace(deps=Dependencies(indptr, task, kind))
+
+    monkeypatch.setitem(pass_registry, "backwards", Pass("backwards", rewrite, "plan", "global"))
+
+
+@pytest.mark.usefixtures("backwards")
+def test_what_cannot_be_split_is_refused_with_the_way_out():
+    for wrong in (-1, 1.0, True, "all", None):
+        with pytest.raises(AlgorithmError, match=r"levels: .* is not a number of at least 0; or"):
+            tree_plan("bcast", "binomial", 4, split(wrong))
+    for kind, name in (("allreduce", "ring"), ("reduce", "rabenseifner"), ("scan", "binomial")):
+        with pytest.raises(AlgorithmError, match=f"{kind}/{name} is no tree; it splits .*gather"):
+            tree_plan(kind, name, 4, split(1))
+    with pytest.raises(AlgorithmError, match="put split_tree before it"):
+        tree_plan("bcast", "binomial", 4, "add_compute", split(1))
+    with pytest.raises(AlgorithmError, match="put split_tree before limit_requests"):
+        tree_plan("bcast", "binomial", 4, "backwards", split(1))
+    spec = tree_plan("bcast", "binomial", 4).spec
+    with pytest.raises(AlgorithmError, match="split_tree: it needs the plan of all ranks"):
+        run_passes(compile_plan(spec, rank=1), [PassChoice(name="split_tree")])
+    for name in ("split_tree", "place_progress"):
+        imported = compile_plan(spec).replace(spec=None)
+        with pytest.raises(AlgorithmError, match=f"{name}: an imported schedule has no machine"):
+            run_passes(imported, [PassChoice(name=name)])
+
+
+def test_segments_of_a_transfer_stay_together_whichever_pass_comes_first():
+    segment = {"name": "segment", "max_bytes": 8}
+    for transport in ("messages", "shared"):
+        for kind, name in (("reduce", "binomial"), ("bcast", "linear"), ("reduce", "linear")):
+            places = []
+            for passes in ((split(1), segment), (segment, split(1)), (split(1),)):
+                plan = tree_plan(kind, name, 6, *passes, transport=transport)
+                plan.verify()
+                check_result(plan, order=random.Random(1))
+                places.append(ends(plan))
+            assert places[0] == places[1] == places[2]
+
+
+@pytest.mark.parametrize("passes", [
+    (split(1), "prioritize", "limit_requests"),
+    ("prioritize", split(2)),
+    (split(1), "share"),
+    ("place_progress", split(1), {"name": "segment", "max_bytes": 8}, "add_compute"),
+])  # fmt: skip
+def test_other_passes_combine(passes):
+    for kind, name in (("allreduce", "reduce_bcast"), ("scatter", "binomial"), ("gather", "chain")):
+        plan = tree_plan(kind, name, 6, *passes, op="sum")
+        plan.verify()
+        check_result(plan, order=random.Random(2))
+        assert len(set(plan.stage.tolist())) > 1
+
+
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("decomposition", ["hierarchical", {"name": "mesh", "shape": [3, 3]}])
+def test_decompositions_split_the_first_and_the_last_phase(decomposition, transport):
+    algorithms = {"node": "binomial"} if decomposition == "hierarchical" else {"row": "binomial"}
+    for kind in ("reduce", "bcast", "gather", "scatter"):
+        for levels in (0, 1, 5, "auto"):
+            spec = make_spec(
+                kind, algorithms, 9, UNEVEN, root=4, count=11, decomposition=decomposition,
+                passes=[split(levels)],
+            ).replace(transport=transport)  # fmt: skip
+            plan = compile_plan(spec)
+            plan.verify()
+            check_result(plan)
+            inside = {Stage.START: "node row", Stage.WAIT: "node row"}
+            for stage, roles in inside.items():
+                labels = {plan.phases[p].split()[0] for p in plan.phase[plan.stage == stage]}
+                assert labels <= set(roles.split())
+            is_up = kind in ("reduce", "gather")
+            found = set(plan.stage.tolist())
+            assert (Stage.START if is_up else Stage.WAIT) in found or levels in (0, "auto")
+            assert (Stage.WAIT if is_up else Stage.START) not in found
+
+
+def test_a_message_between_nodes_runs_on_a_core_of_each():
+    plan = tree_plan("bcast", "binomial", 9, split(0), machine=UNEVEN)
+    placement = CorePlacement.of(plan.spec.machine)
+    for node, free in enumerate(placement.free):
+        mine = plan.core[plan.node == node]
+        assert set(mine.tolist()) <= set(free.tolist())
+    # Level by level, each node deals what begins or ends on it.
+    for rnd in set(plan.round.tolist()):
+        for node, free in enumerate(placement.free):
+            rows = np.flatnonzero((plan.round == rnd) & (plan.node == node))
+            transfer = number_transfers(plan)[0][rows]
+            core_of = dict(zip(transfer.tolist(), plan.core[rows].tolist(), strict=True))
+            counts = np.bincount([free.tolist().index(core) for core in core_of.values()])
+            assert not len(counts) or counts.max() == -(-len(core_of) // len(free))
+
+
+def test_passes_leave_their_input_alone_and_change_nothing_twice():
+    plain = tree_plan("reduce", "binomial", 6)
+    once = run_passes(plain, [PassChoice(name="split_tree", options={"levels": 1})])
+    assert (plain.stage == Stage.BACKGROUND).all()
+    assert (plain.core == plain.rank_core[plain.rank]).all()
+    assert run_passes(once, [PassChoice(name="split_tree", options={"levels": 1})]) is once
+    placed = run_passes(plain, [PassChoice(name="place_progress")])
+    assert run_passes(placed, [PassChoice(name="place_progress")]) is placed
+
+
+def staged(plan: Plan, *rows: int, stage: Stage) -> Plan:
+    changed = plan.stage.copy()
+    changed[list(rows)] = stage
+    return plan.replace(stage=changed)
+
+
+def test_a_start_waits_for_nothing_that_runs_later():
+    plan = tree_plan("reduce", "binomial", 4, split(1))
+    reductions = np.flatnonzero((plan.op == Op.REDUCE) & (plan.stage == Stage.BACKGROUND))
+    with pytest.raises(StageError, match=r"inside start, but waits for .* in the background"):
+        staged(plan, reductions[-1], stage=Stage.START).verify()
+    receive = np.flatnonzero((plan.op == Op.RECV) & (plan.stage == Stage.BACKGROUND))[0]
+    with pytest.raises(StageError, match=r"inside start, but is one message with .*background"):
+        staged(plan, receive, stage=Stage.START).verify()
+
+
+def test_a_start_waits_for_no_background_task_of_another_rank_in_shared_memory():
+    plan = tree_plan("bcast", "linear", 3, split(0), transport="shared")
+    reader = np.flatnonzero(plan.rank == 1)
+    with pytest.raises(StageError, match=r"rank 1.* inside start, but waits for .*rank 0"):
+        staged(plan, *reader, stage=Stage.START).verify()
+    staged(plan, *range(plan.n_tasks), stage=Stage.START).verify()
+
+
+def test_only_a_wait_waits_for_a_wait():
+    plan = tree_plan("bcast", "binomial", 4, split(0))
+    first = np.flatnonzero(plan.op == Op.RECV)[0]
+    with pytest.raises(StageError, match=r"in the background, but .* runs inside wait"):
+        staged(plan, first, stage=Stage.WAIT).verify()
+    shared = tree_plan("bcast", "linear", 3, split(0), transport="shared")
+    staging = np.flatnonzero(shared.rank == 0)
+    with pytest.raises(StageError, match=r"in the background, but waits for .* inside wait"):
+        staged(shared, *staging, stage=Stage.WAIT).verify()
+    staged(plan, *range(plan.n_tasks), stage=Stage.WAIT).verify()
+
+
+def test_specs_say_it_in_yaml():
+    spec = parse_spec(
+        {
+            "machine": {"ranks_per_node": 62, "cores": 64},
+            "collective": {"kind": "scan", "count": 64},
+            "algorithms": "chain",
+            "passes": [{"name": "place_progress", "policy": "numa"}],
+        }
+    )
+    assert sorted(set(compile_plan(spec).core.tolist())) == [31, 63]
