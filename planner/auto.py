@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.candidates import SEGMENTS, likely_forms, segmented
-from planner.choice import state
-from planner.decompose import draft, is_commutative
+from planner.decompose import draft
 from planner.errors import AlgorithmError
-from planner.lowering import lower
 from planner.price import Workload
+from planner.tables import tables_of
 from specs import PlanSpec
 from specs.request import AUTO
 
@@ -73,7 +72,5 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
 
 
 def _workload(spec: PlanSpec) -> Workload:
-    blueprint = draft(spec)
-    n_ranks, itemsize = spec.machine.n_ranks, spec.collective.itemsize
-    messages, steps, _ = lower(state(blueprint), n_ranks, blueprint.n_scratch, is_commutative(spec))
-    return Workload.of(messages, steps, spec.machine, itemsize)
+    messages, steps = tables_of(draft(spec))
+    return Workload.of(messages, steps, spec.machine, spec.collective.itemsize)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Bools, Ints
+from planner.exchange.design import Exchange
 from planner.groups import Groups
 from planner.plan import Buffer
 from planner.regions import Regions
@@ -108,6 +109,8 @@ class Blueprint:
         The collective's own homes and the sizes of the caller's buffers.
     spec : PlanSpec
         What is to be computed.
+    exchange : Exchange, optional
+        Instead of components: an alltoall through shared memory.
     """
 
     components: tuple[Component, ...]
@@ -115,6 +118,7 @@ class Blueprint:
     decomposition: Decomposition
     binding: Binding
     spec: PlanSpec
+    exchange: Exchange | None = None
 
 
 class Sketch:

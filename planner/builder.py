@@ -89,6 +89,8 @@ def build(
     spec: PlanSpec,
     phases: Sequence[str],
     only_rank: int | None = None,
+    only_node: int | None = None,
+    shared_sizes: Ints | None = None,
 ) -> Plan:
     """Build the plan of lowered components.
 
@@ -112,13 +114,19 @@ def build(
         What the components are called in pictures and dumps.
     only_rank : int, optional
         Build this rank's rows only.
+    only_node : int, optional
+        Build the rows of this node's ranks only.
+    shared_sizes : ndarray of int64, shape (n_nodes,), optional
+        Elements of the nodes' shared buffers, where `messages` or `steps` touch them.
     """
     tag, stream = number_messages(messages.source, messages.dest, len(placement.node))
     landing = plan_landings(messages, buffer_sizes)
     arrived = arrivals(messages, landing)
-    sending = _rows_of(messages.source, only_rank)
-    receiving = _rows_of(messages.dest, only_rank)
-    arriving = _rows_of(arrived.rank, only_rank)
+    place: IntArray = np.arange(len(placement.node)) if only_node is None else placement.node
+    only = only_rank if only_node is None else only_node
+    sending = _rows_of(place[messages.source], only)
+    receiving = _rows_of(place[messages.dest], only)
+    arriving = _rows_of(place[arrived.rank], only)
     send_order = np.zeros_like(landing.recv_order)
     tasks = TaskTable.stack(
         [
@@ -130,16 +138,17 @@ def build(
             _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
         ]
     )
-    place = tasks.round.astype(np.int64) * (landing.last_order + 1) + tasks.order
-    by_row = np.argsort(place, kind="stable")
+    position = tasks.round.astype(np.int64) * (landing.last_order + 1) + tasks.order
+    by_row = np.argsort(position, kind="stable")
     row_of = np.empty_like(by_row)
     row_of[by_row] = np.arange(len(by_row))
     intents = _ordered_after(
         messages, sending, receiving, row_of[: len(sending)], row_of[len(sending) :]
     )
     tasks = tasks.take(by_row)
-    del arrived, place, by_row, row_of  # millions of rows each: their room is needed now
-    return _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank, intents)
+    del arrived, position, by_row, row_of  # millions of rows each: their room is needed now
+    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank, intents)
+    return plan if shared_sizes is None else plan.replace(shared_sizes=shared_sizes)
 
 
 def _assemble(
@@ -194,8 +203,8 @@ def _assemble(
     )
 
 
-def _rows_of(rank: Ints, only_rank: int | None) -> Ints:
-    return np.arange(len(rank)) if only_rank is None else np.flatnonzero(rank == only_rank)
+def _rows_of(place: IntArray, only: int | None) -> Ints:
+    return np.arange(len(place)) if only is None else np.flatnonzero(place == only)
 
 
 def _message_tasks(

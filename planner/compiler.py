@@ -12,6 +12,8 @@ from planner.builder import Placement, build
 from planner.choice import state
 from planner.decompose import draft, is_commutative
 from planner.errors import AlgorithmError
+from planner.exchange.design import Exchange
+from planner.exchange.tables import PHASES, exchange_tables
 from planner.lowering import Stated, lower
 from planner.passes import find_pass, run_blueprint_passes, run_passes
 from planner.passes.registry import check_options, run_pass
@@ -63,15 +65,14 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
     plan_passes = _transporting(spec.transport) + plan_passes
     parts = state(blueprint)
-    if rank is None:
-        return run_passes(_build(blueprint, parts, None), plan_passes)
     localities = [find_pass(choice.name).locality for choice in plan_passes]
-    if "global" in localities:
+    if rank is None or "global" in localities:
         # Such passes must see every rank.
-        return restrict(run_passes(_build(blueprint, parts, None), plan_passes), rank)
-    if "node" not in localities:
-        return run_passes(_build(blueprint, parts, rank), plan_passes)
-    return _compile_on_node(blueprint, parts, plan_passes, rank)
+        plan = run_passes(_build(blueprint, parts, None), plan_passes)
+        return plan if rank is None else restrict(plan, rank)
+    if blueprint.exchange is not None or "node" in localities:
+        return restrict(_compile_node(blueprint, parts, plan_passes, rank), rank)
+    return run_passes(_build(blueprint, parts, rank), plan_passes)
 
 
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
@@ -82,26 +83,33 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
     return (PassChoice(name="share", options={"roles": roles}),) if roles else ()
 
 
-def _compile_on_node(
+def _compile_node(
     blueprint: Blueprint, parts: Sequence[Stated], choices: Sequence[PassChoice], rank: int
 ) -> Plan:
-    """Compile a rank's program where passes must see its node, but no more."""
-    place = blueprint.spec.machine.rank_to_node
-    neighbours = [other for other, node in enumerate(place) if node == place[rank]]
-    programs = [_build(blueprint, parts, other) for other in neighbours]
-    for number, choice in enumerate(choices):
+    """Compile the programs of a rank's node where passes must see that, but no more."""
+    if blueprint.exchange is not None:
+        programs = [_build_exchange(blueprint, blueprint.exchange, rank)]
+    else:
+        place = blueprint.spec.machine.rank_to_node
+        neighbours = [other for other, node in enumerate(place) if node == place[rank]]
+        programs = [_build(blueprint, parts, other) for other in neighbours]
+    for choice in choices:
         if find_pass(choice.name).locality == "rank":
             programs = [run_pass(program, choice) for program in programs]
-            continue
-        check_options(find_pass(choice.name), choice)
-        node = share_programs(programs, **choice.options)
-        for later in choices[number + 1 :]:
-            node = run_pass(node, later)
-        return restrict(node, rank)
-    raise AssertionError("some pass must see the node")
+        elif choice.name == "share":
+            check_options(find_pass(choice.name), choice)
+            programs = [share_programs(programs, **choice.options)]
+        else:
+            # Put together, but with the messages they have.
+            node = programs[0] if len(programs) == 1 else share_programs(programs, roles=())
+            programs = [run_pass(node, choice)]
+    assert len(programs) == 1, "some pass must see the node"
+    return programs[0]
 
 
 def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> Plan:
+    if blueprint.exchange is not None:
+        return _build_exchange(blueprint, blueprint.exchange, rank)
     spec, binding = blueprint.spec, blueprint.binding
     messages, steps, scratch_sizes = lower(
         parts, spec.machine.n_ranks, blueprint.n_scratch, is_commutative(spec), only_rank=rank
@@ -114,4 +122,24 @@ def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> P
         spec,
         phases=[part.label for part in parts],
         only_rank=rank,
+    )
+
+
+def _build_exchange(blueprint: Blueprint, exchange: Exchange, rank: int | None) -> Plan:
+    """Build the plan of an exchange, for all ranks or those of one rank's node."""
+    spec, binding = blueprint.spec, blueprint.binding
+    placement = Placement.of(spec.machine)
+    messages, copies, shared_sizes = exchange_tables(
+        exchange, placement.node, placement.n_nodes, rank
+    )
+    sizes = (binding.send_sizes, binding.recv_sizes, np.zeros_like(binding.send_sizes))
+    return build(
+        messages,
+        copies,
+        placement,
+        np.column_stack(sizes),
+        spec,
+        phases=PHASES,
+        only_node=None if rank is None else int(placement.node[rank]),
+        shared_sizes=shared_sizes,
     )

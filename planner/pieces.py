@@ -154,6 +154,36 @@ def join(left: Pieces, right: Pieces) -> Pieces:
     return Pieces(joined.indptr[::2], *joined.columns())
 
 
+def without_gapless(pieces: Pieces) -> Pieces:
+    """Return the same rows, with repeats that leave no gap as one long piece."""
+    is_gapless = (pieces.repeat > 1) & (pieces.stride == pieces.count)
+    return Pieces(
+        pieces.indptr,
+        pieces.buffer,
+        pieces.offset,
+        np.where(is_gapless, pieces.count * pieces.repeat, pieces.count),
+        np.where(is_gapless, 0, pieces.stride),
+        np.where(is_gapless, 1, pieces.repeat),
+    )
+
+
+def recompressed(pieces: Pieces) -> Pieces:
+    """Return the same elements, in as few pieces as can be."""
+    row, buffer, low, high = pieces.blocks()
+    return contiguous(
+        running_total(np.bincount(row, minlength=len(pieces))), buffer, low, high - low
+    )
+
+
+def replaced(pieces: Pieces, rows: Ints, others: Pieces) -> Pieces:
+    """Return pieces in which row ``rows[i]`` is row i of `others`."""
+    if not len(rows):
+        return pieces
+    index = np.arange(len(pieces))
+    index[rows] = len(pieces) + np.arange(len(rows))
+    return stack((pieces, others)).take(index)
+
+
 def compress(pieces: Pieces) -> Pieces:
     """Merge neighbouring blocks of a row, then runs of blocks at one stride."""
     columns = [np.ascontiguousarray(column, dtype=np.int64) for column in pieces.columns()]

@@ -14,6 +14,8 @@ from planner.decompose.grid import Grid
 from planner.decompose.guideline import find_form
 from planner.decompose.leaders import Parts
 from planner.errors import AlgorithmError
+from planner.exchange.design import FORMS as EXCHANGES
+from planner.exchange.design import exchange_of
 from planner.groups import Rows, blocks_of, rows_by, runs_of
 from planner.spaces import BLOCK_KINDS, bind_collective
 from specs import Decomposition, Machine, PlanSpec
@@ -42,6 +44,9 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
     everyone = np.arange(machine.n_ranks)
     scratch = sketch.scratch((-1,), everyone)
     binding = bind_collective(spec.collective, machine.n_ranks, scratch)
+    exchange = exchange_of(spec, chosen) if machine.n_ranks > 1 else None
+    if exchange is not None:
+        return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange)
     root = getattr(spec.collective, "root", 0)
     task = Task(
         kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received,
@@ -79,7 +84,11 @@ def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
         return leaders.FORMS[kind]
     if form == "transpose" and kind in transpose.FORMS:
         return transpose.FORMS[kind]
+    if form == "collect" and kind == "alltoall":
+        return leaders.FORMS[kind]
     there = "transpose, or leave it out" if kind in transpose.FORMS else "none: leave it out"
+    if kind == "alltoall":
+        there = f"use collect, {' or '.join(EXCHANGES)}"
     raise AlgorithmError(
         f"decomposition.form: {kind} has no form {form!r} through leaders; {there}"
     )

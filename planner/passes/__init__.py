@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from planner.passes import (
     add_compute,
+    coalesce_requests,
+    double_buffer,
     limit_requests,
     place_progress,
     prioritize,
@@ -18,6 +20,8 @@ from planner.passes.registry import Pass, find_pass, pass_registry, run_passes
 __all__ = [
     "Pass",
     "add_compute",
+    "coalesce_requests",
+    "double_buffer",
     "find_pass",
     "limit_requests",
     "pass_registry",

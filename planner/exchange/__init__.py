@@ -1,0 +1,1 @@
+"""Alltoall through memory that the ranks of a node share."""

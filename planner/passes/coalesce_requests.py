@@ -1,0 +1,107 @@
+"""Make one message of several that travel together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from planner.arrays import Ints
+from planner.contraction import join_tasks
+from planner.errors import AlgorithmError
+from planner.passes.packing import pack_messages, remap_messages
+from planner.passes.registry import register_pass
+from planner.plan import Op
+from planner.streams import joint_key
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+STAGINGS: Final = ("remap", "pack", "layout")
+"""What can become of blocks that lie apart."""
+
+
+@register_pass("coalesce_requests", level="plan", locality="node")
+def coalesce_requests(plan: Plan, staging: str = "remap") -> Plan:
+    """Make one message of those with one source, destination, phase and round.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks, or of those of some nodes.
+    staging : str
+        What becomes of blocks that lie apart. ``layout``: the message has
+        several extents, under MPI a derived datatype. ``pack``: a copy puts
+        them together in scratch before the send, another takes them apart
+        after the receive. ``remap``: where they lie in one scratch or shared
+        buffer, and in no other message, the buffer is permuted so that each
+        message is one interval, and the copies there are do the rearranging;
+        elsewhere as ``layout``. Within a message blocks keep their order, so
+        copies move runs as long as the blocks were.
+
+    Returns
+    -------
+    Plan
+        A new plan, or `plan` itself where every message travels alone.
+
+    Raises
+    ------
+    AlgorithmError
+        If `staging` is unknown; if the plan is a program that waits for
+        others; or if something between two such messages waits for the
+        first, as where landing slots are used again within a round.
+
+    References
+    ----------
+    Tran et al., "OHIO", 2023: request coalescing, and its figure 5 for ``remap``.
+    """
+    if staging not in STAGINGS:
+        raise AlgorithmError(
+            f"passes.coalesce_requests.staging: {staging!r} is none; use {', '.join(STAGINGS)}"
+        )
+    require_whole_nodes(plan, "coalesce_requests")
+    order, bounds = _groups(plan)
+    lengths = np.diff(bounds)
+    if (lengths == 1).all():
+        return plan
+    merged = join_tasks(plan, order, bounds, "coalesce_requests")
+    rows = np.flatnonzero(lengths > 1)
+    if staging == "layout":
+        return merged
+    return remap_messages(merged, rows) if staging == "remap" else pack_messages(merged, rows)
+
+
+def require_whole_nodes(plan: Plan, name: str) -> None:
+    """Raise `AlgorithmError` where pass `name` is given a program that waits for others."""
+    if len(plan.foreign) or len(plan.foreign.awaited):
+        raise AlgorithmError(
+            f"passes.{name}: rank {plan.only_rank}'s program shares memory with others of its "
+            "node, which must be seen; compile it from its spec, or restrict the plan of all ranks"
+        )
+
+
+def _groups(plan: Plan) -> tuple[Ints, Ints]:
+    """Return rows in an order that keeps messages that become one together, and the groups' bounds.
+
+    Within a group tags ascend, as they do at both ends; groups are in the
+    order of their last rows.
+    """
+    n = plan.n_tasks
+    n_rounds, n_stages = int(plan.round.max(initial=0)) + 1, int(plan.stage.max(initial=0)) + 1
+    rows = np.flatnonzero(plan.op <= Op.RECV)
+    when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)[rows]
+    pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
+    keys = (when, pair, plan.op[rows])
+    order = np.lexsort((rows, *keys))
+    is_last = np.zeros(len(rows), dtype=bool)
+    is_last[-1:] = True
+    for key in keys:
+        is_last[:-1] |= key[order[1:]] != key[order[:-1]]
+    # Rows ascend within a group: its last entry is its last row.
+    ends = np.flatnonzero(is_last)
+    last = np.arange(n)
+    last[rows[order]] = rows[order[ends]][np.cumsum(is_last) - is_last]
+    by_group = np.lexsort((np.arange(n), plan.tag, last))
+    begins = np.ones(n, dtype=bool)
+    begins[1:] = last[by_group][1:] != last[by_group][:-1]
+    return by_group, np.append(np.flatnonzero(begins), n)

@@ -1,0 +1,130 @@
+"""Alltoall through shared memory: every design proved, run in random orders, and restricted."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from oracle import check_result, make_spec
+from planner import compile_plan
+from planner.errors import AlgorithmError
+from planner.plan import Op
+from planner.restriction import restrict
+from specs import Machine
+from test_restriction import assert_equal
+
+MACHINES = {
+    "2x2": {"nodes": 2, "ranks_per_node": 2},
+    "3,1,2": {"nodes": 3, "ranks_per_node": [3, 1, 2], "lanes": 2},
+    "4x3": {"nodes": 4, "ranks_per_node": 3},
+    "one node": {"nodes": 1, "ranks_per_node": 4},
+    "a rank a node": {"nodes": 4, "ranks_per_node": 1},
+    "any order": {"nodes": 2, "ranks_per_node": [3, 2], "rank_order": [0, 1, 0, 0, 1]},
+    "cyclic": {"nodes": 3, "ranks_per_node": 3, "rank_order": "cyclic"},
+}
+V1, V2 = (), ("coalesce_requests",)
+V3 = (*V2, "double_buffer")
+HIERARCHICAL = "hierarchical"
+DECOMPOSITIONS = {
+    "hierarchical": HIERARCHICAL,
+    "two leaders": {"name": "multi_leader", "leaders": 2},
+    "two leaders for peers": {"name": "multi_leader", "leaders": 2, "form": "node_aware"},
+    "all lead": {"name": "full_lane", "form": "staged"},
+    "all for peers": {"name": "full_lane", "form": "node_aware"},
+    "at once": {"name": "full_lane", "form": "matrix"},
+}
+
+
+def alltoall(machine, passes=(), decomposition=HIERARCHICAL, transport="shared", **fields):
+    where = MACHINES[machine] if isinstance(machine, str) else machine
+    spec = make_spec(
+        "alltoall", fields.pop("algorithms", "auto"), 0, where,
+        count=fields.pop("count", 3), decomposition=decomposition, passes=list(passes),
+        datatype="uint64", **fields,
+    )  # fmt: skip
+    return spec.replace(transport=transport)
+
+
+def check(spec, n_orders=1):
+    """Prove the plan, run it in random orders, and compare every rank's program with it."""
+    plan = compile_plan(spec)
+    plan.verify()
+    for seed in range(n_orders):
+        check_result(plan, order=random.Random(seed), seed=seed)
+    for rank in range(plan.n_ranks):
+        assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+    return plan
+
+
+@pytest.mark.parametrize("passes", [V1, V2, V3], ids=["V1", "V2", "V3"])
+@pytest.mark.parametrize("machine", MACHINES)
+def test_one_leader_a_node(machine, passes):
+    for count, in_place in ((3, False), (1, True)):
+        check(alltoall(machine, passes, count=count, in_place=in_place), n_orders=2)
+
+
+@pytest.mark.parametrize("decomposition", list(DECOMPOSITIONS)[1:])
+@pytest.mark.parametrize("machine", ["3,1,2", "cyclic"])
+def test_several_leaders(machine, decomposition):
+    for passes, in_place in ((V1, True), (V2, False), (V3, False)):
+        check(alltoall(machine, passes, DECOMPOSITIONS[decomposition], in_place=in_place))
+
+
+@pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
+def test_nothing_to_move_takes_no_tasks(decomposition):
+    machine = "2x2"
+    plan = check(alltoall(machine, V3, DECOMPOSITIONS[decomposition], count=0))
+    assert plan.n_tasks == 0
+    assert not plan.shared_sizes.any()
+
+
+def test_a_rank_alone_on_its_node_neither_stages_nor_copies_out():
+    plan = compile_plan(alltoall("3,1,2"))
+    own = plan.rank == 3
+    assert (plan.op[own] == Op.COPY).sum() == 1
+    assert plan.shared_sizes[1] == 0
+
+
+def test_program_order_is_pairwise():
+    """XOR on powers of two nodes, right and left neighbours else."""
+    for nodes, peers in ((4, [3, 0, 1]), (5, [3, 4, 0, 1])):
+        plan = compile_plan(alltoall({"nodes": nodes, "ranks_per_node": 2}, V2))
+        sends = (plan.op == Op.SEND) & (plan.rank == 4)
+        assert plan.rank_node[plan.peer[sends]].tolist() == peers
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"transport": "messages"}, "write transport: shared"),
+        ({"transport": {"lane": "shared"}}, "write transport: shared"),
+        ({"algorithms": {"lane": "bruck"}}, "algorithms says lane: bruck; leave them out"),
+        ({"decomposition": {"by": "numa"}}, "leave out node, lane and by"),
+        ({"decomposition": {"node": "full_lane"}}, "leave out node, lane and by"),
+        ({"decomposition": {"form": "stages"}}, "use collect, staged or node_aware or matrix"),
+    ],
+)
+def test_what_cannot_be_staged_is_refused(change, reason):
+    shape = {"name": "hierarchical", "form": "staged"} | change.get("decomposition", {})
+    with pytest.raises(AlgorithmError, match=reason):
+        compile_plan(alltoall("2x2", **change | {"decomposition": shape}))
+
+
+def test_what_names_components_gets_them():
+    for change in (
+        {"algorithms": {"lane": "pairwise"}},
+        {"decomposition": {"name": "hierarchical", "form": "collect"}},
+        {"decomposition": "full_lane"},
+    ):
+        plan = compile_plan(alltoall("2x2", **change))
+        assert any(label.startswith("lane alltoall/") for label in plan.phases)
+        assert "node stage/copy" not in plan.phases
+
+
+def test_split_lanes_leads_to_several_leaders():
+    split = {"name": "split_lanes", "leaders": 2}
+    plan = compile_plan(alltoall("4x3", [split, *V2]))
+    other = compile_plan(alltoall("4x3", V2, DECOMPOSITIONS["two leaders"]))
+    assert plan.to_text() == other.to_text()
+    assert Machine.model_validate(MACHINES["4x3"]).n_ranks == plan.n_ranks
