@@ -227,9 +227,12 @@ def short_version(version: str) -> str:
     --------
     >>> short_version("MPICH Version:      5.0.2\\nMPICH Release date: ...")
     'MPICH 5.0.2'
+    >>> short_version("Intel(R) MPI Library 2021.18.1 for Linux* OS")
+    'Intel MPI 2021.18.1'
     """
     first = " ".join(version.partition("\n")[0].split()).strip("\0")
-    return first.partition(",")[0].replace(" Version:", "")
+    first = first.partition(",")[0].partition(" for Linux")[0]
+    return first.replace(" Version:", "").replace("(R)", "").replace(" Library", "")
 
 
 def relaunch(program: Sequence[str], n_ranks: int, timeout_s: float | None = None) -> int:
@@ -275,6 +278,9 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
         added["OMPI_MCA_osc"] = "^ucx"
         if crowded:
             added["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    elif family == "intelmpi" and crowded:
+        # It sleeps a little between polls.
+        added["I_MPI_THREAD_YIELD"] = "3"
     elif family == "mpich" and crowded:
         added |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
     return {name: value for name, value in added.items() if name not in os.environ}
