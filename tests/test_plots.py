@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.plots import Series, check_plot_path, plot_times
+from collplan.plots import Series, check_plot_path, plot_by_ranks, plot_times
 from specs.errors import CollplanError
 
 SIZES = (1024, 2048, 65536)
@@ -51,6 +51,20 @@ def test_many_sizes_do_not_crowd_the_axis(tmp_path: Path) -> None:
     shown = [word for word in words if re.fullmatch(r"[\d.]+ ([KMG]i)?B", word)]
     assert 5 <= len(shown) <= 9
     assert "1 B" in shown
+
+
+def test_times_by_ranks_begin_at_0_unless_far_apart(tmp_path: Path) -> None:
+    path = tmp_path / "plot.svg"
+    near = Series("near", (2, 3, 5), (1e-3, 2e-3, 4e-3))
+    plot_by_ranks(path, [near], title="bcast")
+    words = words_of(path)
+    assert {"bcast", "ranks", "time", "0", "2", "3", "5", "1 ms", "4 ms"} <= set(words)
+    plot_by_ranks(path, [near, Series("far", (2,), (1.0,))], title="bcast")
+    words = words_of(path)
+    assert "0" not in words
+    assert {"near", "far", "100 ms"} <= set(words)
+    plot_by_ranks(path, [near], title="bcast", unit="transfers")
+    assert {"time in transfers", "0.001"} <= set(words_of(path))
 
 
 def test_a_narrow_range_of_times_still_has_numbers(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def time_in_turns(
     *,
     prepare: Call = nothing,
     advance: Call = nothing,
+    from_first: bool = False,
 ) -> Times:
     """Time calls; every repetition makes each of them once, each after a barrier.
 
@@ -61,6 +62,9 @@ def time_in_turns(
         What to do before each call, outside its time.
     advance : callable
         What to do after each repetition, warm-ups included, to show progress.
+    from_first : bool
+        Whether time runs from when the first rank begins, for ranks of one clock: where
+        ranks take turns on a core, each alone would see its own turn only.
 
     Returns
     -------
@@ -68,17 +72,19 @@ def time_in_turns(
         Seconds of the slowest rank, the same on every rank.
     """
     crowded = ranks_per_core(comm) > 1
-    times = np.empty((len(calls), WARM_UPS + repetitions))
-    for repetition in range(times.shape[1]):
+    begins, ends = np.empty((2, len(calls), WARM_UPS + repetitions))
+    for repetition in range(WARM_UPS + repetitions):
         for turn in range(len(calls)):
             which = (repetition + turn) % len(calls)
             prepare()
             line_up(comm, crowded)
-            begin = perf_counter()
+            begins[which, repetition] = perf_counter()
             calls[which]()
-            times[which, repetition] = perf_counter() - begin
+            ends[which, repetition] = perf_counter()
         advance()
-    slowest = np.ascontiguousarray(times[:, WARM_UPS:])
+    if from_first:
+        comm.Allreduce(MPI.IN_PLACE, begins, MPI.MIN)
+    slowest = (ends - begins)[:, WARM_UPS:].copy()
     comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
     return slowest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -66,11 +66,16 @@ class NativeCollective:
                 self._op = MPI.Op.Create(_user_function(operation, dtype), asked.commutative)
                 self._is_own_op = True
         sent, received = self._arguments(collective, comm, sendbuf, recvbuf)
-        self._call = _bound_call(collective, comm, sent, received, self._op)
+        call = partial(_bound_call, collective, comm, sent, received, self._op)
+        self._call, self._begin = call(""), call("I")
 
     def __call__(self) -> None:
         """Compute the collective; returns when this rank is done."""
         self._call()
+
+    def start(self) -> MPI.Request:
+        """Call MPI's non-blocking form, on the same buffers; wait for what it returns."""
+        return cast("MPI.Request", self._begin())
 
     def free(self) -> None:
         """Free what MPI did not predefine."""
@@ -138,12 +143,18 @@ def _user_function(operation: ReductionOperation, dtype: np.dtype[Any]) -> Calla
 
 
 def _bound_call(
-    collective: Collective, comm: MPI.Intracomm, sent: Any, received: Any, op: MPI.Op | None
+    collective: Collective,
+    comm: MPI.Intracomm,
+    sent: Any,
+    received: Any,
+    op: MPI.Op | None,
+    prefix: Literal["", "I"],
 ) -> Callable[[], object]:
+    method = getattr(comm, (prefix + collective.kind).capitalize())
     if collective.kind == "barrier":
-        return comm.Barrier
+        return cast("Callable[[], object]", method)
     root = [int(getattr(collective, "root", 0))] if collective.is_rooted else []
     if collective.kind == "bcast":
-        return partial(comm.Bcast, received, *root)
+        return partial(method, received, *root)
     operation = [] if op is None else [op]
-    return partial(getattr(comm, collective.kind.capitalize()), sent, received, *operation, *root)
+    return partial(method, sent, received, *operation, *root)

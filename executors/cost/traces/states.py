@@ -1,0 +1,221 @@
+"""What every core does over time: computation, communication, or nothing.
+
+Coarser than a trace of tasks: what a real run knows of its cores without looking at
+tasks, and a simulation in the same words, to be put beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from executors.cost.traces.layers import simulated_layer, tracks_of
+from planner.formats.replace import replacing
+from planner.plan import Op
+
+if TYPE_CHECKING:
+    from executors.cost.timeline import Timeline
+    from specs import Network
+
+Longs = npt.NDArray[np.int64]
+
+
+class State(IntEnum):
+    """What a core does, from what yields to what prevails where both are said of it."""
+
+    COMMUNICATION = 0
+    COMPUTATION = 1
+
+    @property
+    def word(self) -> str:
+        """Return its name in traces."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CoreStates:
+    """When the cores of a node do what; otherwise they are idle.
+
+    Parameters
+    ----------
+    label : str
+        What was run, different for each that one trace shows.
+    cores : sequence of str, shape (n_cores,)
+        What the cores are called.
+    core, state : ndarray of int64, shape (n,)
+        Whose interval it is, and of which `State`.
+    begin_ns, end_ns : ndarray of int64, shape (n,)
+        From 0 or later. Intervals of a core and state may overlap; where states do,
+        the greater one is shown.
+    """
+
+    label: str
+    cores: Sequence[str]
+    core: Longs
+    state: Longs
+    begin_ns: Longs
+    end_ns: Longs
+
+    def slices(self, core: int) -> list[tuple[State, int, int]]:
+        """Return what a core does, in order of time, none overlapping, none empty.
+
+        Returns
+        -------
+        list of (State, int, int)
+            What, from and until when, in ns.
+        """
+        mine = np.flatnonzero((self.core == core) & (self.end_ns > self.begin_ns))
+        times = np.unique(np.concatenate((self.begin_ns[mine], self.end_ns[mine])))
+        found: list[tuple[State, int, int]] = []
+        for begin, end in zip(times[:-1].tolist(), times[1:].tolist(), strict=True):
+            covers = (self.begin_ns[mine] <= begin) & (self.end_ns[mine] >= end)
+            if not covers.any():
+                continue
+            state = State(int(self.state[mine][covers].max()))
+            if found and found[-1][0] == state and found[-1][2] == begin:
+                begin = found.pop()[1]
+            found.append((state, begin, end))
+        return found
+
+
+def simulated_states(timeline: Timeline, network: Network, label: str) -> CoreStates:
+    """Return what the cores of a simulated node do.
+
+    Parameters
+    ----------
+    timeline : Timeline
+        Of a plan on one node.
+    network : Network
+        It was simulated on.
+    label : str
+        What the trace calls it.
+    """
+    tracks = tracks_of(simulated_layer(timeline, network))
+    on_core = np.flatnonzero(~np.array(tracks.is_lane, dtype=np.bool_)[tracks.track])
+    computes = timeline.plan.op[tracks.row[on_core]] == Op.COMPUTE
+    names = [
+        name for name, is_lane in zip(tracks.names, tracks.is_lane, strict=True) if not is_lane
+    ]
+    return CoreStates(
+        label,
+        names,
+        tracks.track[on_core],
+        np.where(computes, State.COMPUTATION, State.COMMUNICATION).astype(np.int64),
+        tracks.begin[on_core],
+        tracks.end[on_core],
+    )
+
+
+def write_states(path: str | Path, layers: Sequence[CoreStates]) -> None:
+    """Write what cores do into one file, in the format its ending names.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``.json`` for Perfetto, ``.paje`` for Pajé; an old file is replaced whole.
+    layers : sequence of CoreStates
+        Runs to show beside each other, each from its own beginning.
+
+    Raises
+    ------
+    TraceError
+        For another ending, or where the file cannot be written.
+    """
+    from executors.cost.traces import TraceError, check_trace_path
+
+    path = check_trace_path(path)
+    with replacing(path, TraceError) as file:
+        for chunk in _WRITERS[path.suffix](layers):
+            file.write(chunk.encode())
+
+
+def _perfetto(layers: Sequence[CoreStates]) -> Iterator[str]:
+    """Generate the JSON text of a trace: a process a run, a thread a core; times are µs."""
+    separator = '{"displayTimeUnit":"ns","traceEvents":[\n'
+    for pid, layer in enumerate(layers, start=1):
+        for event in _perfetto_events(layer, pid):
+            yield separator + json.dumps(event)
+            separator = ",\n"
+    yield f"{separator if not layers else ''}\n]}}\n"
+
+
+def _perfetto_events(layer: CoreStates, pid: int) -> Iterator[dict[str, object]]:
+    def named(what: str, tid: int, **arguments: object) -> dict[str, object]:
+        return {"ph": "M", "pid": pid, "tid": tid, "ts": 0, "name": what, "args": arguments}
+
+    yield named("process_name", 0, name=layer.label)
+    yield named("process_sort_index", 0, sort_index=pid)
+    for core, name in enumerate(layer.cores):
+        yield named("thread_name", core + 1, name=name)
+        yield named("thread_sort_index", core + 1, sort_index=core)
+        for state, begin, end in layer.slices(core):
+            yield {
+                "ph": "X",
+                "pid": pid,
+                "tid": core + 1,
+                "ts": begin / 1000,
+                "dur": (end - begin) / 1000,
+                "name": state.word,
+                "cat": "state",
+            }
+
+
+_EVENTS: Final = {
+    "DefineContainerType": "Name string, Type string, Alias string",
+    "DefineStateType": "Name string, Type string, Alias string",
+    "DefineEntityValue": "Name string, Type string, Color color, Alias string",
+    "CreateContainer": "Time date, Name string, Type string, Container string, Alias string",
+    "DestroyContainer": "Time date, Name string, Type string",
+    "SetState": "Time date, Type string, Container string, Value string",
+}
+_NUMBER: Final = {name: number for number, name in enumerate(_EVENTS)}
+_COLORS: Final = {State.COMPUTATION: "0.2 0.4 0.8", State.COMMUNICATION: "0.8 0.3 0.3"}
+
+
+def _paje(layers: Sequence[CoreStates]) -> Iterator[str]:
+    """Generate a Pajé trace; times are s, in order over all runs."""
+    yield from _paje_definitions()
+    create, change = _NUMBER["CreateContainer"], _NUMBER["SetState"]
+    changes: list[tuple[int, int, int, str]] = []
+    for number, layer in enumerate(layers):
+        yield f'{create} 0.000000000 "{layer.label}" L 0 l{number}\n'
+        for core, name in enumerate(layer.cores):
+            alias = f"l{number}c{core}"
+            yield f'{create} 0.000000000 "{layer.label} {name}" C l{number} {alias}\n'
+            yield f"{change} 0.000000000 S {alias} idle\n"
+            slices = layer.slices(core)
+            begins = {begin for _, begin, _ in slices}
+            changes += [(begin, number, core, state.word) for state, begin, _ in slices]
+            changes += [(end, number, core, "idle") for *_, end in slices if end not in begins]
+    last = max((change[0] for change in changes), default=0)
+    for ns, number, core, word in sorted(changes):
+        yield f"{change} {ns / 1e9:.9f} S l{number}c{core} {word}\n"
+    for number in range(len(layers)):
+        yield f"{_NUMBER['DestroyContainer']} {last / 1e9:.9f} l{number} L\n"
+
+
+def _paje_definitions() -> Iterator[str]:
+    """Generate the header: events, then the types of containers, states and values."""
+    for name, fields in _EVENTS.items():
+        yield f"%EventDef Paje{name} {_NUMBER[name]}\n"
+        yield from (f"% {field}\n" for field in fields.split(", "))
+        yield "%EndEventDef\n"
+    container, value = _NUMBER["DefineContainerType"], _NUMBER["DefineEntityValue"]
+    yield f"{container} Run 0 L\n{container} Core L C\n"
+    yield f'{_NUMBER["DefineStateType"]} "Core state" C S\n'
+    yield f'{value} "idle" S "1.0 1.0 1.0" idle\n'
+    for state, color in _COLORS.items():
+        yield f'{value} "{state.word}" S "{color}" {state.word}\n'
+
+
+_WRITERS: Final[dict[str, Callable[[Sequence[CoreStates]], Iterator[str]]]] = {
+    ".json": _perfetto,
+    ".paje": _paje,
+}

@@ -1,0 +1,9 @@
+"""Overlap of collectives with computation: what is compared, priced and put into traces.
+
+References
+----------
+Denis, Jaeger, Jeannot, Pérache, Taboada: Study on progress threads placement and
+dedicated cores for overlapping MPI nonblocking collectives on manycore processor,
+International Journal of High Performance Computing Applications 33 (6), 2019,
+section 7.
+"""

@@ -1,0 +1,305 @@
+"""Ways to run a collective beside computation, and the plans they stand for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from planner.progress import POLICIES
+from planner.tree_model import blocking_time, tree_height
+from specs import Machine, PlanSpec
+from specs.errors import CollplanError
+from specs.loading import explain
+
+TREES: Final = {
+    "bcast": "binomial",
+    "reduce": "binomial",
+    "gather": "binomial",
+    "scatter": "binomial",
+    "allreduce": "reduce_bcast",
+}
+"""Collectives whose tree is split in levels, and by which algorithm they run."""
+CHAINS: Final = {"scan": "chain", "exscan": "chain"}
+"""Collectives whose progress is placed by a policy."""
+DATATYPE: Final = "int32"
+ITEMSIZE: Final = 4
+MOST_LEVELS: Final = 3
+"""Levels that are tried where none are asked for: 0 to so many, as in the paper."""
+_DOUBLING: Final = ("gather", "scatter")
+_EVERY: Final = 8
+"""Up to so many communication cores every number is tried by default: there the best S changes."""
+_STEPS: Final = 16
+
+Source = Literal["plan", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to run the collective.
+
+    Parameters
+    ----------
+    source : {"plan", "native"}
+        Whether a plan or the MPI library's own call runs.
+    blocking : bool
+        The call returns when it is done, and computation follows it.
+    levels : int, optional
+        S, levels of the tree on application cores.
+    policy : str, optional
+        Which core makes progress.
+    asynchronous : bool
+        The library makes progress by itself.
+    """
+
+    source: Source
+    blocking: bool = False
+    levels: int | None = None
+    policy: str | None = None
+    asynchronous: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return what tables and legends call it.
+
+        Examples
+        --------
+        >>> Method("plan", levels=2).name, Method("native", asynchronous=True).name
+        ('S=2', 'native, asynchronous')
+        """
+        if self.source == "native":
+            manner = "asynchronous" if self.asynchronous else "non-blocking"
+            return "native, " + ("blocking" if self.blocking else manner)
+        if self.levels is not None:
+            return f"S={self.levels}"
+        return self.policy or "blocking"
+
+    @property
+    def passes(self) -> tuple[dict[str, Any], ...]:
+        """Return what places a plan's tasks on cores."""
+        if self.levels is not None:
+            return ({"name": "split_tree", "levels": self.levels},)
+        if self.policy is not None:
+            return ({"name": "place_progress", "policy": self.policy},)
+        return ()
+
+
+BLOCKING: Final = Method("plan", blocking=True)
+NATIVE: Final = (Method("native", blocking=True), Method("native"))
+ASYNCHRONOUS: Final = Method("native", asynchronous=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A collective on one node, for several numbers of ranks and ways to run it.
+
+    Parameters
+    ----------
+    kind : str
+        One of `TREES` and `CHAINS`.
+    n_bytes : int
+        Of the collective's count: of the vector, or of each rank's block.
+    machine : Machine
+        Its cores, NUMA domains and network count, not its ranks.
+    ranks : tuple of int
+        Numbers of ranks, ascending, each below the number of cores.
+    levels : tuple of int
+        For trees.
+    policies : tuple of str
+        For chains.
+    transport : {"shared", "messages"}
+        How ranks pass each other data.
+    """
+
+    kind: str
+    n_bytes: int
+    machine: Machine
+    ranks: tuple[int, ...]
+    levels: tuple[int, ...]
+    policies: tuple[str, ...]
+    transport: str = "shared"
+
+    @property
+    def n_cores(self) -> int:
+        """Return N_proc."""
+        return self.machine.cores_per_node
+
+    @property
+    def algorithm(self) -> str:
+        """Return which algorithm the plans use."""
+        return (TREES | CHAINS)[self.kind]
+
+    def methods(self, n_ranks: int) -> list[Method]:
+        """Return the plans to compare on so many ranks; S above the tree's height is the height."""
+        height = int(tree_height(n_ranks))
+        split = [Method("plan", levels=levels) for levels in self.levels if levels <= height]
+        placed = [Method("plan", policy=policy) for policy in self.policies]
+        return [BLOCKING, *split, *placed]
+
+    def spec(self, n_ranks: int, method: Method, compute_ns: int | None = None) -> PlanSpec:
+        """Return the spec of a plan, with a computation of so many ns a rank if asked for.
+
+        Raises
+        ------
+        CollplanError
+            If the bytes are too many.
+        """
+        machine = self.machine.replace(
+            nodes=1, ranks_per_node=n_ranks, cores=self.n_cores, rank_order="block"
+        )
+        passes = list(method.passes)
+        if compute_ns is not None:
+            passes.append({"name": "add_compute", "duration_ns": compute_ns})
+        collective = {"kind": self.kind, "count": self.n_bytes // ITEMSIZE, "datatype": DATATYPE}
+        try:
+            return PlanSpec.model_validate(
+                {
+                    "machine": machine,
+                    "collective": collective,
+                    "algorithms": self.algorithm,
+                    "transport": self.transport,
+                    "passes": passes,
+                }
+            )
+        except ValidationError as error:
+            raise CollplanError(f"--bytes: {explain(error)}") from None
+
+    def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
+        """Return C(N), in s: fixed total work, divided over the ranks."""
+        return on_all_cores_s * self.n_cores / n_ranks
+
+    def blocking_ratio(self, n_ranks: int) -> float:
+        """Return how many times longer the blocking collective takes on all cores, by the model.
+
+        Raises
+        ------
+        CollplanError
+            If nothing is communicated on so many ranks.
+        """
+        if n_ranks < 2:
+            raise CollplanError(
+                "--computation: is missing, and 1 rank does not communicate; say how many s"
+            )
+        if self.kind in CHAINS:
+            return (self.n_cores - 1) / (n_ranks - 1)
+        doubling = self.kind in _DOUBLING
+        return float(blocking_time(self.n_cores, doubling) / blocking_time(n_ranks, doubling))
+
+
+def overlap_ratio(communication_s: float, computation_s: float, total_s: float) -> float:
+    """Return which part of the shorter of the two is hidden behind the other.
+
+    1 where both together take as long as the longer alone, 0 where they take the
+    sum; less where they slow each other down. Noise may carry it beyond 1.
+
+    Examples
+    --------
+    >>> overlap_ratio(1.0, 2.0, 2.25)
+    0.75
+    """
+    shorter = min(communication_s, computation_s)
+    return (communication_s + computation_s - total_s) / shorter if shorter > 0 else 0.0
+
+
+def plan_sweep(
+    kind: str,
+    n_bytes: int,
+    machine: Machine,
+    ranks: Sequence[int] | None = None,
+    levels: Sequence[int] | None = None,
+    policies: Sequence[str] | None = None,
+    transport: str = "shared",
+) -> Sweep:
+    """Return what to run, with what was not asked for filled in.
+
+    Parameters
+    ----------
+    kind, n_bytes, machine, ranks, levels, policies, transport
+        As of `Sweep`; options of the command line by that name.
+
+    Raises
+    ------
+    CollplanError
+        If they don't make sense, alone or together.
+    """
+    _check_kind(kind)
+    if n_bytes <= 0 or n_bytes % ITEMSIZE:
+        raise CollplanError(
+            f"--bytes: {n_bytes} bytes are not 1 or more of the {ITEMSIZE} bytes of {DATATYPE}; "
+            f"give whole elements"
+        )
+    n_cores = machine.cores_per_node
+    chosen = tuple(sorted(set(default_ranks(n_cores) if ranks is None else ranks)))
+    for n_ranks in chosen:
+        if not 1 <= n_ranks < n_cores:
+            raise CollplanError(
+                f"--ranks: {n_ranks} ranks on {n_cores} cores leave none for communication; "
+                f"use 1 to {n_cores - 1}, or raise --cores"
+            )
+    if not chosen:
+        raise CollplanError(
+            f"--cores: {n_cores} cores have none left beside 2 ranks; give 3 or more, which then "
+            f"share the processors there are"
+        )
+    if kind in CHAINS:
+        return Sweep(
+            kind, n_bytes, machine, chosen, (), _policies(kind, levels, policies), transport
+        )
+    return Sweep(
+        kind, n_bytes, machine, chosen, _levels(kind, chosen[-1], levels, policies), (), transport
+    )
+
+
+def default_ranks(n_cores: int) -> list[int]:
+    """Return numbers of ranks below `n_cores`: all where communication cores are few.
+
+    Examples
+    --------
+    >>> default_ranks(8), default_ranks(64)[:3], default_ranks(64)[-9:]
+    ([2, 3, 4, 5, 6, 7], [4, 8, 12], [52, 56, 57, 58, 59, 60, 61, 62, 63])
+    """
+    step = -(-n_cores // _STEPS)
+    return [n for n in range(2, n_cores) if n % step == 0 or n_cores - n <= _EVERY]
+
+
+def _check_kind(kind: str) -> None:
+    kinds = TREES | CHAINS
+    if kind in kinds:
+        return
+    close = difflib.get_close_matches(kind, kinds, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise CollplanError(
+        f"--collective: {kind!r} is neither tree nor chain; {hint}valid: {', '.join(kinds)}"
+    )
+
+
+def _policies(
+    kind: str, levels: Sequence[int] | None, policies: Sequence[str] | None
+) -> tuple[str, ...]:
+    if levels is not None:
+        raise CollplanError(f"--levels: {kind} runs as a chain, which has none; use --policy")
+    chosen = tuple(dict.fromkeys(POLICIES if policies is None else policies))
+    for policy in chosen:
+        if policy not in POLICIES:
+            raise CollplanError(f"--policy: there is no {policy!r}; valid: {', '.join(POLICIES)}")
+    return chosen
+
+
+def _levels(
+    kind: str, most_ranks: int, levels: Sequence[int] | None, policies: Sequence[str] | None
+) -> tuple[int, ...]:
+    if policies is not None:
+        raise CollplanError(f"--policy: {kind} runs as a tree, whose levels split; use --levels")
+    height = int(tree_height(most_ranks))
+    if levels is None:
+        return tuple(range(min(MOST_LEVELS, height) + 1))
+    for level in levels:
+        if not 0 <= level <= height:
+            raise CollplanError(
+                f"--levels: {level} levels, a tree of {most_ranks} ranks has {height}; "
+                f"use 0 to {height}"
+            )
+    return tuple(sorted(set(levels)))
