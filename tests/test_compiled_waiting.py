@@ -1,0 +1,189 @@
+"""How the compiled loop waits and in what order it posts, seen by an MPI of functions in Python."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from executors.mpi.compiled.loop import run_loop
+from executors.mpi.compiled.memory import (
+    FEW_SPINS,
+    SLEEP_STEPS,
+    SPINS,
+    VAIN_YIELDS,
+    YIELDS,
+    LoopMemory,
+)
+from executors.mpi.compiled.reductions import reduction_address
+from executors.mpi.compiled.state import DONE, PENDING, RUN, WAIT
+from executors.mpi.program import rank_program
+from mpi_plans import PlanWriter
+from planner.plan import Buffer, Op, Plan
+
+INT, LONG = ctypes.c_int32, ctypes.c_int64
+MESSAGE = ctypes.CFUNCTYPE(INT, LONG, INT, LONG, INT, INT, LONG, LONG)
+TESTSOME = ctypes.CFUNCTYPE(INT, INT, LONG, LONG, LONG, LONG)
+NANOSLEEP = ctypes.CFUNCTYPE(INT, LONG, LONG)
+YIELD = ctypes.CFUNCTYPE(INT)
+
+
+class FakeMPI:
+    """Notes what the loop calls; says that messages have come when it is told to.
+
+    Parameters
+    ----------
+    memory : LoopMemory
+        Whose functions it becomes.
+    n_vain_polls : int
+        Polls that find nothing, before each that finds all messages posted.
+    on_post : callable
+        Called with the name and tag of each message.
+    """
+
+    def __init__(
+        self,
+        memory: LoopMemory,
+        n_vain_polls: int = 0,
+        on_post: Callable[[str, int], None] = lambda name, tag: None,
+    ) -> None:
+        self.calls: list[str] = []
+        self.sleeps_ns: list[int] = []
+        self._n_vain, self._left, self._on_post = n_vain_polls, n_vain_polls, on_post
+        self._functions = {
+            "isend": MESSAGE(self._poster("send")),
+            "irecv": MESSAGE(self._poster("recv")),
+            "testsome": TESTSOME(self._testsome),
+            "nanosleep": NANOSLEEP(self._nanosleep),
+            "sched_yield": YIELD(self._yield),
+        }
+        memory.set(
+            **{
+                name: ctypes.cast(function, ctypes.c_void_p).value or 0
+                for name, function in self._functions.items()
+            }
+        )
+
+    def _poster(self, name: str) -> Callable[..., int]:
+        def post(_place: int, _count: int, _type: int, _peer: int, tag: int, *_rest: int) -> int:
+            self.calls.append(f"{name} {tag}")
+            self._on_post(name, tag)
+            return 0
+
+        return post
+
+    def _testsome(self, n: int, _requests: int, n_done: int, places: int, _statuses: int) -> int:
+        self.calls.append("poll")
+        is_vain = self._left > 0
+        self._left = self._left - 1 if is_vain else self._n_vain
+        ctypes.c_int32.from_address(n_done).value = 0 if is_vain else n
+        (ctypes.c_int32 * n).from_address(places)[:] = list(range(n))
+        return 0
+
+    def _nanosleep(self, duration: int, _left: int) -> int:
+        self.calls.append("sleep")
+        _, n_ns = (ctypes.c_int64 * 2).from_address(duration)
+        self.sleeps_ns.append(n_ns)
+        return 0
+
+    def _yield(self) -> int:
+        self.calls.append("yield")
+        return 0
+
+
+def bound(plan: Plan, buffers: list[np.ndarray], reduce: int = 0) -> LoopMemory:
+    program = rank_program(plan, 0)
+    memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=reduce)
+    memory.tasks["tag"][:-1] = program.tag
+    memory.use(buffers)
+    memory.set(turn_ns=10**12)
+    return memory
+
+
+def one_receive() -> Plan:
+    writer = PlanWriter([[1, 1, 0]] * 2, itemsize=8)
+    writer.recv(0, 1, (Buffer.RECV, 0, 1))
+    writer.send(1, 0, (Buffer.SEND, 0, 1))
+    return writer.plan()
+
+
+@pytest.mark.parametrize(
+    ("yields_help", "n_spins", "n_yields"), [(True, SPINS, YIELDS), (False, FEW_SPINS, VAIN_YIELDS)]
+)
+def test_a_rank_on_a_shared_core_spins_yields_then_sleeps(
+    yields_help: bool, n_spins: int, n_yields: int
+) -> None:
+    """Ever longer, up to the longest, and with a poll in between; again for every message."""
+    n_vain = n_spins + n_yields + 2 * SLEEP_STEPS
+    word = np.zeros(1, dtype=np.int64)
+    memory = bound(one_receive(), [word, word, word])
+    mpi = FakeMPI(memory, n_vain_polls=n_vain)
+    memory.set_idling(1.6e-3, yields_help)
+    for _ in range(2):
+        mpi.calls.clear()
+        mpi.sleeps_ns.clear()
+        assert run_loop(memory.address, RUN) == DONE
+        idle = ["poll"] * n_spins + ["poll", "yield"] * n_yields + ["poll", "sleep"] * 32
+        assert mpi.calls == ["recv 0", *idle, "poll"]
+        steps = np.minimum(np.arange(1, 33), SLEEP_STEPS) * 100_000
+        assert mpi.sleeps_ns == steps.tolist()
+
+
+def test_a_rank_on_a_core_of_its_own_never_sleeps() -> None:
+    word = np.zeros(1, dtype=np.int64)
+    memory = bound(one_receive(), [word, word, word])
+    mpi = FakeMPI(memory, n_vain_polls=2000)
+    memory.set_idling(0.0)
+    assert run_loop(memory.address, RUN) == DONE
+    runs = [(name, len(list(calls))) for name, calls in groupby(mpi.calls)]
+    assert runs[:2] == [("recv 0", 1), ("poll", SPINS + 1)]
+    assert "sleep" not in mpi.calls
+    assert mpi.calls.count("yield") == 2000 - SPINS
+
+
+def test_a_short_turn_ends_without_sleeping() -> None:
+    """While other plans wait for their turn the loop comes back soon."""
+    word = np.zeros(1, dtype=np.int64)
+    memory = bound(one_receive(), [word, word, word])
+    mpi = FakeMPI(memory, n_vain_polls=100)
+    memory.set_idling(1e-3)
+    memory.set(turn_ns=1)
+    assert run_loop(memory.address, RUN) == PENDING
+    n_turns = 1
+    while run_loop(memory.address, WAIT) == PENDING:
+        n_turns += 1
+    assert n_turns >= 3
+    assert mpi.calls.count("poll") == 101
+    assert "sleep" not in mpi.calls
+
+
+def test_a_ready_reduction_comes_before_later_receives_and_after_earlier_messages() -> None:
+    """What a receive that is posted late finds was reduced already; a send is never kept.
+
+    recv 0 -> reduce -> send 2
+           -> recv 1
+    """
+    writer = PlanWriter([[1, 1, 2]] * 2, itemsize=8)
+    total, come, later = (Buffer.RECV, 0, 1), (Buffer.SCRATCH, 0, 1), (Buffer.SCRATCH, 1, 1)
+    first = writer.recv(0, 1, come, tag=0)
+    early = writer.send(0, 1, (Buffer.SEND, 0, 1), tag=3, after=[first])
+    reduced = writer.add(Op.REDUCE, 0, [total, come], [total], after=[first])
+    late = writer.recv(0, 1, later, tag=1, after=[first])
+    writer.send(0, 1, total, tag=2, after=[reduced])
+    assert early < reduced < late
+    for tag in (0, 1):
+        writer.send(1, 0, (Buffer.SEND, 0, 1), tag=tag)
+    for tag in (2, 3):
+        writer.recv(1, 0, (Buffer.RECV, 0, 1), tag=tag)
+    send, recv = np.zeros(1, np.int64), np.array([30])
+    memory = bound(
+        writer.plan(), [send, recv, np.array([12, 0])], reduction_address("sum", np.dtype(int))
+    )
+    seen: dict[str, int] = {}
+    mpi = FakeMPI(memory, on_post=lambda name, tag: seen.update({f"{name} {tag}": int(recv[0])}))
+    assert run_loop(memory.address, RUN) == DONE
+    assert seen == {"recv 0": 30, "send 3": 30, "recv 1": 42, "send 2": 42}
+    assert [name for name in mpi.calls if name != "poll"] == list(seen)
