@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import typer
 
@@ -95,20 +95,20 @@ def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
         raise
     except MemoryError as error:
         _end_all(comm, f"collplan: error: {error}; give smaller --sizes\n", _BAD_INPUT)
-        raise
     except Exception:
         _end_all(comm, traceback.format_exc(), 1)
-        raise
     if comm.rank == 0:
         benchmark.show(document)
     return 0 if document.get("correct", True) else 1
 
 
-def _end_all(comm: Any, reason: str, status: int) -> None:
+def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
     """End all ranks where one cannot go on: the others would wait for it."""
     sys.stderr.write(reason)
     sys.stderr.flush()
     comm.Abort(status)
+    # MPICH's returns when it has told mpiexec.
+    raise typer.Exit(status)
 
 
 @contextmanager
