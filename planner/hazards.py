@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.arrays import Ints
 from planner.kernels import derive_hazards, number_accesses
-from planner.pieces import Pieces, running_total, sorted_unique
+from planner.pieces import Pieces, is_constant, running_total, sorted_unique
 from planner.plan import INTENT, Buffer, Dependencies
 from planner.streams import Edges, joint_key
 
@@ -48,6 +48,7 @@ def cut_into_atoms(
     """
     written = np.zeros(len(Buffer), dtype=bool)
     written[writes.buffer] = True
+    reads = _without_gaps(owner, reads, writes, rank_node)
     sides = []
     for pieces in (reads, writes):
         row, buffer, low, high = pieces.blocks()
@@ -61,7 +62,8 @@ def cut_into_atoms(
         sides.append((row, buffer, home, low, high))
     # A home is a rank's number or, for shared buffers, a node's; nodes may be empty.
     n_homes = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
-    atoms, n_atoms = _number_atoms([side[1:] for side in sides], n_homes)
+    n_nodes = int(rank_node.max(initial=0)) + 1
+    atoms, n_atoms = _number_atoms([side[1:] for side in sides], n_homes, n_nodes)
     accesses = [
         Accesses(running_total(np.bincount(side[0], minlength=len(owner))), low, high, n_atoms)
         for side, (low, high) in zip(sides, atoms, strict=True)
@@ -69,12 +71,54 @@ def cut_into_atoms(
     return accesses[0], accesses[1]
 
 
+def _without_gaps(owner: IntArray, reads: Pieces, writes: Pieces, rank_node: IntArray) -> Pieces:
+    """Return strided reads as whole intervals where no write fits between their blocks.
+
+    Whatever write touches such an interval touches a block, so conflicts stay
+    what they are, and a column of a block of rows is one access, not many.
+    """
+    if is_constant(reads.repeat) or not (reads.repeat > 1).any():
+        return reads
+    n_homes = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
+    least = np.full(len(Buffer) * n_homes, np.iinfo(np.int64).max)
+    sides = []
+    for pieces in (reads, writes):
+        home = owner[pieces.owner]
+        home = np.where(pieces.buffer == Buffer.SHARED, rank_node[home], home)
+        sides.append(joint_key(pieces.buffer, home, n_homes))
+    np.minimum.at(least, sides[1], writes.count)
+    gap = reads.stride - reads.count
+    whole = (reads.repeat > 1) & (gap >= 0) & (gap < least[sides[0]])
+    reach = np.where(whole, reads.stride * (reads.repeat - 1), 0)
+    return Pieces(
+        reads.indptr,
+        reads.buffer,
+        reads.offset,
+        reads.count + reach,
+        np.where(whole, 0, reads.stride),
+        np.where(whole, 1, reads.repeat),
+    )
+
+
 Sides = list[tuple[Any, Any, Any, Any]]
 """For reads and writes: buffer, home (rank or node), low and high of every access."""
 
 
-def _number_atoms(sides: Sides, n_homes: int) -> tuple[list[tuple[Ints, Ints]], int]:
+def _in_units(sides: Sides) -> Sides:
+    """Return accesses in units of the greatest size that divides all: blocks, where all are."""
+    unit = 0
+    for side in sides:
+        for ends in side[2:]:
+            # One is found soon, or the ends are few units apart.
+            unit = int(np.gcd.reduce(ends, initial=unit)) if unit != 1 else 1
+    if unit < 2:
+        return sides
+    return [(buffer, home, low // unit, high // unit) for buffer, home, low, high in sides]
+
+
+def _number_atoms(sides: Sides, n_homes: int, n_nodes: int) -> tuple[list[tuple[Ints, Ints]], int]:
     """Return the first atom of every access and the one past its last, and how many there are."""
+    sides = _in_units(sides)
     n_accesses = sum(len(side[0]) for side in sides)
     span = 1 + max(int(side[3].max(initial=0)) for side in sides)
     if span <= 8 * n_accesses + (1 << 20):
@@ -83,10 +127,12 @@ def _number_atoms(sides: Sides, n_homes: int) -> tuple[list[tuple[Ints, Ints]], 
             marks[buffer, low] = True
             marks[buffer, high] = True
         width = marks.sum(axis=1)
-        if n_homes * int(width.sum()) <= 8 * n_accesses + (1 << 16):
+        homes = np.full(len(Buffer), n_homes)
+        homes[Buffer.SHARED] = n_nodes
+        if int((homes * width).sum()) <= 8 * n_accesses + (1 << 16):
             # Ranks cut their buffers alike: one table, looked up directly, serves all.
             number = np.cumsum(marks, axis=1, dtype=np.int32) - 1
-            base = running_total(width * n_homes)
+            base = running_total(width * homes)
             return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
     keys = [
         (joint_key(buffer, home, n_homes) * span + low,

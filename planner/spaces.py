@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -69,21 +71,35 @@ class Binding:
         Where contributions lie and results belong. Elements are numbered
         through the whole vector; for alltoall, through each rank's own.
         Where nothing is promised, `output` is scratch.
-    given : Regions
-        What is moved: one row for a vector, a row a rank for blocks, a row a
-        pair (sender major) for alltoall, in the sender's numbering.
-    received : Regions or None
-        For alltoall the same rows in the receiver's numbering.
+    regions : callable
+        Returns `given` and `received`, which for alltoall are large, and
+        needed by those only who look at every pair.
     send_sizes, recv_sizes : ndarray of int64, shape (n_ranks,)
         Elements of the caller's buffers on every rank.
     """
 
     input: Home
     output: Home
-    given: Regions
-    received: Regions | None
+    regions: Callable[[], tuple[Regions, Regions | None]]
     send_sizes: Ints
     recv_sizes: Ints
+
+    @property
+    def given(self) -> Regions:
+        """What is moved: one row for a vector, a row a rank for blocks, a row a pair for alltoall.
+
+        Pairs are sender major, in the sender's numbering.
+        """
+        return self._both[0]
+
+    @property
+    def received(self) -> Regions | None:
+        """For alltoall the same rows in the receiver's numbering."""
+        return self._both[1]
+
+    @cached_property
+    def _both(self) -> tuple[Regions, Regions | None]:
+        return self.regions()
 
 
 def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding:
@@ -110,20 +126,23 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
         total = np.full(size, collective.count)
         at_root = np.arange(size) == getattr(collective, "root", 0)
         if kind == "bcast":
-            return Binding(recv, recv, whole, None, none, total)
+            return Binding(recv, recv, lambda: (whole, None), none, total)
         if kind == "barrier":
-            return Binding(send, recv, whole, None, none, none)
+            return Binding(send, recv, lambda: (whole, None), none, none)
         if kind == "reduce":
             return Binding(
                 recv.where(at_root & in_place, send),
                 recv.where(at_root, scratch),
-                whole,
-                None,
+                lambda: (whole, None),
                 np.where(at_root & in_place, 0, total),
                 np.where(at_root, total, 0),
             )
         return Binding(
-            recv if in_place else send, recv, whole, None, none if in_place else total, total
+            recv if in_place else send,
+            recv,
+            lambda: (whole, None),
+            none if in_place else total,
+            total,
         )
     counts = np.array(collective.block_counts(size), dtype=np.int64)
     return _bind_blocks(collective, counts, send, recv, scratch)
@@ -143,35 +162,39 @@ def _bind_blocks(
     if kind == "gather":
         source = recv.where(at_root & in_place, own_send)
         sizes = np.where(at_root & in_place, 0, counts), np.where(at_root, total, 0)
-        return Binding(source, recv.where(at_root, scratch), blocks, None, *sizes)
+        return Binding(source, recv.where(at_root, scratch), lambda: (blocks, None), *sizes)
     if kind == "scatter":
         result = send.where(at_root & in_place, own_recv)
         sizes = np.where(at_root, total, 0), np.where(at_root & in_place, 0, counts)
-        return Binding(send.where(at_root, scratch), result, blocks, None, *sizes)
+        return Binding(send.where(at_root, scratch), result, lambda: (blocks, None), *sizes)
     if kind == "allgather":
         source = recv.where(everywhere, own_send)
-        return Binding(source, recv, blocks, None, none if in_place else counts, total)
+        sent = none if in_place else counts
+        return Binding(source, recv, lambda: (blocks, None), sent, total)
     assert kind == "reduce_scatter_block", kind
     if in_place:
-        return Binding(recv, own_recv, blocks, None, none, total)
-    return Binding(send, own_recv, blocks, None, total, counts)
+        return Binding(recv, own_recv, lambda: (blocks, None), none, total)
+    return Binding(send, own_recv, lambda: (blocks, None), total, counts)
 
 
 def _bind_alltoall(collective: Collective, size: int, send: Home, recv: Home) -> Binding:
     """Bind a collective whose blocks belong to pairs of ranks."""
-    pairs = collective.pair_counts(size)
+    pairs, in_place = collective.pair_counts(size), collective.is_in_place
     if pairs is None:
-        table = np.full((size, size), collective.count, dtype=np.int64)
+        sent = received = np.full(size, size * collective.count, dtype=np.int64)
     else:
-        table = np.array(pairs, dtype=np.int64).reshape(size, size)
-    given = np.cumsum(table, axis=1) - table
-    received = np.cumsum(table, axis=0) - table
-    in_place = collective.is_in_place
-    return Binding(
-        recv if in_place else send,
-        recv,
-        Regions.of(given.ravel(), table.ravel()),
-        Regions.of(received.ravel(), table.ravel()),
-        np.zeros(size, dtype=np.int64) if in_place else table.sum(axis=1),
-        table.sum(axis=0),
-    )
+        sent, received = (np.array(pairs, dtype=np.int64).sum(axis=axis) for axis in (1, 0))
+
+    def regions() -> tuple[Regions, Regions]:
+        if pairs is None:
+            table = np.full((size, size), collective.count, dtype=np.int64)
+        else:
+            table = np.array(pairs, dtype=np.int64).reshape(size, size)
+        counts = table.ravel()
+        places = (np.cumsum(table, axis=axis) - table for axis in (1, 0))
+        given, taken = (Regions.of(place.ravel(), counts) for place in places)
+        return given, taken
+
+    if in_place:
+        return Binding(recv, recv, regions, np.zeros(size, dtype=np.int64), received)
+    return Binding(send, recv, regions, sent, received)

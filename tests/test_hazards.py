@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner import pieces as csr
 from planner.hazards import derive_dependencies
+from planner.pieces import Pieces
 from planner.plan import INTENT, ON_START, Buffer
 
 interval = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))
@@ -22,7 +23,9 @@ def pieces_of(rows, spread=1):
     flat = [block for row in rows for block in row]
     buffer, offset, count = (np.array([b[i] for b in flat], dtype=np.int64) for i in range(3))
     indptr = csr.running_total([len(row) for row in rows])
-    return csr.contiguous(indptr, buffer.astype(np.int8), offset * spread, count * spread)
+    # One element further on, so that no greater unit than one divides all ends.
+    shift = int(spread > 1)
+    return csr.contiguous(indptr, buffer.astype(np.int8), offset * spread + shift, count * spread)
 
 
 def closure(deps, n):
@@ -81,3 +84,51 @@ def test_stated_edges_are_kept_and_a_hazard_says_more():
     deps = derive_dependencies(owner, reads, writes, np.zeros(1, dtype=np.int32), edges)
     assert deps.task.tolist() == [0, 0]
     assert deps.kind.tolist() == [0, INTENT]
+
+
+strided = st.tuples(st.integers(0, 12), st.integers(1, 3), st.integers(1, 6), st.integers(1, 4))
+"""Offset, count, stride and repeat of a read."""
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(strided, min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 7)), min_size=1, max_size=8),
+    st.sampled_from([1, 8]),
+    st.sampled_from([Buffer.SCRATCH, Buffer.SHARED]),
+)
+def test_strided_reads_conflict_with_what_touches_a_block(columns, rows, unit, buffer):
+    """Writes that fit between two blocks don't; nor do block sizes matter."""
+    n, k = len(rows), len(columns)
+    offset, count, stride, repeat = (np.array(c) * unit for c in zip(*columns, strict=True))
+    repeat //= unit
+    stride = np.where(repeat > 1, np.maximum(stride, count), 0)
+    low, length = (np.array(c) * unit for c in zip(*rows, strict=True))
+    kind = np.full(n + k, buffer, dtype=np.int8)
+    # Every column is read twice: before all rows are written, and after.
+    order = np.concatenate((np.arange(k), k + np.arange(n), np.arange(k)))
+    once = csr.contiguous(np.arange(n + 1), kind[:n], low, length)
+    read = Pieces(np.arange(k + 1), kind[:k], offset, count, stride, repeat)
+    owner, node = np.arange(n + 2 * k, dtype=np.int32) % 2, np.zeros(2, dtype=np.int32)
+    if buffer == Buffer.SCRATCH:
+        owner[:] = 0
+    reads = csr.stack((read, csr.empty(n))).take(order)
+    writes = csr.stack((csr.empty(k), once)).take(order)
+    deps = derive_dependencies(owner, reads, writes, node)
+    blocks = [
+        [(o + t * s, c) for t in range(r)]
+        for o, c, s, r in zip(offset, count, stride, repeat, strict=True)
+    ]
+    before = closure(deps, n + 2 * k)
+    for column in range(k):
+        hit = [
+            any(low[row] < b + c and b < low[row] + length[row] for b, c in blocks[column])
+            for row in range(n)
+        ]
+        edges = [deps.task[slice(*deps.indptr[k + row : k + row + 2])] for row in range(n)]
+        for row in range(n):
+            assert hit[row] or column not in edges[row]
+            assert not hit[row] or before[k + row] >> column & 1
+            assert not hit[row] or before[k + n + column] >> (k + row) & 1
+        last = deps.task[slice(*deps.indptr[k + n + column : k + n + column + 2])]
+        assert {int(task) - k for task in last} <= set(np.flatnonzero(hit).tolist())

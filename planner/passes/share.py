@@ -43,6 +43,10 @@ def share(plan: Plan, roles: Sequence[str] | None = None) -> Plan:
         If a role is unknown, the plan is one rank's program or shares memory
         already, or its order is stated otherwise than by rounds.
     """
+    peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
+    is_inside_node = (plan.op <= Op.RECV) & (plan.rank_node[plan.rank] == plan.rank_node[peer])
+    if roles is None and plan.only_rank is None and not is_inside_node.any():
+        return plan
     if plan.only_rank is not None:
         raise AlgorithmError(
             f"passes.share: it needs all ranks of a node, this is rank {plan.only_rank}'s program "
