@@ -30,7 +30,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 README = ROOT / "README.md"
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
-    "emulation", "benchmarks", "comparing", "calibrating",
+    "emulation", "benchmarks", "comparing", "calibrating", "overlap",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
@@ -39,6 +39,7 @@ IMAGES = {
     "bcast_hierarchical": ("bcast_hierarchical", "task"),
     "bcast_full_lane": ("bcast_full_lane", "task"),
     "allgather_mesh": ("allgather_mesh", "rank"),
+    "overlap_reduce": ("overlap_reduce", "task"),
 }
 MEASURED = ("bcast_guideline", "compare_hydra")
 """Images of times, which are measured or take long to simulate: no test draws them again."""

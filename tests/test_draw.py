@@ -14,8 +14,9 @@ from handmade import PlanBook, binomial_bcast, ring_allreduce
 from planner import compile_plan
 from planner.draw import DrawError, draw, picture, rendering
 from planner.draw.picture import MAX_READABLE_TASKS
-from planner.plan import Buffer, Op
-from specs import parse_spec
+from planner.passes import run_passes
+from planner.plan import Buffer, Op, Stage
+from specs import PassChoice, parse_spec
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -127,6 +128,52 @@ def test_legend_names_what_occurs_and_nothing_else():
     for text in ("send", "recv", "message in a node", "on lane 0", "dependency", "intent"):
         assert f"{text}\\l" in texts
     assert "reduce\\l" not in texts
+
+
+def split_allreduce(n_ranks):
+    machine = {"ranks_per_node": n_ranks, "cores": n_ranks + 2}
+    plan = compiled("allreduce", "reduce_bcast", machine)
+    return run_passes(plan, [PassChoice(name="split_tree", options={"levels": 1})])
+
+
+def test_boxes_show_stages_and_communication_cores():
+    plan = split_allreduce(8)
+    graph = graph_of(plan)
+    texts = [node.attr["label"].removesuffix("\\l") for node in boxes(graph, "legend_")]
+    for text in ("inside start", "inside wait", "on communication core 4"):
+        assert text in texts
+    border_of = {}
+    for task in plan.tasks():
+        node = graph.get_node(f"t{task.row}")
+        label, style = node.attr["label"], node.attr["style"] or ""
+        assert ("inside start" in label) == (task.stage == Stage.START)
+        assert ("inside wait" in label) == ("dashed" in style) == (task.stage == Stage.WAIT)
+        is_away = task.stage == Stage.BACKGROUND
+        assert (f"on core {task.core}" in label) == is_away
+        if is_away:
+            border_of.setdefault(task.core, set()).add(node.attr["color"])
+    # A colour a core.
+    assert [len(colors) for colors in border_of.values()] == [1, 1]
+    assert len(set.union(*border_of.values())) == 2
+    assert "rank 4, core 5" in picture(plan)
+
+
+def test_many_ranks_say_stages_and_cores_in_tooltips_only():
+    plan = split_allreduce(17)
+    graph = graph_of(plan)
+    for task in plan.tasks():
+        node = graph.get_node(f"t{task.row}")
+        assert "inside" not in node.attr["label"]
+        where = {Stage.START: "inside start", Stage.WAIT: "inside wait"}.get(
+            task.stage, f"on core {task.core}"
+        )
+        assert node.attr["tooltip"] == f"{task}, {where}"
+
+
+def test_plans_without_stages_or_communication_cores_have_no_marks_of_them():
+    source = picture(compiled("allreduce", "reduce_bcast", {"ranks_per_node": 6}))
+    assert "inside" not in source
+    assert "core" not in source
 
 
 def test_many_tasks_collapse_by_rank():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from planner.draw.sheet import Box, Sheet
+from planner.draw.stages import Looks
 from planner.draw.style import (
     DEPENDENCY_COLOR,
     FAINT_INK,
@@ -44,8 +45,8 @@ def draw_legend(
         name = f"legend_{i}"
         indent = 30 if entry.color else 6
         if entry.fill:
-            swatch = Box(x + 12, y, 24, 12)
-            sheet.box(name, swatch, [" "], color=entry.color, fillcolor=entry.fill)
+            look = {"color": entry.color, "fillcolor": entry.fill, **entry.look}
+            sheet.box(name, Box(x + 12, y, 24, 12), [" "], **look)
         elif entry.color:
             sheet.arrow(
                 f"{name}_text",
@@ -69,11 +70,14 @@ class _Entry:
     fill: str = ""
     style: str = "solid"
     width: float = 2.2
+    look: Mapping[str, str] = field(default_factory=dict)
 
 
 def _entries(plan: Plan, lanes: Sequence[int], shows_tasks: bool) -> Iterator[_Entry]:
     if shows_tasks:
         yield from (_Entry(op.name.lower(), *OP_COLORS[op]) for op in Op if (plan.op == op).any())
+        for text, look in Looks.of(plan).legend():
+            yield _Entry(text, look["color"], look["fillcolor"], look=look)
     for lane in lanes:
         yield _Entry("message in a node" if lane < 0 else f"on lane {lane}", lane_color(lane))
     if shows_tasks:

@@ -29,6 +29,8 @@ OP_COLORS: Final[dict[Op, tuple[str, str]]] = {
 
 LANE_COLORS: Final = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Messages between nodes, by lane; more lanes begin again."""
+CORE_COLORS: Final = ("#d55e00", "#332288", "#117733", "#882255", "#44aa99", "#aa4499")
+"""Borders of what runs on communication cores, by core; more cores begin again."""
 LOCAL_COLOR: Final = "#7b8794"
 """Messages inside a node."""
 DEPENDENCY_COLOR: Final = "#a9b4c0"

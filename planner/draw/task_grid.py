@@ -21,6 +21,7 @@ from planner.draw.style import FONT_SIZE, format_time, shorten, text_width
 from planner.plan import Op, Task
 
 if TYPE_CHECKING:
+    from planner.draw.stages import Looks
     from planner.draw.style import Times
     from planner.plan import Plan
 
@@ -60,7 +61,7 @@ class Grid:
     bottom: float
 
 
-def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None) -> Grid:
+def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None, looks: Looks) -> Grid:
     """Find a place below `top` for every task of `plan`; `ends` are its messages' rows."""
     tasks = list(plan.tasks())
     # However ranks are dealt to nodes, a node's columns stand together.
@@ -68,6 +69,9 @@ def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None) -> Grid:
     ranks = by_node if plan.only_rank is None else [plan.only_rank]
     is_wide = len(ranks) <= _MAX_WIDE_RANKS
     labels = [_label(task, is_wide, times) for task in tasks]
+    if is_wide:
+        for task, lines in zip(tasks, labels, strict=True):
+            lines += looks.lines(plan, task)
     rounds, band = _bands(plan)
     line, first_lines = _lines(plan, ends, band, len(rounds))
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from planner.draw.messages import pair_ends
 from planner.draw.sheet import Box, Point, Sheet
+from planner.draw.stages import Looks
 from planner.draw.style import (
     DEPENDENCY_COLOR,
     FAINT_INK,
     NODE_FILL,
     NODE_LINE,
-    OP_COLORS,
     RANK_FILL,
     RANK_LINE,
     format_bytes,
@@ -30,26 +30,27 @@ if TYPE_CHECKING:
 def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box:
     """Draw every task of `plan` below `top`; return the area all of it takes."""
     ends = pair_ends(plan)
-    grid = lay_out(plan, ends, top, times)
-    _draw_nodes(sheet, plan, grid, top)
+    looks = Looks.of(plan)
+    grid = lay_out(plan, ends, top, times, looks)
+    _draw_nodes(sheet, plan, grid, top, shows_cores=bool(looks.core_colors))
     _draw_rounds(sheet, grid)
     for task in grid.tasks:
-        border, fill = OP_COLORS[task.op]
+        label = grid.labels[task.row]
+        unsaid = (line for line in looks.lines(plan, task) if line not in label)
         sheet.box(
             f"t{task.row}",
             grid.boxes[task.row],
-            grid.labels[task.row],
+            label,
             inside=f"rank_{task.rank}",
-            color=border,
-            fillcolor=fill,
-            tooltip=str(task),
+            tooltip=", ".join((str(task), *unsaid)),
+            **looks.attributes(plan, task),
         )
     _draw_dependencies(sheet, plan, grid)
     _draw_messages(sheet, plan, ends, grid)
     return Box(grid.right / 2, (top + grid.bottom) / 2, grid.right, grid.bottom - top)
 
 
-def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float) -> None:
+def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores: bool) -> None:
     """Frame every rank, and around them the ranks of a node."""
     half = grid.column_width / 2
     ranks = list(grid.column_x)
@@ -79,7 +80,7 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float) -> None:
                 f"rank_{rank}",
                 (x - half - 6, top + 22, x + half + 6, grid.bottom - 6),
                 inside=frame,
-                label=f"rank {rank}",
+                label=f"rank {rank}" + f", core {plan.rank_core[rank]}" * shows_cores,
                 label_at=(x, top + 32),
                 fillcolor=RANK_FILL,
                 color=RANK_LINE,
