@@ -12,7 +12,7 @@ from planner.blueprint import Blueprint, Component
 from planner.decompose import is_commutative
 from planner.errors import AlgorithmError
 from planner.lowering import Stated
-from planner.passes.share import is_inside
+from planner.roles import is_inside
 from specs import AlgorithmChoice, AlgorithmsByRole
 
 PREFERRED = {

@@ -18,6 +18,7 @@ import numpy as np
 
 from planner.algorithms import registry
 from planner.arrays import Bools, Ints
+from planner.choice import state
 from planner.decompose import draft, is_commutative
 from planner.errors import AlgorithmError
 from planner.lowering import Stated, collect_shapes
@@ -147,8 +148,6 @@ def leaf_phases(phases: Sequence[Phase], direction: int) -> Bools:
 
 
 def _parts(spec: PlanSpec) -> list[Stated]:
-    from planner.choice import state  # which needs the passes itself
-
     blueprint, _ = run_blueprint_passes(draft(spec), spec.passes)
     return state(blueprint)
 
