@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "show": "Print a plan as text, a line a task.",
     "cost": "Price a plan or a GOAL schedule on a machine model.",
     "compare": "Compare all candidates of a collective over a range of sizes.",
+    "overlap": "Say where to split a tree between computing and communicating cores.",
     "run": "Run a plan under MPI; check it against numpy, time it against native.",
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
     "calibrate": "Measure the cost model's parameters here; write a machine file.",

@@ -1,8 +1,9 @@
-"""Plots of times against sizes or numbers of ranks, for benchmarks and comparisons."""
+"""Plots of times against sizes, for benchmarks and comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SUFFIXES: Final = (".svg", ".png")
 """The kinds of files plots are written as."""
@@ -22,13 +24,12 @@ _MOST_TICKS: Final = 9
 _LEAST_END: Final = 0.1
 _NARROW: Final = 5
 """Below this ratio of the axis' ends, powers of ten make no good ticks."""
-_FAR: Final = 20
-"""Above this ratio of times, a linear axis would hide the short ones."""
 _GREY: Final = "#5f6368"
 # Okabe and Ito's colours: they differ for colour-blind readers, too.
-_COLOURS: Final = (
+COLOURS: Final = (
     "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 )  # fmt: skip
+"""Colours of lines."""
 _MARKERS: Final = "osD^vPX"
 
 
@@ -41,9 +42,9 @@ class Series:
     name : str
         What the legend calls it.
     sizes : sequence of int, shape (n,)
-        Bytes, or numbers of ranks, ascending.
+        Bytes, ascending.
     times : sequence of float, shape (n,)
-        Seconds, more than 0, or another unit that the plot is told.
+        Seconds, more than 0.
     intervals : sequence of tuple of float, shape (n,), optional
         Ends of the bar through each point, in s: below and above its time.
     """
@@ -94,67 +95,37 @@ def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: 
     CollplanError
         If the path does not suit.
     """
-
-    def furnish(axes: Axes, sizes: Sequence[int]) -> None:
-        _furnish_sizes(axes, sizes, size_label)
+    with new_figure(path) as figure:
+        axes = figure.add_subplot()
+        drawn = [line for line in series if len(line.sizes)]
+        for i, line in enumerate(drawn):
+            _draw_line(axes, line, i)
+        axes.set_title(title, fontsize=11, loc="left")
+        _furnish_sizes(axes, sorted({size for line in drawn for size in line.sizes}), size_label)
         _furnish_times(axes)
+        clear_frame(axes)
+        if drawn:
+            axes.legend(frameon=False)
 
-    _plot(path, series, title, furnish)
 
+@contextmanager
+def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> Iterator[Figure]:
+    """Give an empty figure in the style of all plots, and write what was drawn on it.
 
-def plot_by_ranks(
-    path: Path, series: Sequence[Series], *, title: str, unit: str | None = None
-) -> None:
-    """Plot times against numbers of ranks, a line each; the first axis is linear.
-
-    The second is linear from 0, or logarithmic where times are too far apart for that.
+    The same drawing gives the same file, byte for byte, with the same matplotlib.
 
     Parameters
     ----------
     path : Path
         Where to write; its suffix says what.
-    series : sequence of Series
-        The lines, their `sizes` being numbers of ranks. A line without points is left out.
-    title : str
-        What stands above.
-    unit : str, optional
-        What times are counted in; seconds by default.
+    size_inches : tuple of float
+        Width and height.
 
     Raises
     ------
     CollplanError
         If the path does not suit.
     """
-
-    def furnish(axes: Axes, ranks: Sequence[int]) -> None:
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-        axes.set_xlabel("ranks")
-        axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS, integer=True))
-        times = [time for line in series for time in line.times]
-        if times and max(times) > _FAR * min(times):
-            _furnish_times(axes)
-        else:
-            axes.set_ylim(bottom=0)
-            axes.set_ylabel("time")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: _format_tick(time)))
-        if unit is not None:
-            axes.set_ylabel(f"time in {unit}")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
-
-    _plot(path, series, title, furnish)
-
-
-def _format_tick(time: float) -> str:
-    return format_seconds(time) if time else "0"
-
-
-def _plot(
-    path: Path,
-    series: Sequence[Series],
-    title: str,
-    furnish: Callable[[Axes, Sequence[int]], None],
-) -> None:
     check_plot_path(path)
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -173,19 +144,22 @@ def _plot(
     with mpl.rc_context():
         mpl.rcdefaults()  # The reader's own settings would make another file.
         mpl.rcParams.update(settings)
-        figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
-        axes = figure.add_subplot()
-        drawn = [line for line in series if len(line.sizes)]
-        for i, line in enumerate(drawn):
-            _draw_line(axes, line, i)
-        furnish(axes, sorted({size for line in drawn for size in line.sizes}))
-        _furnish(axes, drawn, title)
+        figure = Figure(figsize=size_inches, layout="constrained")
+        yield figure
         figure.savefig(
             path,
             dpi=_DOTS_PER_INCH,
             # What would tell when, and with which release, it was drawn.
             metadata={"Date": None, "Creator": None} if is_svg else {"Software": None},
         )
+
+
+def clear_frame(axes: Axes) -> None:
+    """Give axes a light grid, and no frame above and to the right."""
+    axes.grid(visible=True, color="#e3e5e8", linewidth=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
 
 
 def _draw_line(axes: Axes, line: Series, place: int) -> None:
@@ -196,7 +170,7 @@ def _draw_line(axes: Axes, line: Series, place: int) -> None:
         below = [time - max(low, time * _LEAST_END) for time, (low, _) in pairs]
         above = [high - time for time, (_, high) in pairs]
         bars = [below, above]
-    colour = _COLOURS[place % len(_COLOURS)]
+    colour = COLOURS[place % len(COLOURS)]
     axes.errorbar(
         line.sizes,
         line.times,
@@ -204,22 +178,12 @@ def _draw_line(axes: Axes, line: Series, place: int) -> None:
         label=line.name,
         color=colour,
         marker=_MARKERS[place % len(_MARKERS)],
-        linestyle="-" if place < len(_COLOURS) else "--",
+        linestyle="-" if place < len(COLOURS) else "--",
         markersize=4,
         linewidth=1.4,
         elinewidth=1,
         capsize=3,
     )
-
-
-def _furnish(axes: Axes, lines: Sequence[Series], title: str) -> None:
-    axes.set_title(title, fontsize=11, loc="left")
-    axes.grid(visible=True, color="#e3e5e8", linewidth=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if lines:
-        axes.legend(frameon=False)
 
 
 def _furnish_sizes(axes: Axes, sizes: Sequence[int], label: str) -> None:

@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,6 +19,9 @@ from specs.request import PlanSpec
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from yaml.nodes import Node
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+"""Of files; anything else that names a machine is a preset."""
 
 
 def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
@@ -122,11 +125,40 @@ def _read_document(path: Path, what: str) -> Any:
     return _parse_text(path, text)
 
 
+def load_machine(source: str) -> Machine:
+    """Return a machine by its preset's name, or from its file.
+
+    Parameters
+    ----------
+    source : str
+        A preset, or the path of a YAML or JSON file with a machine's fields.
+
+    Raises
+    ------
+    SpecError
+        If there is no such preset or file, or it does not hold a machine.
+
+    Examples
+    --------
+    >>> load_machine("knl64").cores_per_node
+    64
+    """
+    is_file = Path(source).suffix in _SUFFIXES
+    document = _read_machine(Path(source)) if is_file else source
+    try:
+        return Machine.model_validate(document)
+    except ValidationError as error:
+        raise SpecError(f"machine: {explain(error)}") from None
+
+
 def _open_machine(spec: Path, machine: Any) -> Any:
     """Return the machine of a spec, read from its file where it names one."""
-    if not isinstance(machine, str) or Path(machine).suffix not in (".yaml", ".yml", ".json"):
+    if not isinstance(machine, str) or Path(machine).suffix not in _SUFFIXES:
         return machine
-    path = spec.parent / machine
+    return _read_machine(spec.parent / machine)
+
+
+def _read_machine(path: Path) -> Any:
     document = _read_document(path, "machine")
     if not isinstance(document, Mapping):
         raise SpecError(f"{path}: is not a mapping; give a machine's fields, as nodes: 4")

@@ -1,0 +1,131 @@
+"""``collplan overlap``: what scripts read, what people read, and what is refused."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+from executors.cost.overlap_model import overlap_model
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def test_json_has_every_number_of_ranks_and_levels(collplan: CommandLine) -> None:
+    found = collplan("overlap", "--cores", 64, "--collective", "reduce", "--json").json()
+    places = [(row["ranks"], row["levels"]) for row in found["rows"]]
+    assert places == [(ranks, levels) for ranks in range(1, 64) for levels in range(7)]
+    model = overlap_model("reduce", 64)
+    for row in found["rows"]:
+        assert row["time"] == model.overlapped[row["ranks"] - 1, row["levels"]]
+        assert row["communication"] == model.communication[row["ranks"] - 1, row["levels"]]
+    assert [one["ranks"] for one in found["best"]] == list(range(1, 64))
+    for one in found["best"]:
+        times = [row["time"] for row in found["rows"] if row["ranks"] == one["ranks"]]
+        assert one["time"] == min(times)
+        assert one["levels"] == times.index(min(times))
+    assert [(one["ranks"], one["levels"]) for one in found["switches"]] == [
+        (52, 1), (58, 2), (62, 3),
+    ]  # fmt: skip
+    assert found["best_overall"] == found["best"][50]
+    assert found["references"][50] == {"ranks": 51, "blocking": 6, "compute": 64 * 6 / 51}
+    assert "simulation" not in found
+
+
+def test_json_with_a_simulation_beside(collplan: CommandLine) -> None:
+    found = collplan("overlap", "--cores", 6, "--simulate", "--json").json()
+    for row in found["rows"]:
+        if row["ranks"] > 1:
+            assert row["simulated"] == pytest.approx(row["time"])
+            assert row["simulated_communication"] == pytest.approx(row["communication"])
+    assert found["simulation"]["machine"] is None
+    assert found["simulation"]["transport"] == "shared"
+    assert found["simulation"]["switches"] == found["switches"]
+    names = {"machine", "transport", "transfer_bytes", "transfer_s", "references", "best"}
+    assert set(found["simulation"]) == names | {"switches", "best_overall"}
+
+
+def test_a_machine_has_its_cores(collplan: CommandLine) -> None:
+    path = collplan.folder / "small.yaml"
+    path.write_text("{ranks_per_node: 5, network: {copy_ns_per_byte: 3}}")
+    arguments = ("--collective", "bcast", "--bytes", "1KiB", "--json")
+    found = collplan("overlap", "--machine", path, *arguments).json()
+    assert found["cores"] == 5
+    assert found["simulation"]["machine"] == str(path)
+    # A flag is seen 200 ns later.
+    assert found["simulation"]["transfer_s"] == pytest.approx((3 * 1024 + 200) * 1e-9)
+    assert collplan("overlap", "--cores", 5, "--machine", path, *arguments).json() == found
+
+
+def test_people_see_ranges_of_ranks(collplan: CommandLine) -> None:
+    shown = collplan("overlap").out
+    for words in ("1 to 51 63 to 13 0 51 ranks 7.529", "62 to 63 2 to 1 3 62 ranks 9.194"):
+        assert words in " ".join(shown.split())
+    assert "least: 7.529 transfers with 51 ranks and S = 0" in shown
+    beside = collplan("overlap", "--cores", 5, "--simulate", "--collective", "gather").out
+    assert "transfers through messages, one takes a unit" in beside
+    on_knl = collplan("overlap", "--cores", 2, "--collective", "reduce", "--simulate").out
+    assert "ranks (simulated)" in on_knl
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (("--collective", "reduce"), 7),
+        (("--collective", "gather", "--cores", 9, "--simulate"), 5),
+        (("--cores", 2), 2),
+        (("--cores", 600), 7),
+    ],
+)
+def test_a_plot_has_a_line_for_every_level(
+    collplan: CommandLine, arguments: tuple[object, ...], lines: int
+) -> None:
+    path = collplan.folder / "plot.svg"
+    outcome = collplan("overlap", *arguments, "--plot", path)
+    assert outcome.status == 0
+    assert f"wrote {path}" in outcome.out
+    words = [
+        (element.text or "").strip()
+        for element in ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert words.count("S = 0") == 2
+    assert sum(word.startswith("S = ") for word in words) == 2 * lines
+    assert {"computation", "blocking", "computation, then blocking"} <= set(words)
+    assert words.count("simulated") == (2 if "--simulate" in arguments else 0)
+    assert collplan("overlap", *arguments, "--plot", path, "--json").json()["plot"] == str(path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--cores", 1), ("cores: 1", "use 2 or more")),
+        (("--cores", -4), ("cores: -4", "use 2 or more")),
+        (("--cores", 70_000), ("cores: 70000 is too many", "use 65536 or fewer")),
+        (("--cores", "many"), ("--cores",)),
+        (("--cores", 300, "--simulate"), ("cores: 300 is too many for simulating", "use 256")),
+        (("--collective", "scan"), ("'scan'", "reduce, bcast, gather, scatter, allreduce")),
+        (("--machine", "knl65"), ("machine: 'knl65' is no preset", "did you mean 'knl64'")),
+        (("--machine", "none.yaml"), ("none.yaml: no such file",)),
+        (("--machine", "knl64", "--cores", 48), ("--cores: 48", "knl64 has 64", "leave one")),
+        (("--bytes", "1KiB"), ("--bytes: 1KiB", "add --machine")),
+        (("--machine", "knl64", "--bytes", "many"), ("--bytes: 'many' is not a size",)),
+        (("--machine", "knl64", "--bytes", 0), ("--bytes: 0", "give 1 or more")),
+        (("--machine", "knl64", "--bytes", "2TiB"), ("collective.count", "too large")),
+        (("--transport", "shared"), ("--transport: shared", "add --simulate")),
+        (("--simulate", "--transport", "air"), ("'air' is no transport", "shared, messages")),
+        (("--plot", "plot.pdf"), ("--plot: plot.pdf ends with .pdf", ".svg or .png")),
+        (("--plot", "/no/where.svg"), ("--plot: there is no folder /no",)),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_bad_input_is_refused_in_one_line(
+    collplan: CommandLine, arguments: tuple[object, ...], words: tuple[str, ...]
+) -> None:
+    line = collplan("overlap", *arguments, "--json").error()
+    for word in words:
+        assert word in line
