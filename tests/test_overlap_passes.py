@@ -316,9 +316,14 @@ def test_other_passes_combine(passes):
         assert len(set(plan.stage.tolist())) > 1
 
 
-@pytest.mark.parametrize("transport", ["messages", "shared"])
-@pytest.mark.parametrize("decomposition", ["hierarchical", {"name": "mesh", "shape": [3, 3]}])
-def test_decompositions_split_the_first_and_the_last_phase(decomposition, transport):
+@pytest.mark.parametrize(("decomposition", "transport"), [
+    ("hierarchical", "messages"),
+    ("hierarchical", "shared"),
+    ("hierarchical", {"node": "shared"}),
+    ({"name": "mesh", "shape": [3, 3]}, "messages"),
+    ({"name": "mesh", "shape": [3, 3]}, "shared"),
+])  # fmt: skip
+def test_decompositions_split_the_first_or_the_last_phase(decomposition, transport):
     algorithms = {"node": "binomial"} if decomposition == "hierarchical" else {"row": "binomial"}
     for kind in ("reduce", "bcast", "gather", "scatter"):
         for levels in (0, 1, 5, "auto"):
@@ -329,14 +334,32 @@ def test_decompositions_split_the_first_and_the_last_phase(decomposition, transp
             plan = compile_plan(spec)
             plan.verify()
             check_result(plan)
-            inside = {Stage.START: "node row", Stage.WAIT: "node row"}
-            for stage, roles in inside.items():
-                labels = {plan.phases[p].split()[0] for p in plan.phase[plan.stage == stage]}
-                assert labels <= set(roles.split())
-            is_up = kind in ("reduce", "gather")
-            found = set(plan.stage.tolist())
-            assert (Stage.START if is_up else Stage.WAIT) in found or levels in (0, "auto")
-            assert (Stage.WAIT if is_up else Stage.START) not in found
+            split_off = plan.phase[plan.stage != Stage.BACKGROUND]
+            assert {plan.phases[phase].split()[0] for phase in split_off} <= set(algorithms)
+            inside = Stage.START if kind in ("reduce", "gather") else Stage.WAIT
+            assert set(plan.stage.tolist()) <= {inside, Stage.BACKGROUND}
+            assert (inside in plan.stage) == (levels != 0) or levels == "auto"
+
+
+def test_an_allreduce_of_leaders_is_split_at_both_ends():
+    spec = make_spec(
+        "allreduce", {"node": "binomial"}, 9, UNEVEN, count=11, decomposition="hierarchical",
+        passes=[split(1)],
+    )  # fmt: skip
+    plan = compile_plan(spec)
+    stages = {
+        plan.phases[number].split("/")[0]: {Stage(s).name for s in plan.stage[plan.phase == number]}
+        for number in range(len(plan.phases))
+    }
+    assert stages == {
+        "node reduce": {"START", "BACKGROUND"},
+        "lane allreduce": {"BACKGROUND"},
+        "node bcast": {"BACKGROUND", "WAIT"},
+    }
+    # Of three ranks as of five it is the last round of their own that are leaves.
+    for node in (0, 2):
+        mine = (plan.node == node) & (plan.stage == Stage.WAIT)
+        assert len(set(plan.round[mine].tolist())) == 1
 
 
 def test_a_message_between_nodes_runs_on_a_core_of_each():
