@@ -1,8 +1,8 @@
-"""Plots of times against sizes, for benchmarks and comparisons."""
+"""Plots of times against sizes or numbers of ranks, for benchmarks and comparisons."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ _MOST_TICKS: Final = 9
 _LEAST_END: Final = 0.1
 _NARROW: Final = 5
 """Below this ratio of the axis' ends, powers of ten make no good ticks."""
+_FAR: Final = 20
+"""Above this ratio of times, a linear axis would hide the short ones."""
 _GREY: Final = "#5f6368"
 # Okabe and Ito's colours: they differ for colour-blind readers, too.
 COLOURS: Final = (
@@ -42,9 +44,9 @@ class Series:
     name : str
         What the legend calls it.
     sizes : sequence of int, shape (n,)
-        Bytes, ascending.
+        Bytes, or numbers of ranks, ascending.
     times : sequence of float, shape (n,)
-        Seconds, more than 0.
+        Seconds, more than 0, or another unit that the plot is told.
     intervals : sequence of tuple of float, shape (n,), optional
         Ends of the bar through each point, in s: below and above its time.
     """
@@ -95,14 +97,74 @@ def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: 
     CollplanError
         If the path does not suit.
     """
+
+    def furnish(axes: Axes, sizes: Sequence[int]) -> None:
+        _furnish_sizes(axes, sizes, size_label)
+        _furnish_times(axes)
+
+    _plot(path, series, title, furnish)
+
+
+def plot_by_ranks(
+    path: Path, series: Sequence[Series], *, title: str, unit: str | None = None
+) -> None:
+    """Plot times against numbers of ranks, a line each; the first axis is linear.
+
+    The second is linear from 0, or logarithmic where times are too far apart for that.
+
+    Parameters
+    ----------
+    path : Path
+        Where to write; its suffix says what.
+    series : sequence of Series
+        The lines, their `sizes` being numbers of ranks. A line without points is left out.
+    title : str
+        What stands above.
+    unit : str, optional
+        What times are counted in; seconds by default.
+
+    Raises
+    ------
+    CollplanError
+        If the path does not suit.
+    """
+
+    def furnish(axes: Axes, ranks: Sequence[int]) -> None:
+        from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+        axes.set_xlabel("ranks")
+        axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS, integer=True))
+        times = [time for line in series for time in line.times]
+        if times and max(times) > _FAR * min(times):
+            _furnish_times(axes)
+        else:
+            axes.set_ylim(bottom=0)
+            axes.set_ylabel("time")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: _format_tick(time)))
+        if unit is not None:
+            axes.set_ylabel(f"time in {unit}")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
+
+    _plot(path, series, title, furnish)
+
+
+def _format_tick(time: float) -> str:
+    return format_seconds(time) if time else "0"
+
+
+def _plot(
+    path: Path,
+    series: Sequence[Series],
+    title: str,
+    furnish: Callable[[Axes, Sequence[int]], None],
+) -> None:
     with new_figure(path) as figure:
         axes = figure.add_subplot()
         drawn = [line for line in series if len(line.sizes)]
         for i, line in enumerate(drawn):
             _draw_line(axes, line, i)
+        furnish(axes, sorted({size for line in drawn for size in line.sizes}))
         axes.set_title(title, fontsize=11, loc="left")
-        _furnish_sizes(axes, sorted({size for line in drawn for size in line.sizes}), size_label)
-        _furnish_times(axes)
         clear_frame(axes)
         if drawn:
             axes.legend(frameon=False)
