@@ -25,7 +25,7 @@ demo: $(MPICH)
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test: $(MPICH) $(OPENMPI)
-	.venv/bin/python -m pytest -n 2
+	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: $(MPICH)
 	.venv/bin/ruff check .
