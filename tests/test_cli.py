@@ -174,6 +174,13 @@ def test_show_prints_tasks_of_all_ranks_or_of_one(collplan: CommandLine) -> None
     assert document["tasks"] == [str(task) for task in plan.tasks() if task.rank == 1]
 
 
+def test_show_says_in_which_stage_and_on_which_core_a_rank_works(collplan: CommandLine) -> None:
+    example = Path(__file__).parents[1] / "examples" / "overlap_reduce.yaml"
+    lines = collplan("show", example, "--rank", 4).out.splitlines()
+    ends = ["stage start", "stage start", "core 9", "core 9", "core 4"]
+    assert [line.endswith(end) for line, end in zip(lines, ends, strict=True)] == [True] * 5
+
+
 def test_algorithms_are_listed_with_promises(collplan: CommandLine) -> None:
     rows = collplan("algorithms", "allgather", "--json").json()["algorithms"]
     by_name = {row["name"]: row for row in rows}

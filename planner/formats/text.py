@@ -85,6 +85,20 @@ def headline(plan: Plan) -> str:
     return ", ".join([*parts, ranks])
 
 
+def where_and_when(plan: Plan, task: Task) -> Iterator[str]:
+    """Generate a task's core, if it is not its rank's own, and its stage, if not the background.
+
+    Yields
+    ------
+    str
+        Like ``core 9`` and ``stage start``.
+    """
+    if task.core != plan.rank_core[task.rank]:
+        yield f"core {task.core}"
+    if task.stage is not Stage.BACKGROUND:
+        yield f"stage {task.stage.name.lower()}"
+
+
 def _header(plan: Plan) -> Iterator[str]:
     yield headline(plan)
     n_messages = int((plan.op == Op.SEND).sum())
@@ -136,12 +150,9 @@ def _remarks(plan: Plan, task: Task) -> Iterator[str]:
     """Say what is out of the ordinary, then what the task waits for."""
     if task.lane >= 0:
         yield f"lane {task.lane}"
-    if task.core != plan.rank_core[task.rank]:
-        yield f"core {task.core}"
     if task.stream > 0:
         yield f"stream {task.stream}"
-    if task.stage is not Stage.BACKGROUND:
-        yield f"stage {task.stage.name.lower()}"
+    yield from where_and_when(plan, task)
     begin = int(plan.deps.indptr[task.row])
     waits = (
         ("start of " if kind & ON_START else "")
