@@ -1,0 +1,164 @@
+"""Plans of split trees and placed chains on the simulator, beside the model's equations.
+
+With unit transfers and levels in sequence they take what the equations say, to the nanosecond
+through shared memory, and by messages but for the first byte of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from executors.cost import Timeline, simulate
+from overlapping import UNIT_NS, in_sequence, tree, unit_network
+from planner import compile_plan
+from planner.passes.add_compute import add_compute
+from planner.passes.split_tree import split_tree
+from planner.passes.transfers import number_transfers
+from planner.plan import Plan
+from planner.tree_model import blocking_time, overlappable_time, tree_height
+from specs import PlanSpec
+
+N_FREE = 8
+DOUBLING = ("gather", "scatter")
+
+
+def cases(kind: str, step: int = 1) -> Iterator[tuple[int, int, int]]:
+    """Generate ranks, levels, and one number of communication cores after the other."""
+    sizes = (2, 4, 8, 16, 32) if kind in DOUBLING else range(2, 41, step)
+    turn = 0
+    for n_ranks in sizes:
+        for levels in range(int(tree_height(n_ranks)) + 1):
+            yield n_ranks, levels, 1 + turn % N_FREE
+            turn += 3
+
+
+def model(kind: str, n_ranks: int, levels: int, n_comm: int, compute: float) -> float:
+    """Return equations 6 to 9 for any computation C, in transfers; 6 and 8 are those without."""
+    doubling, trees = kind in DOUBLING, 2 if kind == "allreduce" else 1
+    head = float(blocking_time(2**levels, doubling))
+    behind = float(overlappable_time(n_ranks, n_comm, levels, doubling))
+    return trees * head + max(compute, trees * behind)
+
+
+def times(plan: Plan, transport: str, compute: float) -> tuple[float, float]:
+    """Return what a plan takes alone and with computation, in transfers."""
+    costs = unit_network(transport)
+    both = (plan, add_compute(plan, round(compute * UNIT_NS)))
+    alone, overlapped = (simulate(one, costs, allocated=True).makespan_ns for one in both)
+    return alone / UNIT_NS, overlapped / UNIT_NS
+
+
+@pytest.mark.parametrize("kind", ["reduce", "bcast"])
+def test_trees_in_shared_memory_take_what_the_model_says(kind: str) -> None:
+    """Exactly with levels in sequence, and never longer without."""
+    for n_ranks, levels, n_comm in cases(kind):
+        split = split_tree(tree(kind, n_ranks, N_FREE, "shared"), levels, n_comm)
+        for compute in (1.25, float(n_ranks)):
+            case = (n_ranks, levels, n_comm, compute)
+            found = times(in_sequence(split), "shared", compute)
+            expected = [model(kind, n_ranks, levels, n_comm, c) for c in (0.0, compute)]
+            assert list(found) == expected, case
+            alone, overlapped = times(split, "shared", compute)
+            assert alone <= found[0], case
+            assert overlapped <= found[1], case
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter", "allreduce", "reduce", "bcast"])
+def test_trees_of_messages_take_what_the_model_says(kind: str) -> None:
+    """The first byte of each of at most 2 H messages in a row is missing.
+
+    Out of sequence they may take longer: ports and cores serve what comes first.
+    """
+    for n_ranks, levels, n_comm in cases(kind, 4):
+        split = split_tree(tree(kind, n_ranks, N_FREE, "messages"), levels, n_comm)
+        compute = 1.0 + n_ranks / 4
+        found = times(in_sequence(split), "messages", compute)
+        expected = [model(kind, n_ranks, levels, n_comm, c) for c in (0.0, compute)]
+        assert found == pytest.approx(expected, abs=100 / UNIT_NS), (n_ranks, levels, n_comm)
+
+
+def test_a_gather_of_messages_is_never_worse_out_of_sequence() -> None:
+    for n_ranks, levels, n_comm in cases("gather"):
+        split = split_tree(tree("gather", n_ranks, N_FREE, "messages"), levels, n_comm)
+        for free, bound in zip(
+            times(split, "messages", 7.0), times(in_sequence(split), "messages", 7.0), strict=True
+        ):
+            assert free <= bound + 100 / UNIT_NS
+
+
+@pytest.mark.parametrize("kind", ["gather", "scatter"])
+def test_blocks_in_shared_memory_leave_no_tree(kind: str) -> None:
+    """Nobody forwards them: the root reads every block where it lies, or each rank its own."""
+    plan = split_tree(tree(kind, 8, N_FREE, "shared"), 0, 2)
+    transfer, _ = number_transfers(plan)
+    sizes = sorted(plan.elements[transfer >= 0].tolist())
+    expected = {"gather": [1, 2, 4], "scatter": [1] * 7}[kind]
+    assert sizes == [n * UNIT_NS for n in expected]
+
+
+def test_in_sequence_no_level_begins_before_the_last_has_ended() -> None:
+    plan = in_sequence(split_tree(tree("bcast", 8, N_FREE, "shared"), 1, 2))
+    plan.verify()
+    timeline = simulate(plan, unit_network("shared"), allocated=True)
+    by_round = [timeline.start_ns[(plan.round == i) & (timeline.end_ns > 0)] for i in range(3)]
+    assert [sorted(set(starts.tolist())) for starts in by_round] == [
+        [0.0], [UNIT_NS], [2 * UNIT_NS],
+    ]  # fmt: skip
+
+
+BYTES, SWITCH_NS = 100_001, 3000
+HOP_NS = BYTES - 1
+"""A message of so many bytes keeps both its cores for this long, at 1 ns a byte."""
+
+
+def chain(policy: str, compute_ns: int = 0, switch_ns: int = SWITCH_NS) -> Timeline:
+    """Return a scan of 62 ranks on KNL's 64 cores; only bytes and switches take time."""
+    link = {"L_ns": 0, "o_ns": 0, "g_ns": 0, "G_ns_per_byte": 1, "O_ns_per_byte": 1}
+    network: dict[str, Any] = dict.fromkeys(("core", "numa", "node"), link)
+    network |= {"copy_ns_per_byte": 0, "reduce_ns_per_byte": 0, "uncached_ns_per_byte": 0}
+    network |= {"memory_ns_per_byte": 0, "eager_limit_bytes": "1MiB", "switch_s": switch_ns * 1e-9}
+    passes: list[Any] = [{"name": "place_progress", "policy": policy}]
+    if compute_ns:
+        passes.append({"name": "add_compute", "duration_ns": compute_ns})
+    spec = {
+        "machine": {"preset": "knl64", "ranks_per_node": 62, "network": network},
+        "collective": {"kind": "scan", "count": BYTES, "datatype": "uint8", "op": "sum"},
+        "algorithms": "chain",
+        "passes": passes,
+    }
+    return simulate(compile_plan(PlanSpec.model_validate(spec)))
+
+
+class TestChains:
+    """Section 5: 61 hops, each a send and a receive."""
+
+    def test_bind_lets_a_hops_ends_run_at_once(self) -> None:
+        assert chain("bind").makespan_ns == 61 * HOP_NS
+
+    def test_numa_serialises_them_but_for_the_hop_between_its_cores(self) -> None:
+        """And the core turns to another rank at each of the 60 hops inside."""
+        assert chain("numa").makespan_ns == (2 * 60 + 1) * HOP_NS + 60 * SWITCH_NS
+        assert chain("numa", switch_ns=0).makespan_ns == pytest.approx(2 * 61 * HOP_NS, rel=0.01)
+
+    def test_odd_even_is_bind_and_a_switch_a_hop(self) -> None:
+        """But for the first two hops, before which its cores have run nothing, or the same rank."""
+        assert chain("odd_even").makespan_ns == 61 * HOP_NS + 60 * SWITCH_NS
+        assert chain("odd_even", switch_ns=0).makespan_ns == chain("bind").makespan_ns
+
+    def test_bind_does_not_overlap(self) -> None:
+        for compute_ns in (100 * HOP_NS, 10 * HOP_NS):
+            assert chain("bind", compute_ns).makespan_ns == compute_ns + 61 * HOP_NS
+
+    @pytest.mark.parametrize("policy", ["numa", "odd_even"])
+    def test_communication_cores_do(self, policy: str) -> None:
+        alone = chain(policy).makespan_ns
+        for compute_ns in (200 * HOP_NS, 10 * HOP_NS):
+            assert chain(policy, compute_ns).makespan_ns == max(compute_ns, alone)
+
+    def test_odd_even_with_computation_is_the_fastest(self) -> None:
+        compute_ns = 61 * HOP_NS
+        found = {policy: chain(policy, compute_ns).makespan_ns for policy in ("bind", "numa")}
+        assert chain("odd_even", compute_ns).makespan_ns < min(found.values())
