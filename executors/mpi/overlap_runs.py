@@ -16,8 +16,9 @@ from executors.mpi.errors import LaunchError
 from executors.mpi.measure import Case, WrongElement, choose_oracle, native_truth, numpy_truth
 from executors.mpi.native import NativeCollective
 from executors.mpi.patterns import node_of_ranks
-from executors.mpi.pinning import map_cores, pin_thread, usable_processors
+from executors.mpi.pinning import pin_thread, usable_processors
 from executors.mpi.world import first_alone
+from executors.overlap.mapping import map_cores
 from executors.overlap.methods import BLOCKING, Method, Sweep
 from planner import compile_plan
 from planner.progress import CorePlacement

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from planner.progress import POLICIES
 from planner.tree_model import blocking_time, tree_height
 from specs import Machine, PlanSpec
 from specs.errors import CollplanError
@@ -27,12 +24,7 @@ CHAINS: Final = {"scan": "chain", "exscan": "chain"}
 """Collectives whose progress is placed by a policy."""
 DATATYPE: Final = "int32"
 ITEMSIZE: Final = 4
-MOST_LEVELS: Final = 3
-"""Levels that are tried where none are asked for: 0 to so many, as in the paper."""
 _DOUBLING: Final = ("gather", "scatter")
-_EVERY: Final = 8
-"""Up to so many communication cores every number is tried by default: there the best S changes."""
-_STEPS: Final = 16
 
 Source = Literal["plan", "native"]
 
@@ -132,6 +124,17 @@ class Sweep:
         """Return which algorithm the plans use."""
         return (TREES | CHAINS)[self.kind]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the sweep as what JSON can hold."""
+        return {**asdict(self), "machine": self.machine.model_dump(mode="json")}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Sweep:
+        """Return the sweep that `to_json` wrote."""
+        lists = {name: tuple(document[name]) for name in ("ranks", "levels", "policies")}
+        machine = Machine.model_validate(document["machine"])
+        return cls(**(document | lists | {"machine": machine}))
+
     def methods(self, n_ranks: int) -> list[Method]:
         """Return the plans to compare on so many ranks; S above the tree's height is the height."""
         height = int(tree_height(n_ranks))
@@ -202,104 +205,3 @@ def overlap_ratio(communication_s: float, computation_s: float, total_s: float) 
     """
     shorter = min(communication_s, computation_s)
     return (communication_s + computation_s - total_s) / shorter if shorter > 0 else 0.0
-
-
-def plan_sweep(
-    kind: str,
-    n_bytes: int,
-    machine: Machine,
-    ranks: Sequence[int] | None = None,
-    levels: Sequence[int] | None = None,
-    policies: Sequence[str] | None = None,
-    transport: str = "shared",
-) -> Sweep:
-    """Return what to run, with what was not asked for filled in.
-
-    Parameters
-    ----------
-    kind, n_bytes, machine, ranks, levels, policies, transport
-        As of `Sweep`; options of the command line by that name.
-
-    Raises
-    ------
-    CollplanError
-        If they don't make sense, alone or together.
-    """
-    _check_kind(kind)
-    if n_bytes <= 0 or n_bytes % ITEMSIZE:
-        raise CollplanError(
-            f"--bytes: {n_bytes} bytes are not 1 or more of the {ITEMSIZE} bytes of {DATATYPE}; "
-            f"give whole elements"
-        )
-    n_cores = machine.cores_per_node
-    chosen = tuple(sorted(set(default_ranks(n_cores) if ranks is None else ranks)))
-    for n_ranks in chosen:
-        if not 1 <= n_ranks < n_cores:
-            raise CollplanError(
-                f"--ranks: {n_ranks} ranks on {n_cores} cores leave none for communication; "
-                f"use 1 to {n_cores - 1}, or raise --cores"
-            )
-    if not chosen:
-        raise CollplanError(
-            f"--cores: {n_cores} cores have none left beside 2 ranks; give 3 or more, which then "
-            f"share the processors there are"
-        )
-    if kind in CHAINS:
-        return Sweep(
-            kind, n_bytes, machine, chosen, (), _policies(kind, levels, policies), transport
-        )
-    return Sweep(
-        kind, n_bytes, machine, chosen, _levels(kind, chosen[-1], levels, policies), (), transport
-    )
-
-
-def default_ranks(n_cores: int) -> list[int]:
-    """Return numbers of ranks below `n_cores`: all where communication cores are few.
-
-    Examples
-    --------
-    >>> default_ranks(8), default_ranks(64)[:3], default_ranks(64)[-9:]
-    ([2, 3, 4, 5, 6, 7], [4, 8, 12], [52, 56, 57, 58, 59, 60, 61, 62, 63])
-    """
-    step = -(-n_cores // _STEPS)
-    return [n for n in range(2, n_cores) if n % step == 0 or n_cores - n <= _EVERY]
-
-
-def _check_kind(kind: str) -> None:
-    kinds = TREES | CHAINS
-    if kind in kinds:
-        return
-    close = difflib.get_close_matches(kind, kinds, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    raise CollplanError(
-        f"--collective: {kind!r} is neither tree nor chain; {hint}valid: {', '.join(kinds)}"
-    )
-
-
-def _policies(
-    kind: str, levels: Sequence[int] | None, policies: Sequence[str] | None
-) -> tuple[str, ...]:
-    if levels is not None:
-        raise CollplanError(f"--levels: {kind} runs as a chain, which has none; use --policy")
-    chosen = tuple(dict.fromkeys(POLICIES if policies is None else policies))
-    for policy in chosen:
-        if policy not in POLICIES:
-            raise CollplanError(f"--policy: there is no {policy!r}; valid: {', '.join(POLICIES)}")
-    return chosen
-
-
-def _levels(
-    kind: str, most_ranks: int, levels: Sequence[int] | None, policies: Sequence[str] | None
-) -> tuple[int, ...]:
-    if policies is not None:
-        raise CollplanError(f"--policy: {kind} runs as a tree, whose levels split; use --levels")
-    height = int(tree_height(most_ranks))
-    if levels is None:
-        return tuple(range(min(MOST_LEVELS, height) + 1))
-    for level in levels:
-        if not 0 <= level <= height:
-            raise CollplanError(
-                f"--levels: {level} levels, a tree of {most_ranks} ranks has {height}; "
-                f"use 0 to {height}"
-            )
-    return tuple(sorted(set(levels)))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from executors.cost import simulate
 from executors.cost.traces.states import CoreStates, simulated_states
 from executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
 from planner import compile_plan
-
-NS: float = 1e9
 
 
 def blocking_s(sweep: Sweep) -> float:
@@ -19,7 +17,7 @@ def blocking_s(sweep: Sweep) -> float:
 
 
 def simulate_sweep(
-    sweep: Sweep, on_all_cores_s: float, advance: Callable[[], object]
+    sweep: Sweep, on_all_cores_s: float
 ) -> Iterator[tuple[dict[str, Any], CoreStates | None]]:
     """Generate rows of the sweep, with what the cores do in each overlapped run.
 
@@ -31,8 +29,6 @@ def simulate_sweep(
         What to run.
     on_all_cores_s : float
         C(N_proc), the computation on all cores.
-    advance : callable
-        Called after each row.
 
     Yields
     ------
@@ -62,7 +58,6 @@ def simulate_sweep(
                 },
                 states,
             )
-            advance()
 
 
 def _makespan_s(sweep: Sweep, n_ranks: int, method: Method) -> float:
@@ -73,7 +68,7 @@ def _makespan_s(sweep: Sweep, n_ranks: int, method: Method) -> float:
 def _both(
     sweep: Sweep, n_ranks: int, method: Method, computation_s: float
 ) -> tuple[float, CoreStates]:
-    plan = compile_plan(sweep.spec(n_ranks, method, round(computation_s * NS)))
+    plan = compile_plan(sweep.spec(n_ranks, method, round(computation_s * 1e9)))
     timeline = simulate(plan, allocated=True)
     label = f"simulated, {n_ranks} ranks, {method.name}"
     return timeline.makespan_s, simulated_states(timeline, sweep.machine.network, label)

@@ -172,6 +172,26 @@ def calls_take_turns_and_the_slowest_rank_counts() -> None:
     assert "".join(order) == ("abcbcacab" * 3)[: 3 * (WARM_UPS + 5)]
 
 
+def time_may_run_from_the_first_ranks_begin() -> None:
+    """Rank r begins r s late and takes 10 s: from the first to the last end it is p - 1 + 10."""
+
+    def body(pass_time: Callable[[float], None]) -> None:
+        now = [0.0]
+
+        def come() -> None:
+            # The others have moved on by as much as the slowest takes.
+            now[0] += 100
+            pass_time(now[0] - bench_timing.perf_counter() + rank)
+
+        for from_first, seconds in ((True, 9.0 + p), (False, 10.0)):
+            times = time_in_turns(
+                comm, [lambda: pass_time(10.0)], 3, prepare=come, from_first=from_first
+            )
+            assert times.tolist() == [[seconds] * 3]
+
+    with_clock(body)
+
+
 def line_up_waits_for_all() -> None:
     """Who leaves sees in shared memory that everybody has come."""
     window = MPI.Win.Allocate_shared(8 if rank == 0 else 0, comm=comm)
@@ -332,6 +352,7 @@ lanes_need_nodes()
 sendrecvs_go_around_the_ring_of_nodes()
 every_collective_runs_on_lanes()
 calls_take_turns_and_the_slowest_rank_counts()
+time_may_run_from_the_first_ranks_begin()
 line_up_waits_for_all()
 every_candidate_is_right()
 standard_candidates_are_named_and_forget_the_specs_own_choice()

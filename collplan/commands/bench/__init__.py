@@ -1,4 +1,4 @@
-"""``collplan bench``: what lanes a machine has, and whether its MPI makes use of them."""
+"""``collplan bench``: what a machine's lanes and cores can do, and what its MPI makes of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Final
 
 import typer
 
-from collplan.commands.bench import guideline, lanes
+from collplan.commands.bench import guideline, lanes, overlap
 
 app: Final = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="""Measure a machine and its MPI: lane pattern, multi-collective, guideline.
+    help="""Measure a machine and its MPI: lanes, guidelines, overlap.
 
     Under mpiexec each just runs; otherwise it starts the right mpiexec by
     itself. Of every repetition the slowest rank counts. Each takes --json, and
@@ -21,6 +21,7 @@ app: Final = typer.Typer(
 app.command("lane-pattern")(lanes.lane_pattern)
 app.command("multi-collective")(lanes.multi_collective)
 app.command("guideline")(guideline.command)
+app.command("overlap")(overlap.command)
 
 
 @app.callback()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from specs import Network
 
 Longs = npt.NDArray[np.int64]
+
+_COLUMNS: Final = ("core", "state", "begin_ns", "end_ns")
 
 
 class State(IntEnum):
@@ -62,6 +64,17 @@ class CoreStates:
     state: Longs
     begin_ns: Longs
     end_ns: Longs
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the states as what JSON can hold."""
+        columns = {name: getattr(self, name).tolist() for name in _COLUMNS}
+        return {"label": self.label, "cores": list(self.cores), **columns}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> CoreStates:
+        """Return the states that `to_json` wrote."""
+        columns = {name: np.array(document[name], dtype=np.int64) for name in _COLUMNS}
+        return cls(document["label"], document["cores"], **columns)
 
     def slices(self, core: int) -> list[tuple[State, int, int]]:
         """Return what a core does, in order of time, none overlapping, none empty.
