@@ -13,7 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.buffers import Buffers
+from executors.mpi.background import (
+    Background,
+    Progress,
+    ProgressBy,
+    Wish,
+    is_placed,
+    place_background,
+    why_not_placed,
+)
 from executors.mpi.cores import ranks_per_core
 from executors.mpi.engines import (
     AnyEngine,
@@ -29,12 +37,10 @@ from executors.mpi.engines import (
 from executors.mpi.errors import BindError, still_running
 from executors.mpi.meeting import Claim, agree, check_timeout, wait_for
 from executors.mpi.node_memory import NodeMemory
-from executors.mpi.notices import largest_tag
-from executors.mpi.plan_check import check_plan
-from executors.mpi.program import Program, rank_program, shares_memory
+from executors.mpi.prepared import Prepared
+from executors.mpi.program import shares_memory
 from executors.mpi.watchdog import Watch
-from planner.operations import get_operation
-from planner.plan import COLUMNS, Buffer, Op
+from planner.plan import COLUMNS, Buffer
 from specs import CollplanError
 
 if TYPE_CHECKING:
@@ -54,6 +60,8 @@ def bind(
     engine: EngineName | None = None,
     recorder: Recorder | None = None,
     timeout_s: float | None = None,
+    progress: Progress = "auto",
+    cores: Sequence[int] | None = None,
 ) -> BoundPlan:
     """Bind a plan to a communicator and to this rank's buffers.
 
@@ -83,6 +91,14 @@ def bind(
         How long to wait for other ranks here, and later in a start, a wait or
         tests without any task's end. Then every rank that waits says on
         standard error what for, and the job is aborted. By default for ever.
+    progress : {"auto", "caller", "thread"}
+        Who runs background tasks that the plan puts on communication cores: a
+        thread on the processors of those cores, where that can be, or the
+        caller's. "thread" does not do without.
+    cores : sequence of int, optional
+        The processor of each core of this rank's node; several cores may have
+        the same. By default those that the node's ranks may use, in ascending
+        order, if there are enough.
 
     Returns
     -------
@@ -92,19 +108,21 @@ def bind(
     Raises
     ------
     BindError
-        If communicator, buffers, operation or engine do not fit the plan, here
-        or on another rank.
+        If communicator, buffers, operation, engine, progress or cores do not fit
+        the plan, here or on another rank.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
     StallError
         If a rank did not come in time: the job has been told to end.
     """
     error: CollplanError | None = None
-    prepared: _Prepared | None = None
+    prepared: Prepared | None = None
     choice: Choice | None = None
+    wish = Wish(progress, cores)
     try:
         check_timeout(timeout_s)
-        prepared = _Prepared(plan, comm, sendbuf, recvbuf, operation)
+        prepared = Prepared(plan, comm, sendbuf, recvbuf, operation)
+        wish.check(plan, comm.rank)
         choice = choose_engine(
             engine, prepared.program, prepared.dtype, prepared.operation, recorder
         )
@@ -120,15 +138,22 @@ def bind(
         is_loaded=choice is None or choice.is_loaded,
         shares_memory=shares_memory(plan),
         is_watched=timeout_s is not None,
+        has_background=progress == "thread"
+        or (prepared is not None and is_placed(plan, prepared.program, comm.rank)),
     )
     agreed = agree(plan, comm, claim, timeout_s)
     assert prepared is not None
     assert choice is not None
     if not agreed.is_loaded:
         load_by_turns(comm, choice)
+    background: Background | str = why_not_placed(plan, comm.rank)
+    if agreed.has_background:
+        background = place_background(plan, comm, prepared.program, choice, wish)
     # Where one rank has a time limit, the others have to answer it.
     limit_s = timeout_s or math.inf if agreed.is_watched else None
-    return BoundPlan(plan, comm, prepared, choice, agreed.shares_memory, recorder, limit_s)
+    return BoundPlan(
+        plan, comm, prepared, choice, background, agreed.shares_memory, recorder, limit_s
+    )
 
 
 class BoundPlan:
@@ -144,20 +169,27 @@ class BoundPlan:
         What runs the tasks.
     why_python : str or None
         Why the compiled engine does not; None if it does.
+    progress : {"thread", "caller"}
+        Who runs background tasks: a thread on communication cores, or whoever calls.
+    why_caller : str or None
+        Why no thread does; None if one does.
     """
 
     def __init__(
         self,
         plan: Plan,
         comm: MPI.Intracomm,
-        prepared: _Prepared,
+        prepared: Prepared,
         choice: Choice,
+        background: Background | str,
         shares_memory: bool,
         recorder: Recorder | None = None,
         timeout_s: float | None = None,
     ) -> None:
         self.engine: EngineName = choice.name
         self.why_python = choice.why_python
+        self.why_caller = background if isinstance(background, str) else None
+        self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
         sharing = ranks_per_core(comm)
         # Not Dup: where ranks share cores, it keeps those that others need.
         self._comm, request = comm.Idup()
@@ -178,7 +210,14 @@ class BoundPlan:
         self._binding: CompiledBinding | PythonBinding
         if choice.name == "compiled":
             self._binding = CompiledBinding(
-                plan, program, self._comm, sharing, choice.load(), watch, self._node
+                plan,
+                program,
+                self._comm,
+                sharing,
+                choice.load(),
+                watch,
+                self._node,
+                None if isinstance(background, str) else background,
             )
         else:
             operation = prepared.operation
@@ -286,71 +325,6 @@ class BoundPlan:
             raise BindError(f"the bound plan was freed: it cannot be {verb}; bind it again")
         if self._engine.is_running:
             raise still_running(verb)
-
-
-class _Prepared:
-    """What one rank can find out and check alone."""
-
-    def __init__(
-        self,
-        plan: Plan,
-        comm: MPI.Intracomm,
-        sendbuf: Array | None,
-        recvbuf: Array | None,
-        operation: Applies | None,
-    ) -> None:
-        if comm.size != plan.n_ranks:
-            raise BindError(
-                f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "
-                f"start {plan.n_ranks} ranks or compile for {comm.size}"
-            )
-        if plan.only_rank not in (None, comm.rank):
-            raise BindError(
-                f"the plan holds the program of rank {plan.only_rank}, this is rank {comm.rank}; "
-                f"compile with rank={comm.rank}"
-            )
-        check_plan(plan)
-        self.buffers = Buffers(plan, comm.rank)
-        self.arrays: list[Array] | None = None
-        self.dtype = self.buffers.spec_dtype
-        if sendbuf is not None or recvbuf is not None or not self.buffers.is_any_needed:
-            self.arrays = self.buffers.check(sendbuf, recvbuf)
-            self.dtype = self.arrays[0].dtype
-        self.program = rank_program(plan, comm.rank)
-        _check_tags(self.program, comm)
-        self.operation = _resolve_operation(plan, self.program, operation)
-
-    @property
-    def dtype_name(self) -> str:
-        """Return what the buffers hold, in words."""
-        return str(self.dtype) if self.dtype.names is None else str(self.dtype.fields)
-
-    @property
-    def operation_name(self) -> str | None:
-        """Return what the program reduces by, in words."""
-        if self.operation is None:
-            return None
-        return str(getattr(self.operation, "name", type(self.operation).__name__))
-
-
-def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
-    largest = int(program.tag.max(initial=0))
-    # The largest of all is the watchdog's.
-    limit = largest_tag(comm) - 1
-    if largest > limit:
-        raise BindError(
-            f"the plan uses tag {largest}, this MPI allows it up to {limit}; "
-            "compile with fewer or larger segments"
-        )
-
-
-def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) -> Applies | None:
-    if operation is not None or not np.any(program.op == Op.REDUCE):
-        return operation
-    op = getattr(plan.spec.collective, "op", None) if plan.spec else None
-    if op is None:
-        raise BindError("the plan reduces but names no operation; pass operation=")
-    return get_operation(op.name)
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:

@@ -104,6 +104,11 @@ class Engine:
         """Return how many tasks the start has left."""
         return self._n_left
 
+    @property
+    def is_in_background(self) -> bool:
+        """Return False: everything runs on the caller's thread."""
+        return False
+
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""
         if self.is_running:

@@ -22,6 +22,7 @@ from executors.mpi.world import first_alone
 from planner.plan import Op
 
 if TYPE_CHECKING:
+    from executors.mpi.background import Background
     from executors.mpi.compiled.engine import CompiledEngine
     from executors.mpi.compiled.loading import Reduction
     from executors.mpi.node_memory import NodeMemory
@@ -280,6 +281,8 @@ class CompiledBinding:
         The address of the compiled reduction, 0 if there is none.
     watch, node
         As for `PythonBinding`.
+    background : Background, optional
+        Where background tasks run, if a thread does.
     """
 
     def __init__(
@@ -291,8 +294,9 @@ class CompiledBinding:
         reduce: int,
         watch: Watch | None = None,
         node: NodeMemory | None = None,
+        background: Background | None = None,
     ) -> None:
-        self._watch = watch
+        self._watch, self._background = watch, background
         self._plan, self._program, self._comm = plan, program, comm
         self._sharing, self._reduce, self._node = sharing, reduce, node
         self._ends_together = False
@@ -330,6 +334,7 @@ class CompiledBinding:
             self._reduce,
             self._sharing,
             self._node,
+            self._background,
         )
         if self._ends_together:
             made.end_together()
@@ -339,7 +344,7 @@ class CompiledBinding:
         return made
 
     def free(self) -> None:
-        """Free datatypes."""
+        """End the engine's thread and free datatypes."""
         if self._engine is not None:
             self._engine.free()
             self._engine = None

@@ -53,6 +53,8 @@ class Claim:
         Whether ranks of a node share memory, as far as its plan shows.
     is_watched : bool
         Whether it has a time limit.
+    has_background : bool
+        Whether it may have a progress thread, or insists on one.
     """
 
     error: CollplanError | None
@@ -63,15 +65,17 @@ class Claim:
     is_loaded: bool
     shares_memory: bool
     is_watched: bool
+    has_background: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether all ranks are loaded, and whether any shares memory or has a time limit."""
+    """Whether all ranks are loaded, and what of the rest is true of any."""
 
     is_loaded: bool
     shares_memory: bool
     is_watched: bool
+    has_background: bool
 
 
 def agree(
@@ -94,22 +98,23 @@ def agree(
     }
     culprit = comm.size if claim.error is None else comm.rank
     words = [culprit, claim.is_loaded, not claim.shares_memory, not claim.is_watched]
+    words.append(not claim.has_background)
     for value in aspects.values():
         words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
     mine = np.array(words, dtype=np.uint64)
     lowest = np.empty_like(mine)
     wait_for(comm.Iallreduce(mine, lowest, MPI.MIN), comm, timeout_s, "bind the plan")
-    culprit, is_loaded, is_unshared, is_unwatched = (int(value) for value in lowest[:4])
+    culprit, is_loaded, is_unshared, is_unwatched, is_alone = (int(value) for value in lowest[:5])
     if culprit < comm.size:
         text = comm.bcast(str(claim.error), root=culprit)
         raise claim.error or BindError(f"rank {culprit} cannot bind the plan: {text}")
-    least, most = lowest[4::2], ~lowest[5::2]
+    least, most = lowest[5::2], ~lowest[6::2]
     # The minimum of the complement is the complement of the maximum.
     differs = (least != most) & (least != _NOTHING)
     if differs.any():
         which = list(aspects)[int(np.argmax(differs))]
         raise BindError(_dispute(plan, comm, claim, which, aspects[which]))
-    return Agreement(bool(is_loaded), not is_unshared, not is_unwatched)
+    return Agreement(bool(is_loaded), not is_unshared, not is_unwatched, not is_alone)
 
 
 def _digest(text: str | None) -> int | None:

@@ -21,6 +21,10 @@ class Advancing(Protocol):
     def n_left(self) -> int:
         """Return how many tasks the start has left."""
 
+    @property
+    def is_in_background(self) -> bool:
+        """Return whether a thread has the start, which nobody else can advance."""
+
     def advance(self) -> bool:
         """Go on without blocking and without a watch; return whether everything is done."""
 

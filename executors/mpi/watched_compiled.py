@@ -36,7 +36,8 @@ class WatchedCompiledEngine(CompiledEngine):
         """Return what is under way."""
         before = self._numbers("before", self._memory.get("n_tasks"))
         is_ending = bool(self._memory.get("is_ending"))
-        n_left = self._memory.get("n_left") - is_ending
+        # To wait for others, and to take the start back from a thread, count as tasks.
+        n_left = self._memory.get("n_left") - is_ending - self._memory.get("is_handed")
         return Standstill(
             active=self._numbers("active", self._memory.get("n_active")).tolist(),
             blocked=np.flatnonzero(before > 0).tolist(),

@@ -26,6 +26,7 @@ from executors.mpi.compiled.state import (
     WAIT,
 )
 from executors.mpi.compiled.symbols import address_of
+from executors.mpi.compiled.threads import ProgressThread
 from executors.mpi.cores import yields_help
 from executors.mpi.engine import sleep_between_polls
 from executors.mpi.errors import still_running
@@ -33,6 +34,7 @@ from executors.mpi.running import advance_others, note_end, this_thread
 from planner.errors import DeadlockError
 
 if TYPE_CHECKING:
+    from executors.mpi.background import Background
     from executors.mpi.node_memory import NodeMemory
     from executors.mpi.program import Program
     from planner.plan import IntArray
@@ -42,9 +44,13 @@ Array = npt.NDArray[Any]
 HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
 """An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
 STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
-_LEFT, _TURN = (list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns"))
+_LEFT, _TURN, _HANDED = (
+    list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns", "is_handed")
+)
 SHORT_TURN_NS: Final = 1
 """How long the loop runs while other plans of this thread wait for their turn."""
+BACKGROUND_TURN_NS: Final = 1_000_000
+"""How long a wait for a progress thread sleeps while other plans' threads have theirs."""
 TURNS_AWAKE: Final = 10
 """Turns in which nothing ends before a rank that shares its core sleeps between them."""
 
@@ -68,6 +74,8 @@ class CompiledEngine:
         Above 1 an idle rank sleeps between polls after a while.
     node : NodeMemory, optional
         What ranks of the node share; its buffer is the fourth of `buffers` then.
+    background : Background, optional
+        Which processors run background tasks, where a thread of their own does.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class CompiledEngine:
         reduce: int,
         ranks_per_core: float,
         node: NodeMemory | None = None,
+        background: Background | None = None,
     ) -> None:
         self._memory = LoopMemory(
             program,
@@ -87,6 +96,7 @@ class CompiledEngine:
             handle_bytes=HANDLE_BYTES,
             status_bytes=STATUS_BYTES,
             reduce=reduce,
+            background=background,
         )
         self._n_vain_turns = self._n_left_before = 0
         self._sleep_s = sleep_between_polls(ranks_per_core)
@@ -107,6 +117,11 @@ class CompiledEngine:
         self._messages.describe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
+        self._thread: ProgressThread | None = None
+        if background is not None:
+            longest_s = sleep_between_polls(background.crowd)
+            self._memory.set_idling(longest_s, yields_help(comm), of_thread=True)
+            self._thread = ProgressThread(self._memory, self)
 
     @property
     def is_running(self) -> bool:
@@ -117,6 +132,11 @@ class CompiledEngine:
     def n_left(self) -> int:
         """Return how many tasks the start has left."""
         return self._words[_LEFT]
+
+    @property
+    def is_in_background(self) -> bool:
+        """Return whether a thread has the start, which nobody else can advance."""
+        return bool(self._words[_HANDED])
 
     @property
     def epoch(self) -> int:
@@ -130,7 +150,7 @@ class CompiledEngine:
     def start(self) -> None:
         """Start every task that is ready, and finish those that belong inside the start."""
         engines = this_thread.engines
-        self._words[_TURN] = SHORT_TURN_NS if engines else TURN_NS
+        self._words[_TURN] = self._turn_ns() if engines else TURN_NS
         found = run_loop(self._address, START)
         if found != DONE:
             self._go_on(found, GO_ON_STARTING)
@@ -159,8 +179,7 @@ class CompiledEngine:
         """Advance until everything is done."""
         if not self._words[_LEFT]:
             return
-        is_alone = this_thread.engines == [self]
-        self._words[_TURN] = TURN_NS if is_alone else SHORT_TURN_NS
+        self._words[_TURN] = self._turn_ns()
         found = run_loop(self._address, WAIT)
         if found != DONE:
             self._go_on(found, WAIT)
@@ -184,7 +203,9 @@ class CompiledEngine:
         self._buffers = list(buffers)
 
     def free(self) -> None:
-        """Free datatypes."""
+        """End the thread, if there is one, and free datatypes."""
+        if self._thread is not None:
+            self._thread.stop()
         self._messages.free()
 
     def _go_on(self, found: int, what: int) -> None:
@@ -196,13 +217,23 @@ class CompiledEngine:
 
     def _take_turn(self, what: int) -> int:
         """Give other plans of this thread a turn, then this one."""
-        if self._words[_TURN] == SHORT_TURN_NS:
+        if self._words[_TURN] != TURN_NS:
             n_left = advance_others(self) + self._words[_LEFT]
             self._n_vain_turns = 0 if n_left != self._n_left_before else self._n_vain_turns + 1
             self._n_left_before = n_left
-            if self._n_vain_turns > TURNS_AWAKE and self._sleep_s:
+            self._words[_TURN] = self._turn_ns()
+            is_short = self._words[_TURN] == SHORT_TURN_NS
+            if is_short and self._n_vain_turns > TURNS_AWAKE and self._sleep_s:
                 time.sleep(self._sleep_s)
         return int(run_loop(self._address, what))
+
+    def _turn_ns(self) -> int:
+        """Return how long this plan may keep its thread from the others."""
+        others = [engine for engine in this_thread.engines if engine is not self]
+        if not others:
+            return TURN_NS
+        are_at_work = all(engine.is_in_background for engine in others)
+        return BACKGROUND_TURN_NS if are_at_work else SHORT_TURN_NS
 
     def _raise(self, found: int) -> NoReturn:
         """Raise what went wrong."""

@@ -18,9 +18,19 @@ from executors.mpi.compiled.calls import (
     longs,
     move,
     pointer,
+    record_at,
+)
+from executors.mpi.compiled.handing import (
+    await_start,
+    go_to_core,
+    hand_back,
+    hand_over,
+    is_stopping,
+    take_back,
 )
 from executors.mpi.compiled.moves import run_copy, run_reduce
-from executors.mpi.compiled.queues import pop, push
+from executors.mpi.compiled.queues import pop
+from executors.mpi.compiled.releases import complete, queue, queue_free, release_held, started
 from executors.mpi.compiled.state import (
     BUSY,
     COMPUTE,
@@ -30,13 +40,19 @@ from executors.mpi.compiled.state import (
     FAILED,
     FAILED_IN_STATUS,
     GO_ON_STARTING,
+    IDLING,
     PENDING,
     RECV,
     REDUCE,
     RUN,
     SEND,
+    SERVE,
+    STAGE_BACKGROUND,
+    STAGE_START,
+    STAGE_WAIT,
     START,
     TEST,
+    WAIT,
     Long,
     Record,
     base_of,
@@ -46,8 +62,6 @@ from executors.mpi.compiled.state import (
 )
 from planner.compiled import compile_with
 
-STAGE_START = 0
-STAGE_WAIT = 2
 LOCAL_BATCH = 8
 """Local tasks in a row before messages get a turn."""
 BATCH_BYTES = 1 << 17
@@ -56,7 +70,6 @@ POLLS_A_CLOCK = 32
 """Polls in a row without looking at the clock."""
 NO_TASK = -1
 COUNTER_BYTES = 64
-WORD_BYTES = 8
 
 
 @compiled
@@ -65,84 +78,12 @@ def _now(state: Record) -> Long:
     return state.now_s * 1_000_000_000 + state.now_ns
 
 
-@compiled_inline
-def _queue(state: Record, task: int, kind: int) -> None:
-    """Let a task run that waits for nothing on this rank any more."""
-    row = task_at(state, task)
-    if row.waits:
-        ints(state.waiting, state.n_tasks)[state.n_waiting] = task
-        ints(state.next_wait, state.n_tasks)[task] = row.first_wait
-        state.n_waiting += 1
-    else:
-        _queue_free(state, task, kind)
-
-
-@compiled_inline
-def _queue_free(state: Record, task: int, kind: int) -> None:
-    if kind <= RECV:
-        push(ints(state.messages, state.n_tasks), state.n_messages, task)
-        state.n_messages += 1
-    else:
-        push(ints(state.local, state.n_tasks), state.n_local, task)
-        state.n_local += 1
-
-
-@compiled
-def _release(state: Record, successors: int, first: int, last: int) -> None:
-    before = ints(state.before, state.n_tasks)
-    after = ints(successors, last)
-    for i in range(first, last):
-        task = after[i]
-        before[task] -= 1
-        if before[task] == 0:
-            if state.is_holding and task_at(state, task).stage == STAGE_WAIT:
-                ints(state.held, state.n_tasks)[state.n_held] = task
-                state.n_held += 1
-            else:
-                _queue(state, task, task_at(state, task).kind)
-
-
-@compiled_inline
-def _started(state: Record, task: int) -> None:
-    first = task_at(state, task).first_on_start
-    last = task_at(state, task + 1).first_on_start
-    if first < last:
-        _release(state, state.on_start, first, last)
-
-
-@compiled_inline
-def _complete(state: Record, task: int) -> None:
-    state.n_left -= 1
-    state.progress += 1
-    flag = task_at(state, task).flag
-    if flag >= 0:
-        store_release(state.own_flags + flag * WORD_BYTES, state.epoch)
-    if state.n_left == state.is_ending and state.n_sharing:
-        store_release(state.own_counter, state.epoch)
-    if task_at(state, task).stage == STAGE_START:
-        state.n_left_in_start -= 1
-    elif task_at(state, task).stage == STAGE_WAIT:
-        state.n_left_held -= 1
-    first = task_at(state, task).first_on_completion
-    last = task_at(state, task + 1).first_on_completion
-    if first < last:
-        _release(state, state.on_completion, first, last)
-
-
-@compiled
-def _release_held(state: Record) -> None:
-    state.is_holding = 0
-    held = ints(state.held, state.n_tasks)
-    for i in range(state.n_held):
-        _queue(state, held[i], task_at(state, held[i]).kind)
-    state.n_held = 0
-
-
 @compiled
 def _start_message(state: Record) -> Long:
     task = pop(ints(state.messages, state.n_tasks), state.n_messages)
     state.n_messages -= 1
     row = task_at(state, task)
+    go_to_core(state, row)
     place = state.n_active
     code = call(
         state.isend if row.kind == SEND else state.irecv,
@@ -161,7 +102,7 @@ def _start_message(state: Record) -> Long:
         return FAILED
     ints(state.active, place + 1)[place] = task
     state.n_active = place + 1
-    _started(state, task)
+    started(state, task)
     return DONE
 
 
@@ -189,7 +130,8 @@ def _run_local(state: Record, end_ns: int) -> Long:
     else:
         task = np.int64(pop(ints(state.local, state.n_tasks), state.n_local))
         state.n_local -= 1
-        _started(state, task)
+        go_to_core(state, task_at(state, task))
+        started(state, task)
     row = task_at(state, task)
     n_bytes = np.int64(0)
     if row.kind == COPY:
@@ -198,7 +140,7 @@ def _run_local(state: Record, end_ns: int) -> Long:
         n_bytes = run_reduce(state, row.local)
     elif row.kind == COMPUTE and not _compute(state, task, end_ns):
         return n_bytes
-    _complete(state, task)
+    complete(state, task)
     return n_bytes
 
 
@@ -247,7 +189,7 @@ def _look_around(state: Record) -> None:
             state.n_waiting -= 1
             waiting[i] = waiting[state.n_waiting]
             state.progress += 1
-            _queue_free(state, task, task_at(state, task).kind)
+            queue_free(state, task, task_at(state, task).kind)
         else:
             i += 1
     if _is_only_ending(state) and _is_at_end(state):
@@ -319,7 +261,7 @@ def _retire(state: Record, finished: Ints, n_finished: int) -> None:
     for i in range(1, n_finished + 1):
         task = active[finished[i]]
         active[finished[i]] = NO_TASK
-        _complete(state, np.int64(task))
+        complete(state, np.int64(task))
     width = state.handle_bytes
     n = state.n_active
     for i in range(1, n_finished + 1):
@@ -377,26 +319,37 @@ def _run_ready(state: Record, end_ns: int) -> Long:
 @compiled
 def _idle(state: Record, polls: int) -> None:
     """Leave the core to others, more and more."""
-    if polls > state.spins:
-        n_sleeps = polls - state.spins - state.yields
-        if n_sleeps > 0 and state.longest_sleep_ns > 0:
+    idling = record_at(state.idling, 0, IDLING)
+    if polls > idling.spins:
+        n_sleeps = polls - idling.spins - idling.yields
+        if n_sleeps > 0 and idling.longest_sleep_ns > 0:
             # What has waited long may well sleep long: it adds little to the wait.
-            state.sleep_ns = min(n_sleeps * state.sleep_step_ns, state.longest_sleep_ns)
+            state.sleep_ns = min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns)
             call(state.nanosleep, (pointer(state.sleep), pointer(np.int64(0))))
         else:
             call(state.sched_yield, ())
 
 
+@compiled_inline
+def _n_left(state: Record, stage: int) -> Long:
+    """Return how many tasks have to be over for a stage and those before it to be."""
+    if stage == STAGE_START:
+        return state.n_left_in_start
+    if stage == STAGE_BACKGROUND:
+        return state.n_left - state.n_left_held - state.is_ending - state.is_handed
+    return state.n_left
+
+
 @compiled
-def _advance(state: Record, is_starting: bool, end_ns: int) -> Long:
-    """Go on until everything, or everything inside the start, is over."""
+def _advance(state: Record, stage: int, end_ns: int) -> Long:
+    """Go on until a stage and those before it are over."""
     polls = 0
+    spins = record_at(state.idling, 0, IDLING).spins
     while True:
         found = _run_ready(state, end_ns)
         if found != DONE:
             return found
-        left = state.n_left_in_start if is_starting else state.n_left
-        if left == 0:
+        if _n_left(state, stage) == 0:
             return DONE
         if state.n_active == 0 and state.n_waiting == 0 and not _is_only_ending(state):
             return DEADLOCK
@@ -410,7 +363,7 @@ def _advance(state: Record, is_starting: bool, end_ns: int) -> Long:
         polls += 1
         _idle(state, polls)
         # A sleep is longer than a look at the clock.
-        if (polls % POLLS_A_CLOCK == 0 or polls > state.spins) and _now(state) >= end_ns:
+        if (polls % POLLS_A_CLOCK == 0 or polls > spins) and _now(state) >= end_ns:
             return PENDING
 
 
@@ -424,7 +377,8 @@ def _begin(state: Record) -> None:
     state.n_at_end = 0
     state.n_left_in_start = state.n_in_start
     state.n_left_held = state.n_held_in_all
-    state.is_holding = 1
+    # What is not inside the start is the thread's, where there is one.
+    state.last_stage = STAGE_START if state.has_thread else STAGE_BACKGROUND
     # Ascending lists are heaps already.
     state.n_messages = state.n_first_messages
     state.n_local = state.n_first_local
@@ -436,7 +390,7 @@ def _begin(state: Record) -> None:
     state.n_waiting = 0
     first_waiting = ints(state.first_waiting, state.n_first_waiting)
     for i in range(state.n_first_waiting):
-        _queue(state, np.int64(first_waiting[i]), 0)
+        queue(state, np.int64(first_waiting[i]), 0)
     if state.n_tasks == 0 and state.n_sharing:
         store_release(state.own_counter, state.epoch)
 
@@ -445,36 +399,79 @@ def _begin(state: Record) -> None:
 def _test(state: Record, end_ns: int) -> Long:
     """Go on without waiting; what belongs inside a wait runs when it alone is left."""
     if state.n_left - state.is_ending == state.n_left_held:
-        _release_held(state)
+        release_held(state, STAGE_WAIT)
     found = _run_ready(state, end_ns)
     if found == DONE:
         found = _poll(state)
     if found == DONE:
         found = _run_ready(state, end_ns)
     if found == DONE and state.n_left > 0:
+        if _is_in_start(state) and state.n_left_in_start == 0:
+            hand_over(state)
         return PENDING
     return found
+
+
+@compiled
+def _serve(state: Record) -> Long:
+    """Run the background of every start that is handed over, until told to stop."""
+    while True:
+        await_start(state)
+        if is_stopping(state):
+            return DONE
+        release_held(state, STAGE_BACKGROUND)
+        found = np.int64(PENDING)
+        while found == PENDING:
+            found = _advance(state, STAGE_BACKGROUND, _now(state) + state.thread_turn_ns)
+            if is_stopping(state):
+                return DONE
+        hand_back(state, found)
+
+
+@compiled_inline
+def _is_in_start(state: Record) -> bool:
+    """Return whether the start has still to be handed over."""
+    return bool(state.has_thread and state.last_stage == STAGE_START)
+
+
+@compiled
+def _begin_or_take_back(state: Record, what: int) -> Long:
+    """Do what comes before the caller's own tasks; return DONE where they may go on."""
+    if what in (START, RUN):
+        if state.n_left > 0:
+            return BUSY
+        _begin(state)
+    # An interrupt may have come out of a start.
+    is_waiting = what == WAIT and not state.is_handed and _is_in_start(state)
+    if what in (START, GO_ON_STARTING, RUN) or is_waiting:
+        found = _advance(state, STAGE_START, _now(state) + state.turn_ns)
+        if found != DONE:
+            return found
+        if state.has_thread:
+            hand_over(state)
+    if state.is_handed and what != START and what != GO_ON_STARTING:
+        # Testing does not wait.
+        return take_back(state, 0 if what == TEST else state.turn_ns)
+    return DONE
 
 
 @compile_with(_nrt=False, nogil=True)
 def run_loop(address: int, what: int) -> Long:
     """Do what is asked with the program whose state lies at an address; return how it went."""
     state = state_at(address)
+    if what == SERVE:
+        return _serve(state)
     if what in (START, RUN):
-        if state.n_left > 0:
-            return BUSY
         if state.n_tasks == 0 and state.n_sharing == 0:
             return DONE
-        _begin(state)
     elif state.n_left == 0:
         return DONE
+    found = _begin_or_take_back(state, what)
+    if found != DONE or what in (START, GO_ON_STARTING):
+        return found
     end_ns = _now(state) + state.turn_ns
     if what == TEST:
         return _test(state, end_ns)
-    if what in (START, GO_ON_STARTING, RUN):
-        found = _advance(state, True, end_ns)
-        if found != DONE or what != RUN:
-            return found
-    if state.n_left_held:
-        _release_held(state)
-    return _advance(state, False, end_ns)
+    if state.last_stage < STAGE_WAIT:
+        release_held(state, STAGE_WAIT)
+    return _advance(state, STAGE_WAIT, end_ns)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Sequence
+from ctypes import c_int, c_uint, c_void_p
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,11 +13,12 @@ import numpy.typing as npt
 
 from executors.mpi.compiled.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
 from executors.mpi.compiled.moves import N_CURSORS
-from executors.mpi.compiled.state import CURSOR, RECV, STATE, TASK
+from executors.mpi.compiled.state import CURSOR, IDLING, RECV, STATE, TASK
 from executors.mpi.compiled.symbols import address_of
 from planner.plan import Stage
 
 if TYPE_CHECKING:
+    from executors.mpi.background import Background
     from executors.mpi.node_memory import NodeMemory
     from executors.mpi.program import Program
     from planner.plan import IntArray
@@ -24,6 +27,8 @@ Array = npt.NDArray[Any]
 
 TURN_NS: Final = 50_000_000
 """How long the loop runs before Python gets to handle signals."""
+THREAD_TURN_NS: Final = 10_000_000
+"""How long a progress thread runs before it sees whether it is to stop."""
 SPINS: Final = 100
 """Polls in a row before an idle rank gives its core away between polls."""
 FEW_SPINS: Final = 20
@@ -32,6 +37,8 @@ YIELDS: Final = 300
 """How often it gives its core away before it sleeps, where ranks share cores."""
 VAIN_YIELDS: Final = 5
 """The same where the system does not give the core to other ranks."""
+SEMAPHORE_BYTES: Final = 128
+"""More than any Linux's semaphores take."""
 SLEEP_STEPS: Final = 16
 """Sleeps in a row until they are as long as they get."""
 
@@ -51,6 +58,8 @@ class LoopMemory:
         Sizes of MPI's requests and statuses.
     reduce : int
         The address of the compiled reduction, 0 if nothing is reduced.
+    background : Background, optional
+        Which processors run background tasks, where a thread does.
 
     Attributes
     ----------
@@ -73,6 +82,7 @@ class LoopMemory:
         handle_bytes: int = 8,
         status_bytes: int = 0,
         reduce: int = 0,
+        background: Background | None = None,
     ) -> None:
         self._state = np.zeros(1, dtype=STATE)
         self._kept: list[Array] = []
@@ -85,9 +95,15 @@ class LoopMemory:
         self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS)
         self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)
         self._fill_tasks(program, patterns, itemsize)
-        self._fill_queues(program, handle_bytes)
+        self._fill_queues(program, handle_bytes, has_thread=background is not None)
         self._fill_clock()
+        self._idling, self._thread_idling = (np.zeros(1, dtype=IDLING) for _ in range(2))
+        self._place(idling=self._idling, caller_idling=self._idling)
+        self._place(thread_idling=self._thread_idling)
         self.set_idling(0.0)
+        self.tasks["processor"] = -1
+        if background is not None:
+            self._fill_thread(background)
 
     def set(self, **values: int) -> None:
         """Set fields of the state."""
@@ -98,7 +114,9 @@ class LoopMemory:
         """Return a field of the state."""
         return int(self._state[name][0])
 
-    def set_idling(self, longest_sleep_s: float, yields_help: bool = True) -> None:
+    def set_idling(
+        self, longest_sleep_s: float, yields_help: bool = True, *, of_thread: bool = False
+    ) -> None:
         """Say how an idle rank waits.
 
         Parameters
@@ -107,14 +125,15 @@ class LoopMemory:
             How long it sleeps between polls in the end; 0 on a core of its own.
         yields_help : bool
             Whether a core that it gives away goes to another rank.
+        of_thread : bool
+            Whether its progress thread does, and not its caller.
         """
         longest_ns = round(longest_sleep_s * 1e9)
-        self.set(
-            spins=FEW_SPINS if longest_ns and not yields_help else SPINS,
-            yields=YIELDS if yields_help else VAIN_YIELDS,
-            longest_sleep_ns=longest_ns,
-            sleep_step_ns=longest_ns // SLEEP_STEPS,
-        )
+        idling = self._thread_idling if of_thread else self._idling
+        idling["spins"] = FEW_SPINS if longest_ns and not yields_help else SPINS
+        idling["yields"] = YIELDS if yields_help else VAIN_YIELDS
+        idling["longest_sleep_ns"] = longest_ns
+        idling["sleep_step_ns"] = longest_ns // SLEEP_STEPS
 
     def use(self, buffers: Sequence[Array]) -> None:
         """Take send, receive, scratch and shared buffer from where they lie."""
@@ -158,8 +177,9 @@ class LoopMemory:
             self._kept.append(stage)
             self._bases[number] = stage.ctypes.data
 
-    def _fill_queues(self, program: Program, handle_bytes: int) -> None:
-        is_held = program.stage == Stage.WAIT
+    def _fill_queues(self, program: Program, handle_bytes: int, *, has_thread: bool) -> None:
+        # A thread, where there is one, runs what is not inside the start.
+        is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
         waits = program.sharing.waits
         is_root = (program.n_before == 0) & ~waits
         is_waiting_root = (program.n_before == 0) & waits & ~is_held
@@ -175,7 +195,7 @@ class LoopMemory:
         )
         self.set(
             n_in_start=int((program.stage == Stage.START).sum()),
-            n_held_in_all=int(is_held.sum()),
+            n_held_in_all=int((program.stage == Stage.WAIT).sum()),
             n_first_held=int(((program.n_before == 0) & is_held).sum()),
             n_first_waiting=int(is_waiting_root.sum()),
             n_messages_in_all=int(is_message.sum()),
@@ -191,16 +211,39 @@ class LoopMemory:
         )
 
     def _fill_clock(self) -> None:
+        self.set(now=self.address_in("now_s"), sleep=self.address_in("sleep_s"))
+        self.set(monotonic=time.CLOCK_MONOTONIC, probed=self.address_in("n_probed"))
+        self.set(**{name: address_of(name) for name in _SYSTEM})
+
+    def _fill_thread(self, background: Background) -> None:
+        self.tasks["processor"][:-1] = background.processor
+        masks = background.masks()
+        self._place(masks=masks, handed=_semaphore(), over=_semaphore())
+        self.set(has_thread=1, thread_turn_ns=THREAD_TURN_NS, mask_bytes=masks[0].nbytes)
+        self.set(realtime=time.CLOCK_REALTIME, processor=-1)
+        self.set(deadline=self.address_in("deadline_s"), stopping=self.address_in("is_stopping"))
+        self.set(**{name: address_of(name) for name in _THREADING})
+
+    def address_in(self, field: str) -> int:
+        """Return where a field of the state lies."""
         fields = STATE.fields
         assert fields is not None
-        self.set(now=self.address + fields["now_s"][1], sleep=self.address + fields["sleep_s"][1])
-        self.set(monotonic=time.CLOCK_MONOTONIC, probed=self.address + fields["n_probed"][1])
-        self.set(**{name: address_of(name) for name in _SYSTEM})
+        return int(self.address + fields[field][1])
 
 
 _BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
 _SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield")
+_THREADING: Final = ("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity")
 
 
 def _places(chosen: npt.NDArray[np.bool_]) -> Array:
     return np.flatnonzero(chosen).astype(np.int32)
+
+
+def _semaphore() -> Array:
+    """Return memory of a semaphore that stands at 0."""
+    semaphore = np.zeros(SEMAPHORE_BYTES, np.uint8)
+    initialise: Any = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_uint)(address_of("sem_init"))
+    if initialise(semaphore.ctypes.data, 0, 0) != 0:
+        raise OSError("the system has no semaphores without names")
+    return semaphore

@@ -21,12 +21,19 @@ REDUCE: Final = 3
 COMPUTE: Final = 4
 NOTHING: Final = 5
 
+# When tasks run, as in `planner.plan.Stage`.
+STAGE_START: Final = 0
+STAGE_BACKGROUND: Final = 1
+STAGE_WAIT: Final = 2
+
 # What a call of the loop is to do; each names what must be over when it returns.
 START: Final = 0
 GO_ON_STARTING: Final = 1
 TEST: Final = 2
 WAIT: Final = 3
 RUN: Final = 4
+SERVE: Final = 5
+"""Run the background of every start that is handed over, until told to stop."""
 
 # What a call of the loop found.
 DONE: Final = 0
@@ -43,6 +50,7 @@ TASK: Final = np.dtype(
         ("buffer", "i1"),
         ("waits", "i1"),  # whether it looks at other ranks' progress before it runs
         ("is_gated", "i1"),
+        ("processor", "i2"),  # its row among those of the progress thread, or -1
         ("peer", "i4"),
         ("tag", "i4"),
         ("count", "i4"),
@@ -98,17 +106,23 @@ CURSOR: Final = np.dtype(
 )
 """A place in a list of extents, and how far equal pieces go on from there."""
 
+IDLING: Final = np.dtype(
+    [(name, "i8") for name in ("spins", "yields", "sleep_step_ns", "longest_sleep_ns")]
+)
+"""How a thread idles."""
+
 _COUNTERS = (
-    *("n_tasks", "n_left", "n_left_in_start", "n_left_held", "is_holding"),
+    *("n_tasks", "n_left", "n_left_in_start", "n_left_held", "last_stage"),
     *("n_active", "n_messages", "n_local", "n_held", "n_moved_bytes"),
     *("progress", "idle_polls", "computing", "compute_end_ns", "code", "n_failed"),
     *("epoch", "n_waiting", "n_past_gate", "n_at_end", "is_ending"),
+    *("is_handed", "found", "processor", "is_stopping"),
 )
 _FIXED = (
     *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
     *("comm", "handle_bytes", "element_bytes"),
-    *("spins", "yields", "sleep_s", "sleep_ns", "sleep_step_ns", "longest_sleep_ns"),
-    *("turn_ns", "monotonic", "now_s", "now_ns"),
+    *("turn_ns", "monotonic", "now_s", "now_ns", "sleep_s", "sleep_ns"),
+    *("has_thread", "thread_turn_ns", "realtime", "deadline_s", "deadline_ns", "mask_bytes"),
     *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
     *("any_source", "any_tag", "n_probed"),
 )
@@ -120,6 +134,9 @@ _ADDRESSES = (
     *("iprobe", "waiting", "first_waiting", "next_wait", "waits"),
     *("probed", "counters", "own_counter", "own_flags"),
     *("locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
+    *("idling", "caller_idling", "thread_idling"),
+    *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity"),
+    *("handed", "over", "deadline", "stopping", "masks"),
 )
 STATE: Final = np.dtype([(name, "i8") for name in (*_COUNTERS, *_FIXED, *_ADDRESSES)])
 """Everything a call of the loop gets: counters, and where the arrays lie."""

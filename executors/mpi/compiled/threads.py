@@ -1,0 +1,60 @@
+"""The thread that runs the background of one bound plan, outside of Python."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import weakref
+from ctypes import c_int, c_void_p
+from typing import TYPE_CHECKING, Any, Final
+
+from executors.mpi.compiled.atomics import write_word
+from executors.mpi.compiled.loop import run_loop
+from executors.mpi.compiled.state import SERVE
+from executors.mpi.compiled.symbols import address_of
+
+if TYPE_CHECKING:
+    from executors.mpi.compiled.memory import LoopMemory
+
+LONGEST_JOIN_S: Final = 5.0
+"""How long an end waits for a thread that is at work: a copy may be long, MPI may be stuck."""
+
+
+class ProgressThread:
+    """A thread that serves a state until it is stopped, or its owner or Python ends.
+
+    It keeps the state, but neither the engine nor the buffers.
+
+    Parameters
+    ----------
+    memory : LoopMemory
+        Of a program with a background that a thread runs.
+    owner : object
+        The engine: when it goes, so does the thread.
+    """
+
+    def __init__(self, memory: LoopMemory, owner: object) -> None:
+        thread = threading.Thread(
+            target=_serve, args=(memory,), name="collplan progress", daemon=True
+        )
+        thread.start()
+        # Called at the end of Python at the latest, before its memory goes and MPI ends.
+        self._stop: Any = weakref.finalize(owner, _stop, thread, memory)
+
+    def stop(self) -> None:
+        """End the thread; harmless twice."""
+        self._stop()
+
+
+def _serve(memory: LoopMemory) -> None:
+    # Signals are the caller's, whose wait they end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    run_loop(memory.address, SERVE)
+
+
+def _stop(thread: threading.Thread, memory: LoopMemory) -> None:
+    write_word(memory.address_in("is_stopping"), 1)
+    post: Any = ctypes.CFUNCTYPE(c_int, c_void_p)(address_of("sem_post"))
+    post(memory.get("handed"))
+    thread.join(LONGEST_JOIN_S)
