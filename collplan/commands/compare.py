@@ -50,6 +50,13 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Draw times against sizes into an SVG or PNG file."),
     ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option(
+            "--metrics",
+            help="Alltoall: what each design needs of a node, beside the published formulas.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Compare all candidates of the spec's collective over a range of sizes.
@@ -66,9 +73,11 @@ def command(
 
     spec = open_spec(source)
     specs = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
-    if plot is not None:
+    if plot is not None and not metrics:
         check_plot_path(plot)
     patterns = [] if candidates is None else [part.strip() for part in candidates.split(",")]
+    if metrics:
+        return _count_designs(specs, patterns, max_tasks or MAX_TASKS, plot, as_json=as_json)
     with _progress(spec) as advance, _executor(spec, len(specs)) as executor:
         comparison = compare(
             specs,
@@ -85,6 +94,23 @@ def command(
     else:
         print_comparison(comparison, is_all=is_all)
     return 0 if comparison.makespans else 1
+
+
+def _count_designs(
+    specs: list[PlanSpec], patterns: list[str], max_tasks: int, plot: Path | None, *, as_json: bool
+) -> int:
+    from collplan.designs import count_designs, print_designs, to_json
+    from collplan.output import print_json
+    from specs.errors import CollplanError
+
+    if plot is not None:
+        raise CollplanError("--metrics: there are no times to plot; leave --plot out")
+    rows = count_designs(specs, max_tasks, patterns)
+    if as_json:
+        print_json({"metrics": to_json(rows)})
+    else:
+        print_designs(specs[0], rows)
+    return 0
 
 
 def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:

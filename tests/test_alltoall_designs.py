@@ -1,0 +1,148 @@
+"""OHIO's designs and those it is compared with: right, and as frugal as its tables say."""
+
+from __future__ import annotations
+
+import random
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+from oracle import check_result
+from planner import compile_plan
+from planner.alltoall_bounds import node_counts
+from planner.alltoall_designs import DESIGNS, find_design
+from planner.errors import AlgorithmError
+from planner.metrics import measure
+from specs import PlanSpec
+from test_exchange import MACHINES
+
+SIZES = [(4, 4, 3), (3, 5, 1), (5, 2, 7), (6, 3, 2), (8, 4, 1), (2, 7, 4), (4, 1, 2), (1, 4, 2)]
+"""Nodes, ranks a node and elements a block, of four bytes; powers of two and not."""
+
+
+def alltoall(machine, count=3, **fields):
+    collective = {"kind": "alltoall", "count": count, "datatype": "int32"} | fields
+    return PlanSpec.model_validate({"machine": machine, "collective": collective})
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_design_is_right_on_every_machine(machine, design):
+    for count, in_place in ((3, False), (2, True), (0, False)):
+        spec = DESIGNS[design].of(alltoall(MACHINES[machine], count, in_place=in_place))
+        plan = compile_plan(spec)
+        plan.verify()
+        check_result(plan, order=random.Random(count), seed=count)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size[:2])))
+def test_plans_need_what_the_tables_say(size, design):
+    nodes, ranks, count = size
+    spec = alltoall({"nodes": nodes, "ranks_per_node": ranks}, count)
+    found, paper = (
+        measure(compile_plan(DESIGNS[design].of(spec))),
+        node_counts(design, nodes, ranks, 4 * count),
+    )
+    if paper is None:
+        assert design in ("full_lane", "node_aware")
+        return
+    counts = (found.queue_pairs_per_node, found.posted_sends_per_node)
+    if paper.is_estimate:
+        assert max(counts) <= ceil(paper.queue_pairs)
+        assert paper.posted_sends == paper.queue_pairs
+    else:
+        assert counts == (paper.queue_pairs, paper.posted_sends)
+    if paper.memory_bytes is not None:
+        assert found.scratch_bytes_per_node <= paper.memory_bytes
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 6])
+def test_memory_is_what_the_designs_describe(nodes):
+    """A send buffer, and a block for every peer or, in V3, two: none for a node's own."""
+    ranks, block_bytes = 3, 4 * 5
+    spec = alltoall({"nodes": nodes, "ranks_per_node": ranks}, 5)
+    sent, block = block_bytes * nodes * ranks**2, block_bytes * ranks**2
+    for design, n_blocks in (("ohio_v1", nodes - 1), ("ohio_v2", nodes - 1), ("ohio_v3", 2)):
+        found = measure(compile_plan(DESIGNS[design].of(spec)))
+        assert found.scratch_bytes_per_node == sent + n_blocks * block
+        assert found.scratch_bytes_per_rank == 0
+    assert node_counts("ohio_v3", nodes, ranks, block_bytes).memory_bytes == sent + 2 * block
+
+
+def test_bruck_counts_less_than_its_estimate():
+    """Exactly 11 for 16 at 4 x 4, 287 for 549 at 16 x 56."""
+    for (nodes, ranks), exact, estimate in (((4, 4), 11, 16), ((16, 56), 287, 549)):
+        spec = DESIGNS["bruck"].of(alltoall({"nodes": nodes, "ranks_per_node": ranks}, 1))
+        assert measure(compile_plan(spec)).queue_pairs_per_node == exact
+        assert int(node_counts("bruck", nodes, ranks, 4).queue_pairs) == estimate
+
+
+@pytest.mark.parametrize("leaders", [1, 2, 3, 4])
+def test_leaders_that_share_peers_keep_one_connection_a_peer(leaders):
+    """With m leaders that share destinations there are m; shared peers need one each."""
+    machine = {"nodes": 5, "ranks_per_node": 4}
+    for form, n in (("node_aware", 1), ("staged", leaders)):
+        chosen = {"name": "multi_leader", "leaders": leaders, "form": form}
+        spec = DESIGNS["ohio_v2"].of(alltoall(machine)).replace(decomposition=chosen)
+        found = measure(compile_plan(spec))
+        assert found.queue_pairs_per_node == found.posted_sends_per_node == 4 * n
+        plan = compile_plan(spec)
+        talking = {int(rank) for rank, op in zip(plan.rank, plan.op, strict=True) if op == 0}
+        assert len(talking) == 5 * min(leaders, 4)
+
+
+def test_other_collectives_and_names_are_refused():
+    spec = PlanSpec.model_validate({"collective": {"kind": "bcast", "count": 3}})
+    with pytest.raises(
+        AlgorithmError, match=r"kind: ohio_v3 is a design of alltoall, not of bcast"
+    ):
+        find_design("ohio_v3").of(spec)
+    with pytest.raises(AlgorithmError, match="no 'ohio_v4'; use one of bruck, "):
+        find_design("ohio_v4")
+
+
+ALLTOALL = {"kind": "alltoall", "count": 64, "datatype": "int32"}
+
+
+def write_spec(collplan, ranks_per_node=4):
+    machine = {"nodes": 3, "ranks_per_node": ranks_per_node}
+    return collplan.write_spec(machine=machine, collective=ALLTOALL, algorithms="auto")
+
+
+def test_compare_prints_both(collplan):
+    rows = collplan("compare", write_spec(collplan), "--metrics", "--json").json()["metrics"]
+    assert [row["design"] for row in rows] == list(DESIGNS)
+    for row in rows:
+        if row["paper"] and not row["paper"]["is_estimate"]:
+            for key in ("queue_pairs_per_node", "posted_sends_per_node"):
+                assert row[key] == row["paper"][key]
+    last = rows[-1]
+    assert last["scratch_bytes_per_node"] == last["paper"]["scratch_bytes_per_node"] == 256 * 5 * 16
+
+
+def test_compare_says_what_it_leaves_out(collplan):
+    path = write_spec(collplan, [4, 2, 3])
+    text = collplan("compare", path, "--metrics", "--max-tasks", 100, "--sizes", "8,64").out
+    assert "blocks of 8 B" in text
+    assert "blocks of 64 B" in text
+    assert "too large: scatter_destination, pairwise" in text
+    assert "nodes differ: formulas are of the fullest" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--candidates", "ohio_v4"], "no design is called ohio_v4; use bruck, "),
+        (["--plot", "designs.svg"], "there are no times to plot; leave --plot out"),
+    ],
+)
+def test_compare_refuses(collplan, arguments, reason):
+    assert reason in collplan("compare", write_spec(collplan), "--metrics", *arguments).error()

@@ -1,0 +1,128 @@
+"""Receive blocks in turn: proved, run in random orders, no larger than said; and what stays."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from handmade import PlanBook
+from oracle import check_result, make_spec
+from planner import Plan, compile_plan
+from planner.errors import AlgorithmError, RaceError
+from planner.passes.coalesce_requests import coalesce_requests
+from planner.passes.double_buffer import double_buffer
+from planner.plan import Buffer, Dependencies, Op
+from planner.restriction import restrict
+from test_exchange import V2, V3, alltoall, check
+
+N_ORDERS = 200
+"""Random orders of one plan; benchmarks/alltoall.py tries a thousand."""
+
+
+def without_edges(plan: Plan, rows: list[int]) -> Plan:
+    """Return a plan whose receives `rows` wait for nothing."""
+    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+    kept = ~np.isin(after, rows)
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(after[kept], minlength=plan.n_tasks))))
+    return plan.replace(deps=Dependencies(indptr, plan.deps.task[kept], plan.deps.kind[kept]))
+
+
+def test_blocks_in_turn_stay_right_in_random_orders():
+    plan = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V3, count=2))
+    plan.verify()
+    for seed in range(N_ORDERS):
+        check_result(plan, order=random.Random(seed), seed=seed)
+
+
+def test_without_their_edges_blocks_race_and_orders_go_wrong():
+    plan = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V3, count=2))
+    waiting = [
+        row
+        for row in np.flatnonzero(plan.op == Op.RECV)
+        if plan.deps.indptr[row + 1] > plan.deps.indptr[row]
+    ]
+    assert len(waiting) == 5 * 2
+    broken = without_edges(plan, waiting)
+    with pytest.raises(RaceError, match="touch the same memory"):
+        broken.verify()
+    assert any(goes_wrong(broken, seed) for seed in range(N_ORDERS))
+
+
+def goes_wrong(plan, seed):
+    try:
+        check_result(plan, order=random.Random(seed), seed=seed)
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+def test_a_receive_waits_for_all_who_read_its_slot(slots):
+    """Four blocks after each other: the third takes the place of the first."""
+    before = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V2))
+    plan = double_buffer(before, slots)
+    plan.verify()
+    own = np.flatnonzero((plan.op == Op.RECV) & (plan.rank == 0))
+    places = [plan.task(row).writes[0].offset for row in own]
+    assert len(set(places)) == slots
+    assert places[slots:] == places[: 4 - slots]
+    for row, other in zip(own[slots:], own, strict=False):
+        readers = [task.row for task in plan.tasks() if other in task.after]
+        assert len(readers) == 2
+        assert set(plan.task(row).after) == set(readers)
+    block = 2 * 2 * 3
+    assert (before.shared_sizes - plan.shared_sizes == (4 - slots) * block).all()
+
+
+def test_as_many_slots_as_blocks_change_nothing():
+    plan = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V2))
+    assert double_buffer(plan, 4) is plan
+    assert double_buffer(plan, 9) is plan
+
+
+def test_messages_not_yet_coalesced_share_slots_too():
+    plan = check(alltoall({"nodes": 4, "ranks_per_node": [3, 1, 2, 2]}, ("double_buffer",)))
+    staged = compile_plan(alltoall({"nodes": 4, "ranks_per_node": [3, 1, 2, 2]}))
+    assert (plan.shared_sizes <= staged.shared_sizes).all()
+    assert plan.shared_sizes.sum() < staged.shared_sizes.sum()
+
+
+def test_packed_messages_land_in_slots_of_scratch():
+    """General: blocks of scratch that copies unpack are reused as shared ones are."""
+    book = PlanBook([0, 1])
+    for turn in range(4):
+        for tag, offset in enumerate((2 * turn, 8 + 2 * turn)):
+            columns = {"tag": 2 * turn + tag, "round": turn}
+            book.add(Op.SEND, 0, [(Buffer.SEND, offset, 2)], [], peer=1, **columns)
+            book.add(Op.RECV, 1, [], [(Buffer.RECV, offset, 2)], peer=0, **columns)
+    packed = coalesce_requests(book.plan(), "pack")
+    plan = double_buffer(packed)
+    plan.verify()
+    used = [task.writes[0].offset for task in plan.tasks() if task.op == Op.RECV]
+    assert used == [16, 20, 16, 20]
+    scratch = [p.buffer_sizes[:, Buffer.SCRATCH].tolist() for p in (packed, plan)]
+    assert scratch == [[16 + 4 * 4, 16 + 4 * 4], [16 + 4 * 4, 16 + 2 * 4]]
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allreduce", "gather", "scan"])
+def test_blocks_that_are_read_later_stay(kind):
+    plan = compile_plan(make_spec(kind, "auto", 6, count=12))
+    again = double_buffer(plan)
+    again.verify()
+    check_result(again)
+
+
+@pytest.mark.parametrize("slots", [1, 0, True, "two", 2.0])
+def test_fewer_than_two_slots_are_refused(slots):
+    plan = compile_plan(alltoall("2x2"))
+    with pytest.raises(AlgorithmError, match=r"passes\.double_buffer\.slots: .* at least 2"):
+        double_buffer(plan, slots)
+
+
+@pytest.mark.parametrize("rewrite", [coalesce_requests, double_buffer])
+def test_a_program_that_waits_for_others_is_refused(rewrite):
+    plan = restrict(compile_plan(alltoall("4x3")), 0)
+    with pytest.raises(AlgorithmError, match="rank 0's program shares memory with others"):
+        rewrite(plan)
