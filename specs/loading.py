@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -48,7 +48,7 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
         names the file, the field and the way out.
     """
     path = Path(path)
-    document = _read_document(path, "spec")
+    document = read_document(path, "spec")
     if isinstance(document, Mapping) and "machine" in document:
         document = {**document, "machine": _open_machine(path, document["machine"])}
     if here is not None and isinstance(document, Mapping):
@@ -90,12 +90,12 @@ def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
         raise SpecError(prefix + explain(error)) from None
 
 
-def explain(error: ValidationError) -> str:
-    """Put a failed validation of a `PlanSpec` into one line: field, problem, way out."""
+def explain(error: ValidationError, model: type[BaseModel] = PlanSpec) -> str:
+    """Put a failed validation of a model into one line: field, problem, way out."""
     # A misspelt key makes the right one missing: the misspelling is what to report.
     details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    line = _explain_one(details[0]) + more
+    line = _explain_one(details[0], model) + more
     return " ".join(line.split())
 
 
@@ -113,7 +113,14 @@ def _placed(machine: Any, here: Machine) -> Any:
     return {**machine, "network": known["network"]} if machine else known
 
 
-def _read_document(path: Path, what: str) -> Any:
+def read_document(path: Path, what: str) -> Any:
+    """Return what a YAML or JSON file holds, whatever it describes.
+
+    Raises
+    ------
+    SpecError
+        If the file can't be read; the message calls it `what`.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -159,7 +166,7 @@ def _open_machine(spec: Path, machine: Any) -> Any:
 
 
 def _read_machine(path: Path) -> Any:
-    document = _read_document(path, "machine")
+    document = read_document(path, "machine")
     if not isinstance(document, Mapping):
         raise SpecError(f"{path}: is not a mapping; give a machine's fields, as nodes: 4")
     return document
@@ -213,14 +220,14 @@ def _refuse_repeated_keys(path: Path, root: Node) -> None:
                 keys.add(str(key.value))
 
 
-def _explain_one(detail: ErrorDetails) -> str:
+def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> str:
     where, kind = detail["loc"], detail["type"]
     value, context = detail["input"], detail.get("ctx", {})
     shown = ".".join(str(part) for part in _without_kind(where))
     if kind == "value_error":
         message = str(context["error"])
     elif kind == "extra_forbidden":
-        message = _explain_unknown_key(where)
+        message = _explain_unknown_key(where, model)
     elif kind == "missing":
         message = "is missing; give it a value"
     elif kind == "union_tag_not_found":
@@ -260,22 +267,22 @@ def _explain_unknown_kind(kind: str) -> str:
     return f"{kind!r} is no collective; {hint}valid: {', '.join(COLLECTIVES)}"
 
 
-def _explain_unknown_key(where: tuple[int | str, ...]) -> str:
-    valid = _valid_keys(where[:-1])
+def _explain_unknown_key(where: tuple[int | str, ...], model: type[BaseModel]) -> str:
+    valid = _valid_keys(where[:-1], model)
     close = difflib.get_close_matches(str(where[-1]), valid, n=1)
     if close:
         return f"unknown key; did you mean {close[0]!r}?"
     return f"unknown key; valid: {', '.join(valid)}"
 
 
-def _valid_keys(where: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = PlanSpec
+def _valid_keys(where: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
     for part in where:
         if part in COLLECTIVES:
             model = COLLECTIVES[str(part)]
         elif (field := model.model_fields.get(str(part))) is not None:
-            annotation = field.annotation
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                model = annotation
+            # Of a list or a mapping of models, the one below it.
+            for annotation in (field.annotation, *get_args(field.annotation)):
+                if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                    model = annotation
     extra = ["preset"] if model.__name__ == "Machine" else []
     return [*extra, *model.model_fields]

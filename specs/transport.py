@@ -43,7 +43,10 @@ class Transport(SpecModel):
     @classmethod
     def _accept_short(cls, value: Any) -> Any:
         fields: dict[str, Any]
-        if isinstance(value, str):
+        if isinstance(value, Mapping) and "name" in value:
+            # By keyword: no role is called so.
+            names, fields = [value["name"], *value.get("roles", {}).values()], dict(value)
+        elif isinstance(value, str):
             names, fields = [value], {"name": value}
         elif isinstance(value, Mapping):
             for role in value:

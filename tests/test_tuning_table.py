@@ -1,0 +1,291 @@
+"""Tuning tables: what they choose, where winners change, and what they refuse."""
+
+from __future__ import annotations
+
+import copy
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner import compile_plan
+from specs import Allreduce, CollplanError, Machine, SpecError
+from specs.tuning import (
+    NATIVE,
+    Choice,
+    Fingerprint,
+    Placement,
+    Sweep,
+    Time,
+    TuningTable,
+    load_table,
+    parse_table,
+    save_table,
+)
+
+EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
+ONE_NODE = Placement.of_nodes([0] * 4)
+FOUR_NODES = Placement.of_nodes([node for node in range(4) for _ in range(4)])
+
+
+@pytest.fixture(scope="module")
+def table() -> TuningTable:
+    return load_table(EXAMPLE)
+
+
+@pytest.fixture
+def document(table: TuningTable) -> dict[str, Any]:
+    return copy.deepcopy(table.model_dump(mode="json"))
+
+
+def test_a_table_survives_both_formats(table: TuningTable, tmp_path: Path) -> None:
+    for name in ("table.yaml", "table.json"):
+        save_table(table, tmp_path / name)
+        assert load_table(tmp_path / name) == table
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table.json", "table.yaml"]
+
+
+def test_a_table_that_cannot_be_written_leaves_the_old_one(
+    table: TuningTable, tmp_path: Path
+) -> None:
+    save_table(table, tmp_path / "table.json")
+    with pytest.raises(CollplanError, match=r"nowhere/t\.json: cannot be written"):
+        save_table(table, tmp_path / "nowhere" / "t.json")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(CollplanError, match="cannot be written"):
+        save_table(table, tmp_path / "folder.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.json", "table.json"]
+
+
+def test_every_choice_of_the_example_compiles(table: TuningTable) -> None:
+    n_plans = 0
+    for sweep in table.sweeps:
+        machine = table.machine(sweep.placement)
+        fields = {"kind": sweep.collective}
+        if sweep.collective != "barrier":
+            fields |= {"count": 64, "datatype": sweep.datatype}
+        if sweep.op_commutes is not None:
+            fields |= {"op": {"name": "sum", "commutative": sweep.op_commutes}}
+        for choice in sweep.choices.values():
+            if not choice.native:
+                request = {"collective": fields}
+                collective = Choice().plan_spec(machine, request["collective"]).collective
+                plan = compile_plan(choice.plan_spec(machine, collective))
+                assert plan.n_ranks == sweep.ranks
+                n_plans += 1
+    assert n_plans == 9
+
+
+def test_winners_meet_at_the_geometric_mean(table: TuningTable) -> None:
+    sweep = table.sweeps[0]
+    assert sweep.intervals() == [
+        (0, 91, "native"),
+        (91, 8193, "recursive_doubling"),
+        (8193, None, "ring"),
+    ]
+    assert [sweep.winner_at(n) for n in (0, 90, 91, 8192, 8193, 2**40)] == [
+        "native",
+        "native",
+        "recursive_doubling",
+        "recursive_doubling",
+        "ring",
+        "ring",
+    ]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 2**40), min_size=1, max_size=8, unique=True),
+    winners=st.lists(st.sampled_from("abc"), min_size=8, max_size=8),
+)
+def test_intervals_cover_all_sizes_and_keep_what_was_measured(
+    sizes: list[int], winners: list[str]
+) -> None:
+    time = Time(median_s=1, low_s=1, high_s=1, n=1)
+    points = [
+        {"bytes": size, "times": dict.fromkeys("abc", time), "winner": winner}
+        for size, winner in zip(sorted(sizes), winners, strict=False)
+    ]
+    sweep = Sweep.model_validate(
+        {
+            "collective": "bcast",
+            "ranks": 4,
+            "placement": ONE_NODE,
+            "points": points,
+            "choices": dict.fromkeys("abc", NATIVE),
+            "complete": True,
+        }
+    )
+    found = sweep.intervals()
+    assert found[0][0] == 0
+    assert found[-1][1] is None
+    assert all(left[1] == right[0] for left, right in pairwise(found))
+    assert all(left[2] != right[2] for left, right in pairwise(found))
+    for point in sweep.points:
+        assert sweep.winner_at(point.bytes) == point.winner
+
+
+def test_the_sweep_of_the_placement_decides(table: TuningTable) -> None:
+    decision = table.decide("allreduce", 2**20, 4, ONE_NODE, True)
+    assert (decision.label, decision.native_s, decision.chosen_s) == ("ring", 1.5e-3, 0.9e-3)
+    assert decision.why == "won at 1048576 bytes on 1 node of 4 ranks"
+    assert table.choose("allreduce", 2**20, 4, ONE_NODE, False).label == "reduce_bcast"
+    assert table.choose("allreduce", 2**20, 16, FOUR_NODES, True).label == "full_lane"
+    assert table.choose("barrier", 0, 4, ONE_NODE).label == "dissemination"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ([0, 0, 0], "native"),  # another number on one node
+        ([0, 0, 1, 1], "native"),
+        ([n for n in range(2) for _ in range(4)], "full_lane"),  # half as many nodes, as full
+        ([n for n in range(8) for _ in range(4)], "full_lane"),
+        ([n for n in range(9) for _ in range(4)], "native"),  # too far
+        ([n for _ in range(4) for n in range(4)], "native"),  # cyclic
+        ([*(n for n in range(4) for _ in range(4)), 4], "native"),  # uneven
+    ],
+)
+def test_sweeps_speak_for_equally_full_nodes_only(
+    table: TuningTable, nodes: list[int], expected: str
+) -> None:
+    placement = Placement.of_nodes(nodes)
+    assert table.choose("allreduce", 2**20, len(nodes), placement, True).label == expected
+
+
+def test_an_incomplete_sweep_is_not_chosen_from(document: dict[str, Any]) -> None:
+    document["sweeps"][0]["complete"] = False
+    found = parse_table(document).decide("allreduce", 2**20, 4, ONE_NODE, True)
+    assert found.choice == NATIVE
+    assert found.why == "no sweep of allreduce on 1 node of 4 ranks"
+
+
+def test_labels_are_short_and_tell_choices_apart() -> None:
+    choices = {
+        "native": Choice(native=True),
+        "flat": Choice(),
+        "ring": Choice(algorithms={"name": "ring"}),
+        "knomial(radix=4)": Choice(algorithms={"name": "knomial", "radix": 4}),
+        "full_lane node: linear transport=shared": Choice(
+            decomposition="full_lane", algorithms={"node": "linear"}, transport="shared"
+        ),
+        "mesh(shape=4x2) segment(max_bytes=4096) prioritize": Choice(
+            decomposition={"name": "mesh", "shape": [4, 2]},
+            passes=[{"name": "segment", "max_bytes": 4096}, "prioritize"],
+        ),
+    }
+    assert {choice.label: choice for choice in choices.values()} == choices
+    for choice in choices.values():
+        assert Choice.model_validate(choice.model_dump(mode="json")) == choice
+
+
+def test_a_choice_is_what_a_spec_says_without_machine_and_collective() -> None:
+    choice = Choice(decomposition="full_lane", algorithms={"node": "linear"})
+    machine = Machine(nodes=2, ranks_per_node=2)
+    spec = choice.plan_spec(machine, Allreduce(count=4))
+    assert (spec.machine, spec.collective, Choice.of(spec)) == (machine, Allreduce(count=4), choice)
+    with pytest.raises(SpecError, match="native"):
+        NATIVE.plan_spec(machine, Allreduce(count=4))
+    mesh = Choice(decomposition={"name": "mesh", "shape": [3, 2]})
+    with pytest.raises(SpecError, match="3 x 2 is 6 ranks, the machine has 4"):
+        mesh.plan_spec(machine, Allreduce(count=4))
+
+
+def test_placements_have_one_name() -> None:
+    assert Placement.of_nodes("aabb") == Placement.of_nodes([5, 5, 1, 1])
+    assert Placement.of_nodes("abab").rank_order == "cyclic"
+    assert Placement.of_nodes("abba") == Placement(ranks_per_node=(2, 2), rank_order=(0, 1, 1, 0))
+    assert Placement.of_machine(Machine(nodes=2, ranks_per_node=(1, 3))).rank_order == "block"
+    with pytest.raises(ValueError, match="in order block; write that"):
+        Placement(ranks_per_node=(2, 2), rank_order=(0, 0, 1, 1))
+    with pytest.raises(ValueError, match=r"\[2, 1\] in order \(0, 1, 0\)|cyclic; write that"):
+        Placement(ranks_per_node=(1, 2), rank_order=(1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("version",), 2, "version: 2 is of another collplan"),
+        (("n_sweeps",), 9, "n_sweeps is 9, there are 6: the file was cut"),
+        (("fingerprint", "cpus"), "x", "fingerprint.cpus: unknown key; did you mean 'cpu'"),
+        (("sweeps", 0, "points", 1, "bytes"), 8, "points go from 8 to 8 bytes"),
+        (("sweeps", 0, "points", 1, "winner"), "bruck", "winner 'bruck' has no time at 1024"),
+        (("sweeps", 0, "collective"), "allredcue", "'allredcue' is no collective; valid: bcast"),
+        (("sweeps", 0, "op_commutes"), None, "op_commutes is None, allreduce has an operation"),
+        (("sweeps", 2, "op_commutes"), True, "op_commutes is True, bcast has no operation"),
+        (("sweeps", 0, "ranks"), 5, "ranks is 5, placement has 4"),
+        (("sweeps", 1, "op_commutes"), True, "allreduce on 1 node of 4 ranks is there twice"),
+        (
+            ("sweeps", 0, "choices", "native"),
+            {"native": True, "algorithms": "ring"},
+            "native takes",
+        ),
+        (("sweeps", 0, "points", 0, "times", "native", "low_s"), 1.0, "is not between low_s 1"),
+        (("sweeps", 0, "points", 0, "times", "native", "n"), 0, "0 is too small; give 1 or more"),
+        (("sweeps", 0, "points"), [], "complete is true, but there are no points"),
+        (("sweeps", 2, "choices"), {}, "'native' at 8 bytes is not among the choices"),
+    ],
+)
+def test_mistakes_are_named(
+    document: dict[str, Any], path: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    inner: Any = document
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    with pytest.raises(SpecError) as caught:
+        parse_table(document, source="table.yaml")
+    assert str(caught.value).startswith("table.yaml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_cut_of_a_file_is_seen(table: TuningTable, tmp_path: Path) -> None:
+    text = EXAMPLE.read_text()
+    lines = text.splitlines(keepends=True)
+    cut = tmp_path / "cut.yaml"
+    # At a line's end YAML can still be well formed; elsewhere a number could be cut short.
+    for n_lines in range(0, len(lines) - 1, 5):
+        cut.write_text("".join(lines[:n_lines]))
+        with pytest.raises(SpecError, match=r"cut\.yaml"):
+            load_table(cut)
+    cut.write_text(text[: text.rindex("complete")])
+    with pytest.raises(SpecError, match="complete: is missing"):
+        load_table(cut)
+
+
+def test_a_table_of_another_machine_is_refused(table: TuningTable) -> None:
+    here = table.fingerprint
+    table.check(here)
+    table.check(here.replace(nodes=1, lanes=None, numpy="2.4.0"))
+    with pytest.raises(CollplanError) as caught:
+        table.check(here.replace(mpi="Open MPI v5.0.11", mpiexec="openmpi"))
+    assert str(caught.value) == (
+        "fingerprint.mpi: the table was tuned with MPICH 5.0.2, here is Open MPI v5.0.11 "
+        "(and 1 more); tune here, or say --force to use it all the same"
+    )
+    for field in Fingerprint.model_fields:
+        if field != "nodes":
+            value = 9 if isinstance(getattr(here, field), int) else "9.9"
+            with pytest.raises(CollplanError, match=rf"fingerprint\.{field}: .* 9"):
+                table.check(here.replace(**{field: value}))
+
+
+def test_the_default_transport_is_messages_however_it_is_written() -> None:
+    written = Choice.model_validate({"transport": "messages"})
+    assert written == Choice()
+    assert Choice(algorithms="ring", transport="messages").label == "ring"
+    assert Choice.of(written.plan_spec(Machine(), Allreduce(count=1))) == written
+
+
+def test_what_is_no_table_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no such file; give the path of a tuning table"):
+        load_table(tmp_path / "none.yaml")
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(SpecError, match=r"list\.json: the table is a list, not a mapping"):
+        load_table(tmp_path / "list.json")
+    (tmp_path / "cut.json").write_text('{"version": 1, "fing')
+    with pytest.raises(SpecError, match=r"cut\.json: line 1: .*; mend the JSON"):
+        load_table(tmp_path / "cut.json")
