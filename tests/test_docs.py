@@ -43,6 +43,11 @@ IMAGES = {
 }
 MEASURED = ("bcast_guideline", "compare_hydra")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
+MODELLED = {
+    "overlap_constant": ("overlap", "--machine", "knl64"),
+    "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather"),
+}
+"""Images that a command plots."""
 MAX_IMAGE_BYTES = 150_000
 MPI_COMMANDS = ("run", "doctor")
 """Commands that start ranks: the README's are run, elsewhere their arguments are parsed."""
@@ -183,6 +188,15 @@ def test_images_show_what_is_drawn_today(name: str, tmp_path: Path) -> None:
     assert words_of(path) == words_of(fresh)
 
 
+@pytest.mark.parametrize("name", MODELLED)
+def test_plots_show_what_is_plotted_today(name: str, tmp_path: Path) -> None:
+    path, fresh = DOCS / "images" / f"{name}.svg", tmp_path / "fresh.svg"
+    assert main([*MODELLED[name], "--plot", str(fresh)]) == 0
+    assert path.stat().st_size < MAX_IMAGE_BYTES
+    # Coordinates depend on matplotlib's release; words don't.
+    assert [words for _, words in words_of(path)] == [words for _, words in words_of(fresh)]
+
+
 def words_of(path: Path) -> list[tuple[str, str]]:
     """Return every element's kind and text; fails where a file is no XML."""
     return [
@@ -194,7 +208,7 @@ def words_of(path: Path) -> list[tuple[str, str]]:
 def test_every_image_is_used() -> None:
     text = "".join(page.read_text() for page in PAGES)
     drawn = {path.name for path in (DOCS / "images").iterdir()}
-    assert drawn == {f"{name}.svg" for name in (*IMAGES, *MEASURED)}
+    assert drawn == {f"{name}.svg" for name in (*IMAGES, *MODELLED, *MEASURED)}
     assert all(f"images/{name}" in text for name in drawn)
 
 
