@@ -55,6 +55,11 @@ def test_overlap_is_measured_for_every_number_of_ranks(mpi: str, tmp_path: Path)
         times = (row["communication_s"], row["computation_s"], row["total_s"])
         assert min(times) > 0
         assert row["overlap"] == pytest.approx(overlap_ratio(*times))
+    # All levels of S=1 are the caller's: that lacks no thread.
+    by_method = {row["method"]: (row["progress"], row["why_caller"]) for row in document["rows"]}
+    assert by_method["S=0"] == ("thread", None)
+    assert {by_method[name] for name in ("S=1", "blocking", *NATIVE)} == {("caller", None)}
+    assert {by_method[name] for name in asynchronous} <= {("library", None)}
     known = {key: document[key] for key in ("source", "cores", "bytes", "correct", "blocking_s")}
     assert known == {
         "source": "measured", "cores": 4, "bytes": 4096, "correct": True, "blocking_s": None,

@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from executors.cost.traces.states import CoreStates, State
 from executors.mpi.bench_timing import WARM_UPS, Call, nothing, time_in_turns
-from executors.mpi.overlap_runs import Collectives, Pinned, Timed
+from executors.mpi.overlap_runs import Collectives, Pinned, Stamps, Timed
 from executors.mpi.world import first_alone
 from executors.overlap.computation import Computation
 from executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
@@ -28,6 +28,9 @@ from executors.statistics import summarize
 from planner.plan import Stage
 
 Interval = tuple[int, State, int, int]
+"""A core, what it did, from and until when, in ns."""
+Share = tuple[int, int, int, int]
+"""A core, from and until when a thread may have run there, and how long it did, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ def measure_overlap(
         times = time_in_turns(comm, calls, repetitions, advance=advance, from_first=True)
         wrong = collectives.find_wrong() | wrong
     return OverlapTimes(
-        _rows(comm.size, timed, times),
+        _rows(comm, timed, times),
         _states(comm, pinned, timed, times),
         [f"{name}: {element}" for name, element in wrong.items()],
         on_all_cores_s,
@@ -136,21 +139,25 @@ def measure_overlap(
 
 
 def _rows(
-    n_ranks: int, timed: Sequence[Timed], times: npt.NDArray[np.float64]
+    comm: MPI.Intracomm, timed: Sequence[Timed], times: npt.NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     computation = summarize(times[0])
     rows = []
     for i, each in enumerate(timed):
+        # Ranks whose tasks are all their own have no thread, and lack none.
+        by_rank: list[tuple[str, str | None]] = comm.allgather((each.progress, each.why_caller))
+        progress = "thread" if ("thread", None) in by_rank else each.progress
+        reasons = [reason for _, reason in by_rank if reason is not None]
         alone, both = summarize(times[1 + 2 * i]), summarize(times[2 + 2 * i])
         medians = (alone.median_s, computation.median_s, both.median_s)
         rows.append(
             {
-                "ranks": n_ranks,
+                "ranks": comm.size,
                 "method": each.method.name,
                 "levels": each.method.levels,
                 "policy": each.method.policy,
-                "progress": each.progress,
-                "why_caller": each.why_caller,
+                "progress": progress,
+                "why_caller": reasons[0] if reasons else None,
                 "communication_s": medians[0],
                 "computation_s": medians[1],
                 "total_s": medians[2],
@@ -170,37 +177,49 @@ def _states(
     for i, each in enumerate(timed):
         both = times[2 + 2 * i]
         median = int(np.argsort(both, kind="stable")[(len(both) - 1) // 2])
-        own = _intervals(each, each.stamps[WARM_UPS + median], pinned.core, comm.rank)
-        parts: list[list[Interval]] | None = comm.gather(own)
+        stamps = each.stamps[WARM_UPS + median]
+        parts: list[tuple[list[Interval], list[Share]]] | None = comm.gather(
+            (_own_intervals(each, stamps, pinned.core), _shares(each, stamps, pinned.core))
+        )
         if parts is None:
             continue
-        core, state, begin, end = np.array(list(chain(*parts)), dtype=np.int64).T
+        intervals = list(chain(*(own for own, _ in parts)))
+        intervals += _thread_intervals(list(chain(*(shares for _, shares in parts))))
+        core, state, begin, end = np.array(intervals, dtype=np.int64).T
         first = begin.min()
         label = f"measured, {comm.size} ranks, {each.method.name}"
         found.append(CoreStates(label, names, core, state, begin - first, end - first))
     return found
 
 
-def _intervals(
-    each: Timed, stamps: tuple[int, int, int, int], core: int, rank: int
-) -> list[Interval]:
-    """Return what one rank and its progress thread did, as far as the caller can tell.
+def _own_intervals(each: Timed, stamps: Stamps, core: int) -> list[Interval]:
+    """Return what one rank did on its own core, as far as the caller can tell.
 
-    The thread is busy from when it was handed the collective to when that was seen
-    to be complete. A wait that has nothing of its own to run is idle.
+    A wait that has nothing of its own to run is idle.
     """
-    began, started, computed, ended = stamps
-    found = [(core, State.COMPUTATION, started, computed)]
+    found = [(core, State.COMPUTATION, stamps.started, stamps.computed)]
     if not each.method.blocking:
-        found.append((core, State.COMMUNICATION, began, started))
-    is_threaded = each.progress == "thread"
-    stages = each.stages(rank)
-    if not is_threaded or any(stage == Stage.WAIT for stage, _ in stages):
-        found.append((core, State.COMMUNICATION, computed, ended))
-    if is_threaded:
-        found += [
-            (other, State.COMMUNICATION, started, ended)
-            for stage, other in stages
-            if stage == Stage.BACKGROUND and other != core
-        ]
+        found.append((core, State.COMMUNICATION, stamps.began, stamps.started))
+    waits = any(stage == Stage.WAIT for stage, _ in each.stages)
+    if each.progress != "thread" or waits:
+        found.append((core, State.COMMUNICATION, stamps.computed, stamps.ended))
+    return found
+
+
+def _shares(each: Timed, stamps: Stamps, core: int) -> list[Share]:
+    """Return what a rank's progress thread did on its communication cores, divided evenly."""
+    if each.progress != "thread":
+        return []
+    cores = [other for stage, other in each.stages if stage == Stage.BACKGROUND and other != core]
+    busy_ns = stamps.thread_ns // max(1, len(cores))
+    return [(other, stamps.started, stamps.ended, busy_ns) for other in cores]
+
+
+def _thread_intervals(shares: Sequence[Share]) -> list[Interval]:
+    """Return when communication cores were busy: from the first start on, for all shares' time."""
+    found = []
+    for core in sorted({core for core, *_ in shares}):
+        begins, ends, busy = zip(*(rest for other, *rest in shares if other == core), strict=True)
+        end = min(max(ends), min(begins) + sum(busy))
+        found.append((core, State.COMMUNICATION, min(begins), end))
     return found

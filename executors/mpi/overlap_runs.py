@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Self
+from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -21,9 +22,11 @@ from executors.mpi.world import first_alone
 from executors.overlap.mapping import map_cores
 from executors.overlap.methods import BLOCKING, Method, Sweep
 from planner import compile_plan
+from planner.plan import Stage
 from planner.progress import CorePlacement
 
 if TYPE_CHECKING:
+    from executors.mpi.background import Progress
     from planner.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -71,6 +74,19 @@ class Pinned:
         return cls(processors, cores, core)
 
 
+class Stamps(NamedTuple):
+    """When an overlapped run began, had started, had computed and ended, in ns.
+
+    `thread_ns` is the processor's time that the progress thread took for it.
+    """
+
+    began: int
+    started: int
+    computed: int
+    ended: int
+    thread_ns: int
+
+
 @dataclass(slots=True)
 class Timed:
     """One way to run the collective, ready to run.
@@ -84,23 +100,26 @@ class Timed:
     compute : callable
         What runs in between.
     progress : str
-        What makes progress: ``thread``, ``caller`` or ``library``.
+        What makes this rank's progress: ``thread``, ``caller`` or ``library``.
     why_caller : str or None
-        Why no thread does.
-    plan : Plan or None
-        This rank's program.
-    stamps : list of tuple of int
-        When each overlapped run began, had started, had computed and ended, in ns.
+        Why no thread does, where one should.
+    thread : int or None
+        Clock of the progress thread.
+    stages : list of tuple of int
+        Stages and cores of this rank's tasks, each pair once.
+    stamps : list of Stamps
+        Of every overlapped run.
     """
 
     method: Method
     begin: Call
     finish: Call
     compute: Call
-    progress: str
+    progress: str = "caller"
     why_caller: str | None = None
-    plan: Plan | None = None
-    stamps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    thread: int | None = None
+    stages: list[tuple[int, int]] = field(default_factory=list)
+    stamps: list[Stamps] = field(default_factory=list)
 
     def alone(self) -> None:
         """Communicate."""
@@ -109,21 +128,19 @@ class Timed:
 
     def both(self) -> None:
         """Communicate and compute."""
+        before_ns = self._thread_ns()
         began = monotonic_ns()
         self.begin()
         started = monotonic_ns()
         self.compute()
         computed = monotonic_ns()
         self.finish()
-        self.stamps.append((began, started, computed, monotonic_ns()))
+        ended = monotonic_ns()
+        thread_ns = self._thread_ns() - before_ns
+        self.stamps.append(Stamps(began, started, computed, ended, thread_ns))
 
-    def stages(self, rank: int) -> list[tuple[int, int]]:
-        """Return the stages and cores of this rank's tasks, each pair once."""
-        if self.plan is None:
-            return []
-        mine = self.plan.rank == rank
-        stages, cores = self.plan.stage[mine].tolist(), self.plan.core[mine].tolist()
-        return sorted(set(zip(stages, cores, strict=True)))
+    def _thread_ns(self) -> int:
+        return 0 if self.thread is None else clock_gettime_ns(self.thread)
 
 
 class Collectives:
@@ -169,7 +186,7 @@ class Collectives:
         """
         if method.source == "native":
             if method.blocking:
-                return Timed(method, nothing, self._native, compute, "caller")
+                return Timed(method, nothing, self._native, compute)
             running: list[MPI.Request] = []
             return Timed(
                 method,
@@ -178,10 +195,25 @@ class Collectives:
                 compute,
                 "library" if method.asynchronous else "caller",
             )
+        threads = set(threading.enumerate())
         bound, plan = self._bind(method)
+        started = set(threading.enumerate()) - threads
         if method.blocking:
-            return Timed(method, nothing, bound, compute, "caller", plan=plan)
-        return Timed(method, bound.start, bound.wait, compute, "caller", plan=plan)
+            return Timed(method, nothing, bound, compute)
+        mine = plan.rank == self.comm.rank
+        stages = set(zip(plan.stage[mine].tolist(), plan.core[mine].tolist(), strict=True))
+        core = self._pinned.core
+        lacks_thread = any(s == Stage.BACKGROUND and other != core for s, other in stages)
+        return Timed(
+            method,
+            bound.start,
+            bound.wait,
+            compute,
+            bound.progress,
+            bound.why_caller if lacks_thread else None,
+            next((pthread_getcpuclockid(thread.ident) for thread in started if thread.ident), None),
+            sorted(stages),
+        )
 
     def find_wrong(self) -> dict[str, WrongElement]:
         """Return where results of plans are wrong, by method; collective, the same on all ranks."""
@@ -201,7 +233,9 @@ class Collectives:
         comm, case = self.comm, self._case
         spec = self.sweep.spec(comm.size, method)
         plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
-        bound = self._stack.enter_context(bind(plan, comm))
+        progress: Progress = "caller" if method.blocking else "auto"
+        bound = bind(plan, comm, progress=progress, cores=self._pinned.cores)
+        self._stack.enter_context(bound)
         sendbuf, recvbuf = bound.allocate()
         case.fill()
         sendbuf[:], recvbuf[:] = case.sendbuf, case.recvbuf[: len(recvbuf)]

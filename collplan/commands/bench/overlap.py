@@ -292,6 +292,8 @@ def _on_these_ranks(
 ) -> RankBenchmark:
     """Return the benchmark for the ranks that mpiexec has started."""
     report = make()
+    if computation_s is None:
+        report.sweep.blocking_ratio(report.sweep.ranks[0])  # raises where there is none
     job = Job(report.sweep, "methods", computation_s, repetitions)
     return RankBenchmark(job, lambda document: _show(report, [("methods", document)], None))
 
