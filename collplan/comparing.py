@@ -34,7 +34,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         `refused`, why by candidate; `own`, the spec's own candidate; `candidates`,
         what a spec has to say for each.
     """
-    fields = {"decomposition", "algorithms", "passes"}
+    fields = {"decomposition", "algorithms", "transport", "passes"}
     return {
         "rows": [
             {"candidate": name, "bytes": size, "makespan_s": time}

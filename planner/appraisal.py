@@ -11,9 +11,10 @@ import numpy as np
 from planner.arrays import Bools, Ints
 from planner.auto import resolve
 from planner.choice import state
-from planner.decompose import draft, is_commutative
-from planner.lowering import Stated, lower
+from planner.decompose import draft
+from planner.lowering import Stated
 from planner.price import Floats, Workload
+from planner.tables import coalesced, tables_of
 from specs import Machine, PlanSpec, parse_bytes
 
 SLACK: Final = 1 - 1e-9
@@ -95,9 +96,9 @@ def appraise(
     least = 2 * sum(map(_least_messages, parts))
     if max_tasks is not None and least > max_tasks:
         return (Appraisal(None, 0.0, 0.0, least, identity),)
-    messages, steps, _ = lower(
-        parts, spec.machine.n_ranks, blueprint.n_scratch, is_commutative(spec)
-    )
+    messages, steps = tables_of(blueprint)
+    if any(choice.name == "coalesce_requests" for choice in spec.passes):
+        messages = coalesced(messages)
     itemsize = spec.collective.itemsize
     work = Workload.of(messages, steps, spec.machine, itemsize)
     step_bytes = steps.write.elements * itemsize
@@ -148,7 +149,11 @@ def _pieces(n_bytes: Ints, size: int | None) -> Ints:
 def _identity(spec: PlanSpec, parts: Sequence[Stated]) -> str:
     options = (sorted(part.options.items()) for part in parts)
     chosen = [f"{part.label}{own or ''}" for part, own in zip(parts, options, strict=True)]
-    return f"{spec.decomposition} {' '.join(chosen)}"
+    words = [str(spec.decomposition), *chosen]
+    if not parts:
+        # What passes leave of an exchange differs, though its messages are the same at first.
+        words += [str(choice) for choice in spec.passes]
+    return " ".join(words)
 
 
 @dataclass(frozen=True, eq=False)

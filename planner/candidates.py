@@ -8,10 +8,18 @@ from math import isqrt
 from typing import Any, Final
 
 from planner.algorithms.registry import registry
+from planner.alltoall_designs import DESIGNS
 from planner.blueprint import Component
 from planner.decompose import draft, guideline, transpose
 from planner.errors import AlgorithmError
-from specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PassChoice, PlanSpec
+from specs import (
+    AlgorithmChoice,
+    AlgorithmsByRole,
+    Decomposition,
+    PassChoice,
+    PlanSpec,
+    Transport,
+)
 from specs.choice import Algorithms
 from specs.request import AUTO
 
@@ -57,6 +65,9 @@ class Form:
         Whether it is worth segments.
     passes : tuple of PassChoice
         Passes of its own.
+    transport : Transport, optional
+        How ranks of a node pass each other data, where it needs that; else as
+        the spec says.
     """
 
     name: str
@@ -64,6 +75,7 @@ class Form:
     algorithms: Algorithms
     has_segments: bool
     passes: tuple[PassChoice, ...] = ()
+    transport: Transport | None = None
 
     def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
         """Return a spec in this form, cut into segments of so many bytes if any."""
@@ -71,6 +83,7 @@ class Form:
             decomposition=self.decomposition,
             algorithms=self.algorithms,
             passes=self.passes if segment is None else segmented(segment),
+            transport=self.transport or spec.transport,
         )
 
     def name_with(self, segment: int | None) -> str:
@@ -122,7 +135,8 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     Every flat algorithm; through leaders (one, several, or all ranks of a node)
     with the planner's algorithms, with those that pipeline, and, in the main of
     these, with each algorithm inside nodes or across them; meshes of two and three dimensions;
-    compositions of other collectives. A form may be refused all the same, by
+    designs of alltoall through shared memory; compositions of other
+    collectives. A form may be refused all the same, by
     what its algorithms or this order of ranks do not allow.
     """
     kind = spec.collective.kind
@@ -142,6 +156,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     for shape in _mesh_shapes(spec):
         chosen = Decomposition(name="mesh", shape=shape)
         forms += _with_algorithms(spec, chosen, is_thorough=False)
+    forms += _designs(spec)
     for form in guideline.FORMS[kind]:
         chosen = Decomposition(name="guideline", form=form)
         forms.append(Form(name_of(chosen), chosen, AUTO, False))
@@ -211,6 +226,19 @@ def _with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
             forms.append(Form(f"{name} {role}={one}", chosen, roles, False))
     return forms
+
+
+def _designs(spec: PlanSpec) -> list[Form]:
+    """Return the designs of alltoall through memory that nodes share."""
+    machine = spec.machine
+    if spec.collective.kind != "alltoall" or machine.nodes == 1 or max(machine.node_to_n_ranks) < 2:
+        return []
+    designs = [(design.name, design.of(spec)) for design in DESIGNS.values()]
+    return [
+        Form(name, one.decomposition, AUTO, False, one.passes, one.transport)
+        for name, one in designs
+        if one.transport.name == "shared"
+    ]
 
 
 def _is_across(component: Component) -> bool:
