@@ -233,7 +233,9 @@ class TestAllocated:
     @settings(max_examples=40, deadline=None)
     @given(sharing(), st.sampled_from([0.0, 0.5, 3.0]))
     def test_the_path_knows_what_was_not_copied(self, plan: Plan, memory: float) -> None:
-        costs = Network(copy_ns_per_byte=2.0, memory_ns_per_byte=memory)
+        # Whole numbers and halves, so that sums of times are exact.
+        inside = Link(L_ns=20, o_ns=3, g_ns=2, G_ns_per_byte=0.5)
+        costs = network(BETWEEN, numa=inside, copy_ns_per_byte=2.0, memory_ns_per_byte=memory)
         plain, timeline = simulate(plan, costs), simulate(plan, costs, allocated=True)
         staged = staged_elements(plan) > 0
         takes = timeline.end_ns - timeline.start_ns

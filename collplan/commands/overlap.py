@@ -117,6 +117,7 @@ def _open_machine(source: str, cores: int | None) -> Machine:
 
 
 def _parse_size(text: str | None, *, has_machine: bool) -> int:
+    from executors.cost.overlap_simulation import TRANSFER_BYTES
     from specs.errors import CollplanError
     from specs.sizes import parse_bytes
 
@@ -126,7 +127,7 @@ def _parse_size(text: str | None, *, has_machine: bool) -> int:
             "add --machine, or leave it out"
         )
     try:
-        n_bytes = parse_bytes("2MiB" if text is None else text)
+        n_bytes = parse_bytes(TRANSFER_BYTES if text is None else text)
     except ValueError as error:
         raise CollplanError(f"--bytes: {error}") from None
     if n_bytes == 0:

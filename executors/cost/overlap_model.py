@@ -104,7 +104,7 @@ class OverlapTable:
     @property
     def n_levels(self) -> int:
         """Return the number of columns: one more than the tree of all cores has levels."""
-        return self.overlapped.shape[1]
+        return int(self.overlapped.shape[1])
 
     def best(self) -> tuple[Choice, ...]:
         """Return the fastest choice for every number of ranks; of equal ones the least levels."""

@@ -21,6 +21,8 @@ TRANSPORTS: Final[tuple[str, ...]] = get_args(Transport)
 
 MOST_CORES: Final = 256
 """Of so many cores all plans are simulated in a minute or two."""
+TRANSFER_BYTES: Final = 2**21
+"""Bytes of a transfer, as the paper measures."""
 UNIT_NS: Final = 10**9
 """How long a transfer takes where nothing else takes any time."""
 _UNIT_BYTES: Final = 10**6
@@ -60,7 +62,7 @@ def simulate_overlap(
     collective: str,
     n_cores: int,
     machine: Machine | None = None,
-    transfer_bytes: int | None = None,
+    transfer_bytes: int = TRANSFER_BYTES,
     name: str | None = None,
     transport: Transport | None = None,
 ) -> SimulatedOverlap:
@@ -75,7 +77,7 @@ def simulate_overlap(
     machine : Machine, optional
         One of its nodes is simulated, with its links and memory. Without it, a
         transfer takes one unit, and nothing else takes any time.
-    transfer_bytes : int, optional
+    transfer_bytes : int
         Bytes of a transfer on that machine.
     name : str, optional
         What the machine is called.
@@ -105,7 +107,6 @@ def simulate_overlap(
     if machine is None:
         network = _unit_network(transport)
         machine, transfer_bytes = Machine(cores=n_cores, network=network), _UNIT_BYTES
-    assert transfer_bytes is not None, "a machine needs the size of a transfer"
     trees = _Trees(collective, machine, n_cores, transfer_bytes, transport)
     unit_ns = trees.time_ns(trees.plan(2)) / shape_of(collective).trees
     return SimulatedOverlap(
