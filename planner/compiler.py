@@ -65,7 +65,7 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
     plan_passes = _transporting(spec.transport) + plan_passes
     parts = state(blueprint)
-    localities = [find_pass(choice.name).locality for choice in plan_passes]
+    localities = [find_pass(choice.name).locality_of(choice) for choice in plan_passes]
     if rank is None or "global" in localities:
         # Such passes must see every rank.
         plan = run_passes(_build(blueprint, parts, None), plan_passes)

@@ -13,11 +13,12 @@ from planner.matching import match_messages
 from planner.plan import ON_START, Op
 
 
-def most_in_flight(plan: Plan, rng: random.Random) -> Counter[Hashable]:
+def most_in_flight(plan: Plan, rng: random.Random, *, by_node: bool = False) -> Counter[Hashable]:
     """Start all that may start; complete what has started in any order, messages at both ends.
 
     Returns the most that ever were under way: sends by ``("remote" or
     "local", rank)``, receives by ``(source, dest)``. Fails if tasks are left.
+    With `by_node`, sends to other nodes are counted by ``("remote", node)``.
     """
     sends, recvs = match_messages(plan)
     partner = dict(zip(sends.tolist(), recvs.tolist(), strict=True))
@@ -41,7 +42,7 @@ def most_in_flight(plan: Plan, rng: random.Random) -> Counter[Hashable]:
 
     def start(row: int) -> None:
         started.add(row)
-        key = _what(plan, row)
+        key = _what(plan, row, by_node)
         now[key] += 1
         most[key] = max(most[key], now[key])
         if row not in partner:
@@ -56,16 +57,18 @@ def most_in_flight(plan: Plan, rng: random.Random) -> Counter[Hashable]:
         row = completable.pop(rng.randrange(len(completable)))
         ends = [row, partner[row]] if row in partner else [row]
         for end in ends:
-            now[_what(plan, end)] -= 1
+            now[_what(plan, end, by_node)] -= 1
         for end in ends:
             release(end, on_start=False)
     assert len(started) == plan.n_tasks
     return most
 
 
-def _what(plan: Plan, row: int) -> Hashable:
+def _what(plan: Plan, row: int, by_node: bool) -> Hashable:
     rank, peer = int(plan.rank[row]), int(plan.peer[row])
     if plan.op[row] == Op.SEND:
         is_remote = plan.rank_node[rank] != plan.rank_node[peer]
+        if is_remote and by_node:
+            return ("remote", int(plan.rank_node[rank]))
         return ("remote" if is_remote else "local", rank)
     return (peer, rank) if plan.op[row] == Op.RECV else "step"

@@ -12,6 +12,7 @@ from planner.errors import AlgorithmError
 from planner.matching import match_messages
 from planner.passes.coalesce_requests import STAGINGS, coalesce_requests
 from planner.plan import Buffer, Op
+from planner.restriction import restrict
 from planner.streams import joint_key
 from test_exchange import V2, alltoall, check
 
@@ -138,3 +139,59 @@ def test_what_travels_alone_is_the_same_plan():
 def test_unknown_stagings_are_refused():
     with pytest.raises(AlgorithmError, match="'glue' is none; use remap, pack, layout"):
         compile_plan(alltoall("2x2", [{"name": V2[0], "staging": "glue"}]))
+
+
+def rounds_apart(n=3):
+    """Rank 0 sends blocks of one buffer, one a round; nothing says that one waits for another."""
+    book = PlanBook([0, 1])
+    for turn in range(n):
+        columns = {"tag": turn, "round": turn}
+        book.add(Op.SEND, 0, [(Buffer.SEND, 2 * turn, 2)], [], peer=1, **columns)
+        book.add(Op.RECV, 1, [], [(Buffer.RECV, 2 * turn, 2)], peer=0, **columns)
+    return book
+
+
+def test_messages_of_several_rounds_may_be_ready_together():
+    plan = rounds_apart().plan()
+    assert coalesce_requests(plan) is plan
+    merged = coalesce_requests(plan, when="ready")
+    merged.verify()
+    assert [str(task) for task in merged.tasks()] == [
+        "#0 rank 0: send to 1 tag 0 send[0:6]",
+        "#1 rank 1: recv from 0 tag 0 -> recv[0:6]",
+    ]
+
+
+def test_messages_that_follow_from_others_are_not_ready_together():
+    """The third message is of what came back for the first."""
+    book = rounds_apart(2)
+    back = book.add(Op.SEND, 1, [(Buffer.RECV, 0, 2)], [], [1], peer=0, tag=0)
+    book.add(Op.RECV, 0, [], [(Buffer.RECV, 0, 2)], peer=1, tag=0)
+    book.add(Op.SEND, 0, [(Buffer.RECV, 0, 2)], [], [back + 1], peer=1, tag=2)
+    book.add(Op.RECV, 1, [], [(Buffer.RECV, 8, 2)], peer=0, tag=2)
+    merged = coalesce_requests(book.plan(), when="ready")
+    merged.verify()
+    sends = [task for task in merged.tasks() if task.op == Op.SEND]
+    assert [(task.rank, task.reads[0].count) for task in sends] == [(0, 4), (1, 2), (0, 2)]
+
+
+@pytest.mark.parametrize("staging", STAGINGS)
+def test_what_is_ready_together_in_segments_of_any_collective(staging):
+    """What was cut is joined again where a segment waits for no other."""
+    ready = {"name": "coalesce_requests", "staging": staging, "when": "ready"}
+    for kind in ("bcast", "alltoall", "allreduce"):
+        spec = make_spec(
+            kind, "auto", 0, UNEVEN, count=18, decomposition="full_lane", datatype="uint64",
+            passes=[{"name": "segment", "max_bytes": 16}, ready],
+        )  # fmt: skip
+        plan = check(spec)
+        cut = compile_plan(spec.replace(passes=spec.passes[:1]))
+        assert (plan.op == Op.SEND).sum() < (cut.op == Op.SEND).sum()
+
+
+def test_who_is_ready_needs_all_ranks():
+    plan = restrict(compile_plan(make_spec("alltoall", "pairwise", 4, count=3)), 0)
+    with pytest.raises(AlgorithmError, match=r"coalesce_requests: it needs the plan of all ranks"):
+        coalesce_requests(plan, when="ready")
+    with pytest.raises(AlgorithmError, match="'now' is neither; use round or ready"):
+        coalesce_requests(plan, when="now")

@@ -19,7 +19,9 @@ from planner.passes.limit_requests import limit_requests
 from planner.passes.prioritize import prioritize
 from planner.passes.segment import segment
 from planner.plan import INTENT, ON_START, Buffer, Op, Stage
+from specs import PassChoice
 from strategies import plan_specs
+from test_exchange import V2, V3, alltoall, check
 
 UNEVEN = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 LIMITS = [(1, 1, 1), (2, 3, 8), (1, 0, 0), (0, 1, 0), (None, None, 1), (3, 2, 2)]
@@ -197,3 +199,41 @@ def test_limits_come_from_specs():
     assert most_in_flight(plan, random.Random(3))["local", 0] == 1
     with pytest.raises(AlgorithmError, match="sends: no such option; use remote, local, receives"):
         compile_plan(spec.replace(passes=({"name": "limit_requests", "sends": 1},)))
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("form", ["staged", "node_aware"])
+def test_ranks_that_share_memory_keep_a_limit_of_their_node(form, most):
+    """All lead, so without a limit a node has as many sends in flight as leaders, and more."""
+    spec = alltoall("4x3", V3, {"name": "full_lane", "form": form})
+    limit = PassChoice(name="limit_requests", options={"remote": 0, "local": 0, "node": most})
+    free, plan = compile_plan(spec), check(spec.replace(passes=(*spec.passes, limit)))
+    rng = random.Random(5)
+    free_most = most_in_flight(free, rng, by_node=True)
+    for node in range(4):
+        assert (
+            max(most_in_flight(plan, rng, by_node=True)["remote", node] for _ in range(3)) <= most
+        )
+        assert free_most["remote", node] >= 3
+    assert limit_requests(plan, 0, 0, node=most) is plan
+
+
+def test_a_limit_of_a_rank_and_of_its_node_hold_both():
+    plan = compile_plan(alltoall("4x3", V2, {"name": "full_lane", "form": "staged"}))
+    limited = limit_requests(plan, 1, 0, node=2)
+    limited.verify()
+    rng = random.Random(6)
+    by_rank, by_node = (most_in_flight(limited, rng, by_node=which) for which in (False, True))
+    assert all(by_rank["remote", rank] == 1 for rank in range(12))
+    assert all(by_node["remote", node] <= 2 for node in range(4))
+
+
+def test_a_limit_of_a_node_needs_shared_memory_or_one_sender():
+    many = compile_plan(
+        make_spec("alltoall", "linear", 4, {"nodes": 2, "ranks_per_node": 2}, count=3)
+    )
+    with pytest.raises(AlgorithmError, match=r"node: ranks 1 and 0 share a node but no memory"):
+        limit_requests(many, 0, 0, node=1)
+    one = compile_plan(make_spec("alltoall", "linear", 4, {"nodes": 4}, count=3))
+    limited = limit_requests(one, 0, 0, 0, node=1)
+    assert np.array_equal(limited.deps.task, limit_requests(one, 1, 0, 0).deps.task)

@@ -9,6 +9,7 @@ import numpy as np
 from planner.arrays import Ints
 from planner.contraction import join_tasks
 from planner.errors import AlgorithmError
+from planner.passes.message_graph import MessageGraph, require_all_ranks
 from planner.passes.packing import pack_messages, remap_messages
 from planner.passes.registry import register_pass
 from planner.plan import Op
@@ -21,9 +22,9 @@ STAGINGS: Final = ("remap", "pack", "layout")
 """What can become of blocks that lie apart."""
 
 
-@register_pass("coalesce_requests", level="plan", locality="node")
-def coalesce_requests(plan: Plan, staging: str = "remap") -> Plan:
-    """Make one message of those with one source, destination, phase and round.
+@register_pass("coalesce_requests", level="plan", locality="node", when="ready")
+def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -> Plan:
+    """Make one message of those with one source and destination that travel together.
 
     Parameters
     ----------
@@ -38,6 +39,11 @@ def coalesce_requests(plan: Plan, staging: str = "remap") -> Plan:
         message is one interval, and the copies there are do the rearranging;
         elsewhere as ``layout``. Within a message blocks keep their order, so
         copies move runs as long as the blocks were.
+    when : str
+        Which messages of a pair of ranks travel together: those of one phase and
+        ``round``, or all that are ``ready`` together, that is after as many
+        messages, one after the other, from the start. The latter needs a plan of
+        all ranks; rows are put in the order in which they become ready.
 
     Returns
     -------
@@ -47,9 +53,10 @@ def coalesce_requests(plan: Plan, staging: str = "remap") -> Plan:
     Raises
     ------
     AlgorithmError
-        If `staging` is unknown; if the plan is a program that waits for
-        others; or if something between two such messages waits for the
-        first, as where landing slots are used again within a round.
+        If `staging` or `when` is unknown; if the plan is a program that waits
+        for others, or with ``ready`` any rank's alone; or if something between
+        two such messages waits for the first, as where landing slots are used
+        again within a round.
 
     References
     ----------
@@ -59,8 +66,14 @@ def coalesce_requests(plan: Plan, staging: str = "remap") -> Plan:
         raise AlgorithmError(
             f"passes.coalesce_requests.staging: {staging!r} is none; use {', '.join(STAGINGS)}"
         )
+    if when not in ("round", "ready"):
+        raise AlgorithmError(
+            f"passes.coalesce_requests.when: {when!r} is neither; use round or ready"
+        )
     require_whole_nodes(plan, "coalesce_requests")
-    order, bounds = _groups(plan)
+    if when == "ready":
+        require_all_ranks(plan, "coalesce_requests")
+    order, bounds = _groups(plan) if when == "round" else _ready_groups(plan)
     lengths = np.diff(bounds)
     if (lengths == 1).all():
         return plan
@@ -105,3 +118,29 @@ def _groups(plan: Plan) -> tuple[Ints, Ints]:
     begins = np.ones(n, dtype=bool)
     begins[1:] = last[by_group][1:] != last[by_group][:-1]
     return by_group, np.append(np.flatnonzero(begins), n)
+
+
+def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
+    """Return the same for messages that are ready together; rows by when they are ready.
+
+    No message leads to another of the same level, so none waits for itself
+    as part of a greater one.
+    """
+    graph = MessageGraph.of(plan)
+    is_message = (plan.op <= Op.RECV).astype(np.int64)
+    level = graph.levels(is_message)[graph.node]
+    # The first row of each group stands for it; others stand for themselves.
+    rows = np.flatnonzero(is_message)
+    pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
+    keys = (plan.op[rows], plan.stage[rows], level[rows], pair)
+    order = np.lexsort((rows, *keys))
+    is_first = np.ones(len(rows), dtype=bool)
+    is_first[1:] = False
+    for key in keys:
+        is_first[1:] |= key[order[1:]] != key[order[:-1]]
+    first = np.arange(plan.n_tasks)
+    first[rows[order]] = rows[order[np.flatnonzero(is_first)]][np.cumsum(is_first) - 1]
+    by_group = np.lexsort((np.arange(plan.n_tasks), plan.tag, first, is_message, level))
+    begins = np.ones(plan.n_tasks, dtype=bool)
+    begins[1:] = first[by_group][1:] != first[by_group][:-1]
+    return by_group, np.append(np.flatnonzero(begins), plan.n_tasks)

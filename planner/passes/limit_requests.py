@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 
 @register_pass("limit_requests", level="plan", locality="global")
 def limit_requests(
-    plan: Plan, remote: int | None = 2, local: int | None = 3, receives: int | None = 8
+    plan: Plan,
+    remote: int | None = 2,
+    local: int | None = 3,
+    receives: int | None = 8,
+    node: int | None = None,
 ) -> Plan:
     """Let a rank have only so many sends in flight, and receives posted a stream.
 
-    A send starts when the one `remote` (or `local`) before it has completed;
+    A send starts when the one `remote` (or `local`) before it has completed, and
+    of all its node's ranks to other nodes the one `node` before it;
     a receive when the one `receives` before it from the same rank has. The
     edges state intent, on completion. They follow the order of `prioritize`
     where the plan has it, else the rows, or the nearest order in which
@@ -43,6 +48,9 @@ def limit_requests(
         sets no limit.
     receives : int or None
         Receives posted a pair of ranks; 0 or None sets no limit.
+    node : int or None
+        Sends in flight a node, to other nodes; 0 or None sets no limit. Ranks
+        of a node can wait for each other where they share memory only.
 
     Returns
     -------
@@ -53,32 +61,45 @@ def limit_requests(
     ------
     AlgorithmError
         If a limit is not a number of at least 0, the plan is one rank's
-        program, or tasks wait for the start of others such that messages
-        cannot run one after another.
+        program, `node` joins ranks that share no memory, or tasks wait for the
+        start of others such that messages cannot run one after another.
     """
-    limits = {"remote": remote, "local": local, "receives": receives}
+    limits = {"remote": remote, "local": local, "receives": receives, "node": node}
     width = {name: _checked(name, limit) for name, limit in limits.items()}
     require_all_ranks(plan, "limit_requests")
     place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
     crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
     stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
-    predecessor = np.full(plan.n_tasks, -1, dtype=np.int32)
-    for name, rows, group in (
-        ("remote", crosses, plan.rank),
-        ("local", is_send & ~crosses, plan.rank),
-        ("receives", is_recv, stream),
+    predecessor, of_node = np.full((2, plan.n_tasks), -1, dtype=np.int32)
+    for name, rows, group, before in (
+        ("remote", crosses, plan.rank, predecessor),
+        ("local", is_send & ~crosses, plan.rank, predecessor),
+        ("receives", is_recv, stream, predecessor),
+        ("node", crosses, plan.rank_node[plan.rank], of_node),
     ):
         if width[name]:
-            _chain(np.flatnonzero(rows), group, plan.stage, place, width[name], predecessor)
-    indptr, task, kind, n_new = _add_edges(
-        np.ascontiguousarray(plan.deps.indptr),
-        np.ascontiguousarray(plan.deps.task),
-        np.ascontiguousarray(plan.deps.kind),
-        predecessor,
-        INTENT,
-    )
-    return plan.replace(deps=Dependencies(indptr, task, kind)) if n_new else plan
+            _chain(np.flatnonzero(rows), group, plan.stage, place, width[name], before)
+    _require_shared(plan, of_node)
+    deps, n_new = plan.deps, 0
+    for before in (predecessor, of_node):
+        columns = map(np.ascontiguousarray, (deps.indptr, deps.task, deps.kind))
+        indptr, task, kind, n = _add_edges(*columns, before, INTENT)
+        deps, n_new = Dependencies(indptr, task, kind), n_new + n
+    return plan.replace(deps=deps) if n_new else plan
+
+
+def _require_shared(plan: Plan, predecessor: Ints) -> None:
+    """Raise `AlgorithmError` where ranks would wait for each other that share no memory."""
+    after = np.flatnonzero(predecessor >= 0)
+    apart = after[plan.rank[after] != plan.rank[predecessor[after]]]
+    apart = apart[plan.shared_sizes[plan.rank_node[plan.rank[apart]]] == 0]
+    if len(apart):
+        one, other = (int(plan.rank[row]) for row in (predecessor[apart[0]], apart[0]))
+        raise AlgorithmError(
+            f"passes.limit_requests.node: ranks {one} and {other} share a node but no memory to "
+            "wait for each other in; write transport: shared, or limit each by remote"
+        )
 
 
 def _checked(name: str, limit: Any) -> int:

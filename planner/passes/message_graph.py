@@ -94,6 +94,22 @@ class MessageGraph:
         self.require_all(is_done)
         return np.asarray(length)
 
+    def levels(self, weight: Ints) -> Ints:
+        """Return the greatest weight of all nodes on a way from a begin to each, its own left out.
+
+        Parameters
+        ----------
+        weight : ndarray of int64, shape (n_tasks,)
+
+        Raises
+        ------
+        AlgorithmError
+            Where edges form a circle.
+        """
+        level, is_done = _levels(self.indptr, self.after, self.nodes, weight)
+        self.require_all(is_done)
+        return np.asarray(level)
+
     def is_order(self, place: Ints) -> bool:
         """Return whether all edges lead forward in an order of the nodes."""
         return bool(_leads_forward(self.indptr, self.after, place))
@@ -196,6 +212,33 @@ def _longest_paths(
             step = weight[node] if edge[j] == COMPLETION else part[node]
             length[node] = max(length[node], step + length[after[j]])
     return length, is_done
+
+
+@compiled
+def _levels(indptr: Ints, after: Ints, nodes: Ints, weight: Ints) -> Any:
+    """Return how much lies before every node, and which nodes no circle holds up."""
+    n = len(weight)
+    waiting = np.zeros(n, np.int32)
+    for other in after:
+        waiting[other] += 1
+    order = np.empty(len(nodes), np.int64)
+    head, tail = 0, 0
+    for node in nodes:
+        if waiting[node] == 0:
+            order[tail] = node
+            tail += 1
+    level, is_done = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    while head < tail:
+        node = order[head]
+        head += 1
+        is_done[node] = True
+        for j in range(indptr[node], indptr[node + 1]):
+            level[after[j]] = max(level[after[j]], level[node] + weight[node])
+            waiting[after[j]] -= 1
+            if waiting[after[j]] == 0:
+                order[tail] = after[j]
+                tail += 1
+    return level, is_done
 
 
 @compiled

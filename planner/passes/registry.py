@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from planner.errors import AlgorithmError
@@ -31,12 +31,21 @@ class Pass:
     locality : str
         What it must see to rewrite a rank's rows: with "rank", one rank's
         program is rewritten exactly as the whole plan's restriction to it.
+    global_with : mapping
+        Options with which it must see all ranks, whatever `locality` says.
     """
 
     name: str
     rewrite: Callable[..., Any]
     level: Level
     locality: Locality
+    global_with: Mapping[str, Any] = field(default_factory=dict)
+
+    def locality_of(self, choice: PassChoice) -> Locality:
+        """Return what it must see with the options of `choice`."""
+        options = choice.options
+        is_global = any(options.get(name) == value for name, value in self.global_with.items())
+        return "global" if is_global else self.locality
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -54,13 +63,13 @@ pass_registry: dict[str, Pass] = {}
 
 
 def register_pass(
-    name: str, *, level: Level, locality: Locality
+    name: str, *, level: Level, locality: Locality, **global_with: Any
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
     """Register the decorated function as pass `name`."""
 
     def register(rewrite: Callable[..., Plan]) -> Callable[..., Plan]:
         assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, level, locality)
+        pass_registry[name] = Pass(name, rewrite, level, locality, global_with)
         return rewrite
 
     return register

@@ -1,0 +1,129 @@
+"""How far alltoall scales: 7,168 ranks of OHIO's final design, 1,152 of pairwise; and orders.
+
+Compiles and simulates both, each in a process of its own, compiles single
+ranks' programs, and runs double-buffered plans in a thousand random legal
+orders. Run: ``python benchmarks/alltoall.py [--repetitions 3] [--only NAME]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from collplan.memory import keep_freed_memory
+from executors.cost import simulate
+from executors.local import run_local
+from planner import compile_plan
+from planner.alltoall_designs import DESIGNS
+from planner.metrics import measure
+from planner.reference import expected, make_inputs
+from specs import PlanSpec
+
+Result = TypeVar("Result")
+N_ORDERS = 1_000
+
+
+def design(name: str, nodes: int, ranks: int, preset: str | None = None) -> PlanSpec:
+    """Return a design's spec, eight bytes a block."""
+    machine = {"nodes": nodes, "ranks_per_node": ranks}
+    if preset is not None:
+        machine = {"preset": preset, "nodes": nodes}
+    collective = {"kind": "alltoall", "count": 1, "datatype": "int64"}
+    return DESIGNS[name].of(PlanSpec.model_validate({"machine": machine, "collective": collective}))
+
+
+def timed(name: str, repetitions: int, step: Callable[[], Result]) -> Result:
+    """Run `step` several times, print its times, return its last result."""
+    wall, processor = [], []
+    for _ in range(repetitions):
+        result = None  # freed before the next is made
+        begin, used = time.perf_counter(), time.process_time()
+        result = step()
+        wall.append(time.perf_counter() - begin)
+        processor.append(time.process_time() - used)
+    print(
+        f"  {name:22s} median {statistics.median(wall):7.3f} s  min {min(wall):7.3f}  "
+        f"max {max(wall):7.3f}   processor time, median {statistics.median(processor):7.3f} s"
+    )
+    return result
+
+
+def scale(name: str, nodes: int, ranks: int, preset: str, repetitions: int) -> None:
+    """Compile and simulate a design on a large machine."""
+    small, large = (design(name, n, k, preset) for n, k in ((2, 2), (nodes, ranks)))
+    compile_plan(design(name, 2, 2))  # loads compiled code
+    compile_plan(design(name, 2, 2), rank=0)
+    simulate(compile_plan(design(name, 2, 2)), small.machine.network)
+    print(f"{name}, {large.machine.n_ranks:,} ranks on {nodes} nodes, blocks of 8 bytes:")
+    if name.startswith("ohio"):
+        for rank in (0, 1):
+            own = timed(
+                f"program of rank {rank}", repetitions, lambda r=rank: compile_plan(large, rank=r)
+            )
+            print(f"  {own.n_tasks:,} tasks")
+    plan = timed("compile", repetitions, lambda: compile_plan(large))
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"  {plan.n_tasks:,} tasks, {plan.nbytes / plan.n_tasks:.0f} bytes each")
+    result = timed("simulate", repetitions, lambda: simulate(plan, large.machine.network))
+    found = measure(plan)
+    print(
+        f"  a node: {found.queue_pairs_per_node:,} queue pairs, {found.posted_sends_per_node:,} "
+        f"sends, {found.scratch_bytes_per_node:,} bytes; makespan {result.makespan_s * 1e6:.1f} µs"
+    )
+    print(f"  peak memory of the process after compiling: {peak_gib:.2f} GiB")
+
+
+def orders() -> None:
+    """Run double-buffered plans in random legal orders and compare every result."""
+    for nodes, ranks in ((5, 2), (4, 3)):
+        spec = design("ohio_v3", nodes, ranks)
+        plan = compile_plan(spec)
+        plan.verify()
+        p = plan.n_ranks
+        begin = time.perf_counter()
+        for seed in range(N_ORDERS):
+            inputs = make_inputs(spec.collective, p, seed)
+            recvbufs = [np.zeros(p, np.int64) for _ in range(p)]
+            run_local(plan, inputs, recvbufs, order=random.Random(seed))
+            for got, truth in zip(recvbufs, expected(spec.collective, inputs), strict=True):
+                if not np.array_equal(got, truth):
+                    raise SystemExit(f"ohio_v3 on {nodes} x {ranks}: seed {seed} is wrong")
+        print(
+            f"ohio_v3 on {nodes} x {ranks}: proved; right in {N_ORDERS:,} random orders "
+            f"({time.perf_counter() - begin:.1f} s)"
+        )
+
+
+CASES: dict[str, Callable[[int], None]] = {
+    "v3": lambda n: scale("ohio_v3", 128, 56, "ohio-a", n),
+    "pairwise": lambda n: scale("pairwise", 36, 32, "hydra", n),
+    "orders": lambda n: orders(),
+}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--only", choices=list(CASES), help="one case, in this process")
+    arguments = parser.parse_args()
+    keep_freed_memory()  # as the command line does
+    if arguments.only:
+        CASES[arguments.only](arguments.repetitions)
+        return
+    for name in CASES:
+        again = [sys.executable, __file__, "--only", name]
+        subprocess.run([*again, "--repetitions", str(arguments.repetitions)], check=True)
+
+
+if __name__ == "__main__":
+    main()
