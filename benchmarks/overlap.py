@@ -1,0 +1,96 @@
+"""How much of a message between two ranks does computation hide, on a machine of two processors?
+
+Rank 0 computes on the first processor. Its progress thread and rank 1, with its own, are on
+the second. Run under mpiexec, as in ``mpiexec -n 2 python benchmarks/overlap.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+import collplan
+from executors.mpi.cores import affinity
+from executors.mpi.world import first_alone
+from executors.overlap.computation import Computation
+from executors.overlap.methods import overlap_ratio
+
+CORES = 4
+WARM_UPS = 12
+QUANTILE = 0.25
+"""Of the repetitions: others may take the processors in many of them, and few are lucky."""
+comm = MPI.COMM_WORLD
+
+
+def bound_plan(
+    kind: str, transport: str, n_bytes: int, processors: list[int], progress: str
+) -> collplan.BoundPlan:
+    """Bind a collective of two ranks with a communication core for each."""
+    spec = {
+        "machine": {"ranks_per_node": 2, "cores": CORES},
+        "collective": {"kind": kind, "count": n_bytes // 8},
+        "transport": transport,
+        "passes": [{"name": "place_progress"}],
+    }
+    plan = collplan.compile(collplan.parse_spec(spec))
+    first, second = processors
+    cores = [first if core == plan.rank_core[0] else second for core in range(CORES)]
+    return collplan.bind(plan, comm, progress=progress, cores=cores, timeout_s=60)
+
+
+def seconds(bound: collplan.BoundPlan, compute: Computation | None, communicates: bool) -> float:
+    """Return how long rank 0 takes; rank 1 only communicates."""
+    comm.Barrier()
+    begin = MPI.Wtime()
+    if communicates:
+        bound.start()
+    if compute is not None and comm.rank == 0:
+        compute()
+    if communicates:
+        bound.wait()
+    return MPI.Wtime() - begin
+
+
+def main() -> int:
+    """Measure, and print a line of JSON for each case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bytes", type=int, default=8 * 2**20)
+    parser.add_argument("--kinds", default="bcast,allreduce")
+    parser.add_argument("--repetitions", type=int, default=60)
+    parser.add_argument("--progress", default="thread", choices=("thread", "caller"))
+    options = parser.parse_args()
+    processors = sorted(set().union(*comm.allgather(affinity())))[:2]
+    if comm.size != 2 or len(processors) < 2:
+        print(f"{comm.size} ranks on {len(processors)} processors; two of each are needed")
+        return 2
+    os.sched_setaffinity(0, {processors[comm.rank]})
+    for kind in options.kinds.split(","):
+        for transport in ("messages", "shared"):
+            plan = kind, transport, options.bytes, processors, options.progress
+            with bound_plan(*plan) as bound:
+                for buffer in bound.allocate():
+                    buffer.fill(comm.rank)
+                warm = [seconds(bound, None, True) for _ in range(WARM_UPS)]
+                length = comm.bcast(float(np.quantile(warm, QUANTILE)))
+                compute = first_alone(comm, lambda length=length: Computation(length))
+                # In turns, so that all three meet the same noise.
+                cases = (None, True), (compute, False), (compute, True)
+                times = np.array(
+                    [[seconds(bound, *case) for case in cases] for _ in range(options.repetitions)]
+                )
+            if comm.rank == 0:
+                quick = np.quantile(times, QUANTILE, axis=0).tolist()
+                names = ("communication_s", "computation_s", "both_s")
+                row = {"kind": kind, "transport": transport, "bytes": options.bytes}
+                row |= dict(zip(names, quick, strict=True)) | {"overlap": overlap_ratio(*quick)}
+                print(json.dumps(row | {"progress": bound.progress}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
