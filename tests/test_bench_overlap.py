@@ -14,7 +14,7 @@ from executors.cost.traces.states import CoreStates, State, simulated_states, wr
 from executors.overlap.choosing import default_ranks, plan_sweep
 from executors.overlap.computation import Computation
 from executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
-from mpi_launching import MPIS, mpi_python, mpiexec_of, run
+from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from paje_checking import Paje
 from planner import compile_plan
 from planner.tree_model import best_levels
@@ -106,12 +106,37 @@ def test_under_mpiexec_the_ranks_that_are_there_are_measured() -> None:
     assert "computation on all cores: " in done.stdout
 
 
-def test_ranks_that_are_not_asked_for_are_refused_once() -> None:
-    python = mpi_python("mpich")
-    command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "collplan", "bench"]
-    done = run([*command, "overlap", "--cores", "4", "--ranks", "3"])
-    assert done.returncode == 2
-    assert done.stderr.count("--ranks: 3, but mpiexec has started 2; leave --ranks out") == 1
+def test_overlap_on_ranks() -> None:
+    assert_passes(mpirun(2, "overlapping.py"))
+
+
+def test_a_wrong_result_is_shown_and_is_no_success(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from collplan.commands.bench.overlap import _show
+    from collplan.commands.bench.overlap_report import Report
+
+    row = dict.fromkeys(ROW | MEASURED) | {
+        "ranks": 2, "method": "S=0", "progress": "thread", "overlap": 0.5,
+        "communication_s": 1.0, "computation_s": 1.0, "total_s": 1.5,
+    }  # fmt: skip
+    document = {"rows": [row], "states": [], "library": "MPI", "processors": 2,
+                "computation_s": 1.0, "wrong": ["S=0: rank 1, element 0: got 1"]}  # fmt: skip
+    report = Report(sweep_of("reduce", 3), 2, None, None, as_json=False)
+    assert _show(report, [("methods", document)], None) == 1
+    printed = capsys.readouterr().out
+    assert "WRONG: S=0: rank 1, element 0: got 1" in printed
+    assert "3 cores share 2 processors" in printed
+    assert _show(report, [("methods", document | {"wrong": []})], None) == 0
+    assert "WRONG" not in capsys.readouterr().out
+
+
+def test_other_ranks_than_mpiexec_has_started_are_refused(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collplan.commands.bench.overlap._surroundings", lambda: (2, 4))
+    problem = "--ranks: 3, but mpiexec has started 2; leave --ranks out"
+    assert collplan("bench", "overlap", "--ranks", "3").error() == problem
 
 
 def test_the_simulated_sweep_has_the_models_best_levels(collplan: CommandLine) -> None:
