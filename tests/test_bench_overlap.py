@@ -247,6 +247,7 @@ def test_work_is_fixed_and_levels_end_at_the_tree() -> None:
     assert sweep_of("gather", 8).blocking_ratio(4) == 7 / 3
     assert sweep_of("scan", 9).blocking_ratio(5) == 2
     assert sweep.spec(4, BLOCKING).passes == ()
+    assert (sweep.transport, sweep_of("bcast", 8).transport) == ("shared", "messages")
     assert Sweep.from_json(json.loads(json.dumps(sweep.to_json()))) == sweep
     assert set(range(40, 48)) <= set(default_ranks(48))
 
@@ -281,7 +282,9 @@ def test_computation_of_no_time_does_nothing() -> None:
         ("--plot overlap.pdf", "--plot: overlap.pdf ends with .pdf"),
         ("--trace overlap.otf2", "trace: overlap.otf2 ends in .otf2"),
         ("--machine knl63", "'knl63' is no preset"),
-        ("--machine nowhere.yaml", "--machine: nowhere.yaml: No such file"),
+        ("--machine nowhere.yaml", "nowhere.yaml: no such file"),
+        ("--machine knl64 --cores 0", "Invalid value for '--cores': Input should be"),
+        ("--machine skylake48 --cores 1", "more NUMA domains than cores"),
         ("--cores 2", "--cores: 2 cores have none left beside 2 ranks; give 3 or more"),
     ],
 )

@@ -17,6 +17,7 @@ MOST_LEVELS: Final = 3
 _EVERY: Final = 8
 """Up to so many communication cores every number is tried by default: there the best S changes."""
 _STEPS: Final = 16
+_READ_AT_ONCE: Final = ("bcast", "gather", "scatter", "allreduce")
 
 
 def plan_sweep(
@@ -26,14 +27,16 @@ def plan_sweep(
     ranks: Sequence[int] | None = None,
     levels: Sequence[int] | None = None,
     policies: Sequence[str] | None = None,
-    transport: str = "shared",
+    transport: str | None = None,
 ) -> Sweep:
     """Return what to run, with what was not asked for filled in.
 
     Parameters
     ----------
     kind, n_bytes, machine, ranks, levels, policies, transport
-        As of `Sweep`; options of the command line by that name.
+        As of `Sweep`; options of the command line by that name. By default ranks
+        share memory where that leaves a tree or chain of transfers: not where all
+        read the root's buffer, or blocks where they lie.
 
     Raises
     ------
@@ -65,6 +68,8 @@ def plan_sweep(
         placed = _policies(kind, levels, policies)
     else:
         split = _levels(kind, chosen[-1], levels, policies)
+    if transport is None:
+        transport = "messages" if kind in _READ_AT_ONCE else "shared"
     sweep = Sweep(kind, n_bytes, machine, chosen, split, placed, transport)
     sweep.spec(chosen[-1], BLOCKING)  # raises where bytes are too many
     return sweep

@@ -112,7 +112,7 @@ class Sweep:
     ranks: tuple[int, ...]
     levels: tuple[int, ...]
     policies: tuple[str, ...]
-    transport: str = "shared"
+    transport: str
 
     @property
     def n_cores(self) -> int:

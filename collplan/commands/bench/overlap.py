@@ -76,8 +76,13 @@ def command(
         ),
     ] = None,
     transport: Annotated[
-        str, typer.Option(metavar="NAME", help="How ranks pass data: shared or messages.")
-    ] = "shared",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="How ranks pass data: shared or messages; by default shared for reduce and "
+            "chains, where that leaves them what they are.",
+        ),
+    ] = None,
     machine: Annotated[
         str | None,
         typer.Option(
@@ -154,7 +159,7 @@ def _prepare(
     levels: str | None,
     policy: str | None,
     n_bytes: str,
-    transport: str,
+    transport: str | None,
     machine: str | None,
     plot: Path | None,
     trace: Path | None,
@@ -178,7 +183,7 @@ def _prepare(
         check_plot_path(plot)
     if trace is not None:
         check_trace_path(trace)
-    if transport not in TRANSPORTS:
+    if transport not in (None, *TRANSPORTS):
         raise CollplanError(
             f"--transport: {transport!r} is no transport; use {' or '.join(TRANSPORTS)}"
         )
@@ -217,38 +222,20 @@ def _surroundings() -> tuple[int | None, int]:
     return comm.size, len(usable_processors(comm))
 
 
-def _machine(text: str | None, cores: int | None, n_processors: int) -> Machine:
+def _machine(source: str | None, cores: int | None, n_processors: int) -> Machine:
     from pydantic import ValidationError
 
     from specs import Machine
     from specs.errors import CollplanError
-    from specs.loading import explain, parse_spec
+    from specs.loading import explain, load_machine
 
     try:
-        if text is None:
+        if source is None:
             return Machine(cores=n_processors if cores is None else cores)
-        document: Any = text
-        if Path(text).suffix in (".yaml", ".yml", ".json"):
-            document = _read_machine(Path(text))
-        named = parse_spec({"machine": document, "collective": {"kind": "barrier"}}).machine
-        return named if cores is None else named.replace(nodes=1, ranks_per_node=1, cores=cores)
+        machine = load_machine(source)
+        return machine if cores is None else machine.replace(nodes=1, ranks_per_node=1, cores=cores)
     except ValidationError as error:
         raise CollplanError(f"--cores: {explain(error)}") from None
-
-
-def _read_machine(path: Path) -> Any:
-    import yaml
-
-    from specs.errors import CollplanError
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CollplanError(
-            f"--machine: {path}: {error.strerror}; give a preset or a machine file"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise CollplanError(f"--machine: {path} is no YAML; give a machine file") from None
 
 
 def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list[T] | None:
