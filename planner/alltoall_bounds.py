@@ -7,7 +7,7 @@ References
 ----------
 Tran et al., "OHIO: Improving RDMA Network Scalability in MPI_Alltoall through
 Optimized Hierarchical and Intra/Inter-Node Communication Overlap Design",
-2023: tables I and III.
+2024: tables I and III.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ References
 ----------
 Tran et al., "OHIO: Improving RDMA Network Scalability in MPI_Alltoall through
 Optimized Hierarchical and Intra/Inter-Node Communication Overlap Design",
-2023.
+2024.
 """
 
 from __future__ import annotations

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import re
 from math import ceil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from command_line import CommandLine
 from oracle import check_result
@@ -16,6 +18,7 @@ from planner.alltoall_designs import DESIGNS, find_design
 from planner.errors import AlgorithmError
 from planner.metrics import measure
 from specs import PlanSpec
+from specs.loading import parse_spec
 from test_exchange import MACHINES
 
 SIZES = [(4, 4, 3), (3, 5, 1), (5, 2, 7), (6, 3, 2), (8, 4, 1), (2, 7, 4), (4, 1, 2), (1, 4, 2)]
@@ -146,3 +149,16 @@ def test_compare_says_what_it_leaves_out(collplan):
 )
 def test_compare_refuses(collplan, arguments, reason):
     assert reason in collplan("compare", write_spec(collplan), "--metrics", *arguments).error()
+
+
+def test_the_page_has_every_designs_spec():
+    """Under its name, and it is what the design is."""
+    page = (Path(__file__).parents[1] / "docs" / "alltoall.md").read_text()
+    section = page.partition("## One spec each")[2]
+    found = dict(
+        re.findall(r"^\*\*(\w+)\*\*.*?^```yaml\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    )
+    assert list(found) == list(DESIGNS)
+    for name, text in found.items():
+        spec = parse_spec(yaml.safe_load(text))
+        assert DESIGNS[name].of(spec) == spec

@@ -30,7 +30,7 @@ PAGES = sorted(DOCS.glob("*.md"))
 README = ROOT / "README.md"
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
-    "emulation", "benchmarks", "comparing", "calibrating", "overlap",
+    "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

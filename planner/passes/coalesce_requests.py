@@ -60,7 +60,7 @@ def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -
 
     References
     ----------
-    Tran et al., "OHIO", 2023: request coalescing, and its figure 5 for ``remap``.
+    Tran et al., "OHIO", 2024: request coalescing, and its figure 5 for ``remap``.
     """
     if staging not in STAGINGS:
         raise AlgorithmError(

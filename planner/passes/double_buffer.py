@@ -54,7 +54,7 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
 
     References
     ----------
-    Tran et al., "OHIO", 2023: figure 6, two blocks.
+    Tran et al., "OHIO", 2024: figure 6, two blocks.
     """
     if not isinstance(slots, int) or isinstance(slots, bool) or slots < 2:
         raise AlgorithmError(

@@ -17,7 +17,7 @@ def linear(group: Group) -> Rounds:
 
     References
     ----------
-    Tran et al., "OHIO", 2021: scatter-destination.
+    Tran et al., "OHIO", 2024: scatter-destination.
     """
     me, size = group.positions, group.size
     yield Round.of(
