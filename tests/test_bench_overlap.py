@@ -43,10 +43,11 @@ def test_overlap_is_measured_for_every_number_of_ranks(mpi: str, tmp_path: Path)
     command = [
         str(mpi_python(mpi)), "-m", "collplan", "bench", "overlap", "--collective", "reduce",
         "--cores", "4", "--ranks", "2", "--bytes", "4KiB", "--computation", "0.0005",
-        "--repetitions", "2", "--json", "--trace", str(trace), "--plot", str(picture),
+        "--repetitions", "2", "--json", "--trace", str(trace), "--plot", str(picture), "--progress",
     ]  # fmt: skip
     done = run(command)
     assert done.returncode == 0, done.stderr
+    assert "measuring 2 of 2 ranks\n" in done.stderr
     document = json.loads(done.stdout)
     asynchronous = ["native, asynchronous"] if mpi == "mpich" else []
     assert methods_of(document, 2) == ["blocking", "S=0", "S=1", *NATIVE, *asynchronous]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -148,7 +149,7 @@ def command(
             timeout_s=timeout,
             progress=progress,
         )
-    return _launch(report(), computation, repetitions, timeout)
+    return _launch(report(), computation, repetitions, timeout, progress)
 
 
 def _prepare(
@@ -285,15 +286,28 @@ def _on_these_ranks(
     return RankBenchmark(job, lambda document: _show(report, [("methods", document)], None))
 
 
-def _launch(report: Report, computation_s: float | None, repetitions: int, timeout_s: float) -> int:
-    from collplan.output import show_progress
+def _launch(
+    report: Report,
+    computation_s: float | None,
+    repetitions: int,
+    timeout_s: float,
+    progress: bool | None,
+) -> int:
     from executors.mpi.launch import find_launcher
 
     job = Job(report.sweep, "methods", computation_s, repetitions)
-    with show_progress("measuring") as status:
-        tell = getattr(status, "update", lambda text: None)
-        parts = list(launch_all(job, timeout_s=timeout_s, tell=tell))
+    shown = sys.stderr.isatty() if progress is None else progress
+    tell = _say if shown else _keep_quiet
+    parts = list(launch_all(job, timeout_s=timeout_s, tell=tell))
     return _show(report, parts, find_launcher().library.family)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"measuring {text}\n")
+
+
+def _keep_quiet(text: str) -> None:
+    pass
 
 
 def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None) -> int:
