@@ -155,6 +155,7 @@ def test_the_simulated_sweep_has_the_models_best_levels(collplan: CommandLine) -
         assert longest - 1e-9 <= row["total_s"] <= sum(parts) + 1e-9
     best = {entry["ranks"]: entry["method"] for entry in document["best"]}
     assert best == {n: f"S={best_levels(n, 10)}" for n in range(2, 10)}
+    assert all(entry["method"] == f"S={entry['model_levels']}" for entry in document["best"])
 
 
 def test_the_simulated_table_and_files(collplan: CommandLine) -> None:
@@ -166,6 +167,7 @@ def test_the_simulated_table_and_files(collplan: CommandLine) -> None:
     assert outcome.status == 0
     assert "scan of 2 MiB on 48 cores, chain, simulated" in outcome.out
     assert "* the least time of both" in outcome.out
+    assert "by the model" not in outcome.out
     assert "progress" not in outcome.out
     assert picture.read_bytes().startswith(b"\x89PNG")
     labels = [f"simulated, 40 ranks, {policy}" for policy in ("numa", "odd_even")]

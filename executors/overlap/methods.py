@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from planner.tree_model import blocking_time, tree_height
+from planner.tree_model import best_levels, blocking_time, tree_height
 from specs import Machine, PlanSpec
 from specs.errors import CollplanError
 from specs.loading import explain
@@ -173,6 +173,12 @@ class Sweep:
     def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
         """Return C(N), in s: fixed total work, divided over the ranks."""
         return on_all_cores_s * self.n_cores / n_ranks
+
+    def model_levels(self, n_ranks: int) -> int | None:
+        """Return the S that is best by the paper's model; None for chains."""
+        if self.kind in CHAINS:
+            return None
+        return int(best_levels(n_ranks, self.n_cores, self.kind in _DOUBLING))
 
     def blocking_ratio(self, n_ranks: int) -> float:
         """Return how many times longer the blocking collective takes on all cores, by the model.

@@ -70,6 +70,7 @@ class Report:
                 (row for row in rows if row["ranks"] == n_ranks), key=lambda row: row["total_s"]
             )
             best.append({key: chosen[key] for key in ("ranks", "method", "total_s")})
+            best[-1]["model_levels"] = sweep.model_levels(n_ranks)
         asked: Document = {
             "source": "simulated" if self.repetitions is None else "measured",
             "collective": sweep.kind,
@@ -100,6 +101,10 @@ class Report:
             plain=True,  # Open MPI gives its ranks a pseudo-terminal.
         )
         print_line("* the least time of both for so many ranks")
+        levels = {entry["ranks"]: entry["model_levels"] for entry in document["best"]}
+        if None not in levels.values():
+            told = ", ".join(f"S={best} on {n_ranks}" for n_ranks, best in levels.items())
+            print_line(f"best by the model: {told}")
         print_line(f"computation on all cores: {format_seconds(document['computation_s'])}")
         for line in _remarks(document):
             print_line(line)
