@@ -93,7 +93,8 @@ def appraise(
     blueprint = draft(spec)
     parts = state(blueprint)
     identity = _identity(spec, parts)
-    least = 2 * sum(map(_least_messages, parts))
+    exchange = blueprint.exchange
+    least = 2 * (exchange.n_messages if exchange else sum(map(_least_messages, parts)))
     if max_tasks is not None and least > max_tasks:
         return (Appraisal(None, 0.0, 0.0, least, identity),)
     messages, steps = tables_of(blueprint)

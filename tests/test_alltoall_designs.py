@@ -7,19 +7,25 @@ import re
 from math import ceil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from command_line import CommandLine
+from executors.cost import simulate
 from oracle import check_result
 from planner import compile_plan
 from planner.alltoall_bounds import node_counts
 from planner.alltoall_designs import DESIGNS, find_design
+from planner.appraisal import appraise
+from planner.decompose import draft
 from planner.errors import AlgorithmError
 from planner.metrics import measure
+from planner.plan import Op
 from specs import PlanSpec
 from specs.loading import parse_spec
-from test_exchange import MACHINES
+from test_exchange import DECOMPOSITIONS, MACHINES
+from test_exchange import alltoall as staged
 
 SIZES = [(4, 4, 3), (3, 5, 1), (5, 2, 7), (6, 3, 2), (8, 4, 1), (2, 7, 4), (4, 1, 2), (1, 4, 2)]
 """Nodes, ranks a node and elements a block, of four bytes; powers of two and not."""
@@ -100,6 +106,36 @@ def test_leaders_that_share_peers_keep_one_connection_a_peer(leaders):
         plan = compile_plan(spec)
         talking = {int(rank) for rank, op in zip(plan.rank, plan.op, strict=True) if op == 0}
         assert len(talking) == 5 * min(leaders, 4)
+
+
+def test_one_program_of_7168_ranks_needs_no_table_of_all_pairs():
+    """The leader of node 1 and the rank after it, compiled alone."""
+    spec = DESIGNS["ohio_v3"].of(alltoall({"preset": "ohio-a", "nodes": 128}, 1))
+    leader, other = (compile_plan(spec, rank=rank) for rank in (56, 57))
+    assert [(leader.op == op).sum() for op in (Op.SEND, Op.RECV, Op.COPY)] == [127, 127, 129]
+    assert [(other.op == op).sum() for op in (Op.SEND, Op.RECV, Op.COPY)] == [0, 0, 129]
+    assert leader.shared_sizes[1] == 56 * 56 * (128 + 2)
+    # A receive waits for all 56 ranks of its node to have copied the block two before.
+    waits = np.diff(leader.foreign.indptr)[leader.op == Op.RECV]
+    assert waits.tolist() == [0, 0] + [55] * 125
+
+
+@pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
+@pytest.mark.parametrize("machine", ["3,1,2", "4x3", "one node", "cyclic"])
+def test_messages_are_known_beforehand(machine, decomposition):
+    spec = staged(machine, decomposition=DECOMPOSITIONS[decomposition])
+    exchange = draft(spec).exchange
+    assert exchange.n_messages == (compile_plan(spec).op == Op.SEND).sum()
+    least = appraise(spec, max_tasks=max(0, 2 * exchange.n_messages - 1))[0]
+    assert least.n_tasks == 2 * exchange.n_messages or not exchange.n_messages
+
+
+def test_coalesced_messages_are_appraised_as_one():
+    for design in ("ohio_v2", "ohio_v3", "khorassani", "node_aware"):
+        spec = DESIGNS[design].of(alltoall({"nodes": 4, "ranks_per_node": 4, "lanes": 2}, 3))
+        plan, found = compile_plan(spec), appraise(spec)[0]
+        assert found.n_tasks == plan.n_tasks
+        assert 0 < found.bound_s <= simulate(plan, spec.machine.network).makespan_s
 
 
 def test_other_collectives_and_names_are_refused():

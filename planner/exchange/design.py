@@ -117,6 +117,12 @@ class Exchange:
         n = self.n_leaders[:, None]
         return np.where(part < n, -(-(self.sizes[:, None] - part) // n), 0)
 
+    @property
+    def n_messages(self) -> int:
+        """Return how many messages there are, one a rank of the source for every part."""
+        n_parts = (self.team_sizes() > 0).sum(axis=1)
+        return int(self.sizes.sum() * n_parts.sum() - (self.sizes * n_parts).sum())
+
     def leader(self, row: Ints, step: Ints, part: Ints) -> Ints:
         """Return the ranks that talk for nodes: of a part, or in a step."""
         turn = step - 1 if self.shares_peers else part
