@@ -9,6 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from executors.mpi.binding import bind
+from executors.mpi.cores import affinity
 from executors.mpi.engines import ENGINES
 from executors.mpi.measure import Case
 from executors.mpi.native import NativeCollective
@@ -16,12 +17,19 @@ from oracle import AFFINE
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.errors import AlgorithmError
+from planner.plan import Stage
 from planner.reference import expected, make_inputs
 from specs import PlanSpec
 from specs.collective import COLLECTIVES
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
+PROCESSORS = sorted(set().union(*comm.allgather(affinity())))
+PLACED_EVERY = 13
+"""Of so many plans one runs on communication cores, too."""
+TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
+    ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
+)
 FEW = 4
 """Up to how many ranks nothing is left out."""
 
@@ -103,14 +111,42 @@ def run(collective: dict[str, object], turn: int) -> int:
                     case.fill()
                     bound()
                     check(case, truth, (engine, one))
+        n_plans += 1
+        if (turn + n_plans) % PLACED_EVERY == 0:
+            run_in_background(one, case, truth, turn)
+            n_plans += 1
         if collective["kind"] != "scatter":
             assert np.array_equal(case.sendbuf, sent), f"{one}: sendbuf was changed"
-        n_plans += 1
     with NativeCollective(spec.collective, comm, case.sendbuf, case.recvbuf) as native:
         case.fill()
         native()
         check(case, truth, f"native {collective}")
     return n_plans
+
+
+def run_in_background(
+    one: dict[str, object], case: Case, truth: np.ndarray | None, turn: int
+) -> None:
+    """Run a spec with communication cores, by threads; split it where it is a tree."""
+    n_free = 1 + turn % 2
+    passes: dict[str, object] = {"name": "place_progress", "policy": ("odd_even", "numa")[turn % 2]}
+    assert isinstance(one["collective"], dict)
+    if turn % 3 and one["algorithms"] in TREES.get(one["collective"]["kind"], ()):
+        passes = {"name": "split_tree", "levels": turn % 3 - 1}
+    placed = {**one, "machine": {"ranks_per_node": p, "cores": p + n_free}, "passes": [passes]}
+    spec = PlanSpec.model_validate(placed)
+    plan = compile_plan(spec.replace(transport=("messages", "shared")[turn // 2 % 2]))
+    cores = [PROCESSORS[core % len(PROCESSORS)] for core in range(p + n_free)]
+    with bind(plan, comm, case.sendbuf, case.recvbuf, cores=cores) as bound:
+        in_background = plan.core[(plan.rank == rank) & (plan.stage == Stage.BACKGROUND)]
+        is_placed = not np.isin(in_background, plan.rank_core).all()
+        is_threaded = is_placed and bound.engine == "compiled"
+        assert bound.progress == ("thread" if is_threaded else "caller"), bound.why_caller
+        for _ in range(2):
+            case.fill()
+            bound.start()
+            bound.wait()
+            check(case, truth, placed)
 
 
 begin = MPI.Wtime()
