@@ -17,7 +17,7 @@ Times = npt.NDArray[np.float64]
 
 FIRST_ROUNDS: Final = 3
 """After so many rounds those who lose by far are out."""
-FAR: Final = 2.0
+FAR: Final = 3.0
 """Whose least time is more than this times the best median has lost by far."""
 LEAST_ROUNDS: Final = 6
 """The median of fewer has no 95 % interval between the least and the greatest."""
@@ -141,9 +141,10 @@ class Contest:
         """Return what a candidate took, in the rounds it was in."""
         return time_of(self._samples[name])
 
-    def leader(self) -> str:
-        """Return the candidate of the least median of those still in."""
-        return min(self.active, key=lambda name: self.time(name).median_s)
+    def ranking(self) -> list[str]:
+        """Return those still in but native, by their medians."""
+        others = [name for name in self.active if name != NATIVE_LABEL]
+        return sorted(others, key=lambda name: self.time(name).median_s)
 
 
 def beats(one: Time, other: Time) -> bool:

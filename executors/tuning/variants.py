@@ -8,19 +8,16 @@ the performance of MPI libraries", 2006, sections 2 and 3.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from planner.alltoall_designs import DESIGNS
-from planner.candidates import PIPELINE, PIPELINED, SEGMENTS, all_forms, name_of, segmented
+from planner.candidates import PIPELINE, PIPELINED, Form, all_forms, name_of
 from planner.decompose import draft
 from planner.errors import AlgorithmError
-from specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PassChoice, PlanSpec, Transport
-from specs.choice import Algorithms
-from specs.request import AUTO, MESSAGES
+from specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
+from specs.request import AUTO
 
-SHARED: Final = Transport(name="shared")
 DIMENSIONS: Final = (2, 3)
 """Of meshes: more of them have not been seen to pay."""
 TOPOLOGIES: Final = {
@@ -32,52 +29,35 @@ TOPOLOGIES: Final = {
     "chain": "ring",
 }
 """The virtual topologies that flat algorithms are known as, too."""
+DESIGN: Final = "design"
+"""The family of alltoall's designs."""
+_SHARED: Final = Transport(name="shared")
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A way to compute a collective, whatever the message size.
+def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
+    """Return every way to compute a spec's collective on its machine, flat ones first.
+
+    Flat algorithms, through leaders of nodes (one, several, all), every mesh of two
+    and three dimensions, compositions of other collectives, the designs of
+    alltoall, and what ranks of a node can share memory for. One may be
+    refused all the same, by what its algorithms or this order of ranks do not allow.
 
     Parameters
     ----------
-    name : str
-        What tables call it.
-    family : str
-        What it is one of: ``flat``, a decomposition, or ``design``.
-    decomposition : Decomposition
-    algorithms : AlgorithmChoice or AlgorithmsByRole
-    transport : Transport
-    passes : tuple of PassChoice
-        Of its own; with segments, those that cut come in their place.
-    has_segments : bool
-        Whether it is worth segments.
+    spec : PlanSpec
+        Its machine and collective count.
     """
-
-    name: str
-    family: str
-    decomposition: Decomposition
-    algorithms: Algorithms = AUTO
-    transport: Transport = MESSAGES
-    passes: tuple[PassChoice, ...] = ()
-    has_segments: bool = False
-
-    @property
-    def segments(self) -> tuple[int, ...]:
-        """Return the sizes of segments worth a try, in bytes."""
-        return SEGMENTS if self.has_segments else ()
-
-    def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
-        """Return a spec's collective computed so, in segments of so many bytes if any."""
-        return spec.replace(
-            decomposition=self.decomposition,
-            algorithms=self.algorithms,
-            transport=self.transport,
-            passes=self.passes if segment is None else segmented(segment),
-        )
-
-    def name_with(self, segment: int | None) -> str:
-        """Return what tables call it in segments of so many bytes."""
-        return self.name if segment is None else f"{self.name} {segment // 1024}KiB"
+    found = [form for form in all_forms(spec) if form.decomposition.name != "mesh"]
+    size = spec.machine.n_ranks
+    if spec.collective.kind == "barrier" or size == 1:
+        return tuple(found)
+    for dimensions in DIMENSIONS:
+        for shape in mesh_shapes(size, dimensions):
+            found += _meshes(spec, shape)
+    found += _sharing(spec, found)
+    if spec.collective.kind == "alltoall":
+        found += _designs(spec, {form.name for form in found})
+    return tuple(found)
 
 
 def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
@@ -100,49 +80,35 @@ def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *others)
 
 
-def all_variants(spec: PlanSpec) -> tuple[Variant, ...]:
-    """Return every variant of a spec's collective on its machine, flat ones first.
+def family_of(form: Form) -> str:
+    """Return what a form is one of: ``flat``, a decomposition, or ``design``."""
+    own = form.decomposition.name
+    is_design = form.name in DESIGNS and form.name != own and own != "flat"
+    return DESIGN if is_design or form.name.endswith(DESIGN) else own
 
-    Flat algorithms, through leaders of nodes (one, several, all), every mesh of two
-    and three dimensions, compositions of other collectives, the designs of
-    alltoall, and what ranks of a node can share memory for. A variant may be
-    refused all the same, by what its algorithms or this order of ranks do not allow.
 
-    Parameters
-    ----------
-    spec : PlanSpec
-        Its machine and collective count.
+def topology_of(form: Form) -> str | None:
+    """Return the virtual topology of a flat algorithm, None for all others.
+
+    Examples
+    --------
+    >>> flat = Decomposition(name="flat")
+    >>> topology_of(Form("binomial", flat, AlgorithmChoice(name="binomial"), True))
+    'tree'
     """
-    found = [
-        Variant(
-            form.name,
-            form.decomposition.name,
-            form.decomposition,
-            form.algorithms,
-            passes=form.passes,
-            has_segments=form.has_segments,
-        )
-        for form in all_forms(spec)
-        if form.decomposition.name != "mesh"
-    ]
-    kind, size = spec.collective.kind, spec.machine.n_ranks
-    if kind != "barrier" and size > 1:
-        for dimensions in DIMENSIONS:
-            for shape in mesh_shapes(size, dimensions):
-                found += _meshes(spec, shape)
-        found += _sharing(spec, found)
-    if kind == "alltoall" and size > 1:
-        found += _designs(spec, {variant.name for variant in found})
-    return tuple(found)
+    choice = form.algorithms
+    if form.decomposition.name != "flat" or not isinstance(choice, AlgorithmChoice):
+        return None
+    return TOPOLOGIES.get(choice.name)
 
 
-def _meshes(spec: PlanSpec, shape: tuple[int, ...]) -> Iterator[Variant]:
+def _meshes(spec: PlanSpec, shape: tuple[int, ...]) -> Iterator[Form]:
     chosen = Decomposition(name="mesh", shape=shape)
     name = name_of(chosen)
-    yield Variant(name, "mesh", chosen)
+    yield Form(name, chosen, AUTO, False)
     roles = _pipelined_roles(spec, chosen)
     if roles is not None:
-        yield Variant(f"{name} {PIPELINE}", "mesh", chosen, roles, has_segments=True)
+        yield Form(f"{name} {PIPELINE}", chosen, roles, True)
 
 
 def _pipelined_roles(spec: PlanSpec, chosen: Decomposition) -> AlgorithmsByRole | None:
@@ -161,31 +127,32 @@ def _pipelined_roles(spec: PlanSpec, chosen: Decomposition) -> AlgorithmsByRole 
     return AlgorithmsByRole(roles=roles) if roles else None
 
 
-def _sharing(spec: PlanSpec, others: list[Variant]) -> list[Variant]:
-    """Return the variants whose ranks share their node's memory, where nodes have several."""
+def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
+    """Return what is worth a try where ranks of a node share memory."""
     machine = spec.machine
     if max(machine.node_to_n_ranks) == 1:
         return []
     if machine.nodes == 1:
-        chosen = Decomposition(name="flat")
-        return [Variant("flat shared", "flat", chosen, transport=SHARED)]
+        flat = Decomposition(name="flat")
+        return [Form("flat shared", flat, AUTO, False, transport=_SHARED)]
+    through_leaders = ("hierarchical", "full_lane", "multi_leader")
     return [
-        Variant(f"{v.name} shared", v.family, v.decomposition, transport=SHARED)
-        for v in others
-        if v.family in ("hierarchical", "full_lane", "multi_leader")
-        and v.algorithms == AUTO
-        and v.decomposition.by == "node"
+        Form(f"{form.name} shared", form.decomposition, AUTO, False, transport=_SHARED)
+        for form in others
+        if form.decomposition.name in through_leaders
+        and (form.algorithms, form.passes, form.transport) == (AUTO, (), None)
+        and form.decomposition.by == "node"
     ]
 
 
-def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Variant]:
-    for design in DESIGNS.values():
-        made = design.of(spec)
-        yield Variant(
-            f"{design.name} design" if design.name in taken else design.name,
-            "design",
-            made.decomposition,
-            made.algorithms,
-            made.transport,
-            made.passes,
-        )
+def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Form]:
+    """Yield the designs that need nodes of several ranks, and are not there yet."""
+    machine = spec.machine
+    if machine.nodes == 1 or max(machine.node_to_n_ranks) == 1:
+        return
+    for name, design in DESIGNS.items():
+        one = design.of(spec)
+        if one.decomposition.name == "flat" or (name in taken and name != one.decomposition.name):
+            continue
+        called = f"{name} {DESIGN}" if name in taken else name
+        yield Form(called, one.decomposition, one.algorithms, False, one.passes, one.transport)

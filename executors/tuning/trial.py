@@ -1,0 +1,246 @@
+"""Measure candidates beside the native call: check each, time all in turns, confirm who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from executors.mpi.bench_timing import Call, line_up
+from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.clocks import share_clock
+from executors.mpi.cores import ranks_per_core
+from executors.mpi.measure import Case, allocate_case, choose_oracle, native_truth, numpy_truth
+from executors.mpi.native import NativeCollective
+from executors.tuning.contest import Contest, Rules, Times, beats
+from executors.tuning.prediction import Candidate
+from planner import compile_plan
+from planner.plan import Buffer
+from specs import PlanSpec
+from specs.errors import CollplanError
+from specs.request import AUTO, FLAT, MESSAGES
+from specs.sweep import NATIVE_LABEL, Time
+
+if TYPE_CHECKING:
+    from planner.plan import Plan
+
+MOST_AT_ONCE: Final = 8
+"""So many candidates are bound and measured in the same rounds."""
+SCRATCH_BYTES: Final = 1 << 27
+"""So much memory of a rank their scratch buffers may take together."""
+
+CONFIRMED: Final = 2
+"""So many of the best go into the rounds that decide."""
+
+Advance = Callable[[float], object]
+"""Called with the part that is done, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was measured of one collective at one size.
+
+    Parameters
+    ----------
+    times : dict of str to Time
+        By candidate; native's is always there.
+    winner : str
+        Native, unless another's interval lies below native's.
+    wrong : dict of str to str
+        Candidates whose results were wrong, and where.
+    refused : dict of str to str
+        Candidates that cannot be compiled or bound, and why.
+    """
+
+    times: dict[str, Time]
+    winner: str
+    wrong: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def try_candidates(
+    comm: Any,
+    spec: PlanSpec,
+    candidates: Sequence[Candidate],
+    rules: Rules,
+    *,
+    advance: Advance,
+    seed: int = 0,
+) -> Verdict:
+    """Find the fastest way to compute a spec's collective.
+
+    Collective over `comm`. Candidates are measured in groups, each beside native
+    and the best of those before, and in turns with them; the slowest rank counts.
+    Who is faster than native there has to be so again in rounds of the best alone.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        As many ranks as the spec's machine.
+    spec : PlanSpec
+        Its collective has the size.
+    candidates : sequence of Candidate
+        The most promising first.
+    rules : Rules
+        How well medians must be known.
+    advance : callable
+        Told how much is done.
+    seed : int
+        Of the inputs.
+
+    Returns
+    -------
+    Verdict
+        The same on every rank.
+
+    Raises
+    ------
+    CollplanError
+        If buffers of this size cannot be had.
+    """
+    flat = spec.replace(decomposition=FLAT, algorithms=AUTO, transport=MESSAGES, passes=())
+    # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
+    case = allocate_case(compile_plan(flat, rank=comm.rank), spec.collective, comm, seed)
+    with NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native:
+        stand = _Stand(case, native, rules)
+        left = list(candidates)
+        while left:
+            stand.fill(left)
+            advance(1 - (len(left) + 1) / (len(candidates) + 1))
+            stand.run_heat()
+        stand.confirm()
+        stand.free()
+    advance(1.0)
+    return stand.verdict
+
+
+class _Stand:
+    """The native call, and the candidates that are bound beside it."""
+
+    def __init__(self, case: Case, native: NativeCollective, rules: Rules) -> None:
+        self._case, self._comm, self._rules = case, case.comm, rules
+        self._crowded = ranks_per_core(case.comm) > 1
+        self._has_one_clock = self._crowded and share_clock(case.comm)
+        oracle = choose_oracle(case.collective, case.comm.size)
+        self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+        self._native: Call = native
+        self._bound: dict[str, BoundPlan] = {}
+        self._turn = 0
+        self.verdict = Verdict({}, NATIVE_LABEL)
+
+    def fill(self, left: list[Candidate]) -> None:
+        """Bind and check candidates from the front of a list, as many as fit."""
+        room = SCRATCH_BYTES
+        n_before = len(self._bound)
+        while left and len(self._bound) < n_before + MOST_AT_ONCE and room > 0:
+            candidate = left.pop(0)
+            made = _compile(candidate, self._comm)
+            if isinstance(made, str):
+                self.verdict.refused[candidate.name] = made
+                continue
+            plan, n_bytes = made
+            room -= n_bytes
+            bound = _bind(plan, self._case)
+            if isinstance(bound, str):
+                self.verdict.refused[candidate.name] = bound
+                continue
+            self._case.fill()
+            bound()
+            wrong = self._case.compare(self._truth)
+            if wrong is None:
+                self._bound[candidate.name] = bound
+            else:
+                self.verdict.wrong[candidate.name] = str(wrong)
+                bound.free()
+
+    def run_heat(self) -> None:
+        """Measure all that are bound beside native; keep the best of them bound."""
+        contest = self._run([NATIVE_LABEL, *self._bound])
+        best = contest.ranking()[:CONFIRMED]
+        for name in [name for name in self._bound if name not in best]:
+            self._bound.pop(name).free()
+
+    def confirm(self) -> None:
+        """Measure the best beside native again: of many, one may have been lucky."""
+        times = self.verdict.times
+        if not times:
+            self._run([NATIVE_LABEL])
+        faster = [name for name in self._bound if beats(times[name], times[NATIVE_LABEL])]
+        winner = NATIVE_LABEL
+        if faster:
+            ranking = self._run([NATIVE_LABEL, *faster], is_warm=True).ranking()
+            faster = [name for name in ranking if beats(times[name], times[NATIVE_LABEL])]
+            winner = (faster or [NATIVE_LABEL])[0]
+        self.verdict = Verdict(times, winner, self.verdict.wrong, self.verdict.refused)
+
+    def free(self) -> None:
+        """Free what is bound; collective."""
+        for bound in self._bound.values():
+            bound.free()
+
+    def _run(self, names: list[str], *, is_warm: bool = False) -> Contest:
+        """Run a contest to its end; note all times."""
+        contest = Contest(names, self._rules)
+        if not is_warm:
+            self._time(names, 1)
+        while n_rounds := contest.next_rounds():
+            contest.add(*self._time(contest.active, n_rounds))
+        self.verdict.times.update({name: contest.time(name) for name in names})
+        return contest
+
+    def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
+        """Return the slowest rank's times, shape (len(names), n_rounds), and for how long it was.
+
+        Every round calls each once, and every time another one goes first: it finds
+        the last one's leavings in the caches. Where ranks share cores, time runs from
+        when the first begins: each alone would see its own turn only.
+        """
+        calls = [self._native if name == NATIVE_LABEL else self._bound[name] for name in names]
+        begins, ends = np.empty((2, len(calls), n_rounds))
+        start = perf_counter()
+        for i in range(n_rounds):
+            self._turn += 1
+            for turn in range(len(calls)):
+                which = (self._turn + turn) % len(calls)
+                self._case.refill()
+                line_up(self._comm, self._crowded)
+                begins[which, i] = perf_counter()
+                calls[which]()
+                ends[which, i] = perf_counter()
+        seconds = perf_counter() - start
+        everywhere = self._comm.allgather((begins.tolist(), ends.tolist(), seconds))
+        began, ended = (np.array([entry[side] for entry in everywhere]) for side in (0, 1))
+        if self._has_one_clock:
+            began = began.min(axis=0, keepdims=True)
+        return (ended - began).max(axis=0), everywhere[0][2]
+
+
+def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
+    """Return a plan and the most scratch of a rank in bytes, or why there is none."""
+    plan: Plan | None = None
+    n_bytes, reason = 0, None
+    try:
+        plan = compile_plan(candidate.spec, rank=comm.rank)
+        n_bytes = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH]) * plan.itemsize
+        n_bytes += int(plan.shared_sizes.max(initial=0)) * plan.itemsize
+    except CollplanError as error:
+        reason = str(error)
+    except MemoryError:
+        reason = f"the plan does not fit into the memory of rank {comm.rank}"
+    everywhere = comm.allgather((n_bytes, reason))
+    reasons = [text for _, text in everywhere if text is not None]
+    if plan is None or reasons:
+        return str(reasons[0])
+    return plan, max(size for size, _ in everywhere)
+
+
+def _bind(plan: Plan, case: Case) -> BoundPlan | str:
+    """Return a bound plan, or why it can't be; the same on all ranks."""
+    try:
+        return bind(plan, case.comm, case.sendbuf, case.recvbuf)
+    except CollplanError as error:
+        # All ranks come here together: if one cannot bind, all raise.
+        return str(case.comm.bcast(str(error)))
