@@ -99,9 +99,9 @@ def _contract(
                 other = target[before[j]]
                 if other == group:
                     continue
-                if other > group and target[order[i]] != target[before[j]] and before[j] < order[i]:
-                    ahead = group if ahead < 0 else ahead
-                if place[other] >= first and out_before[place[other]] == other:
+                if other > group and before[j] < order[i] and ahead < 0:
+                    ahead = group
+                if place[other] >= first:
                     known = out_kind[place[other]]
                     if kind[j] == 0 or ((known & 1) != 0 and (kind[j] & 1) == 0):
                         out_kind[place[other]] = kind[j]

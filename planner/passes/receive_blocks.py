@@ -77,7 +77,7 @@ def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> 
     bad[block[overlapping(low, high)]] = True
     others = writes.masked(plan.op != Op.RECV)
     bad[found.touched(others, plan.rank)[1]] = True
-    reader, read_block, is_read = found.readers(reads, plan.rank)
+    reader, read_block, is_read = found.touched(reads, plan.rank)
     first_receive, last_receive = np.full(n, plan.n_tasks), np.full(n, NONE)
     np.minimum.at(first_receive, block, row)
     np.maximum.at(last_receive, block, row)
@@ -110,11 +110,7 @@ class _Found:
     high: Ints
     block: Ints
 
-    def touched(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints]:
-        """Return who touches which block, pairs of row and block."""
-        return self.readers(pieces, rank)[:2]
-
-    def readers(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints, Bools]:
+    def touched(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints, Bools]:
         """Return who touches which block, pairs of row and block; and what surely is touched.
 
         A strided access is looked at as a whole where it lies within one block,
