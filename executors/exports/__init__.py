@@ -1,0 +1,1 @@
+"""Tuning tables in the forms that MPI libraries read themselves."""
