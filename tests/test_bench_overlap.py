@@ -47,7 +47,7 @@ def test_overlap_is_measured_for_every_number_of_ranks(mpi: str, tmp_path: Path)
     ]  # fmt: skip
     done = run(command)
     assert done.returncode == 0, done.stderr
-    assert "measuring 2 of 2 ranks\n" in done.stderr
+    assert "measuring reduce on 2 ranks\n" in done.stderr
     document = json.loads(done.stdout)
     asynchronous = ["native, asynchronous"] if mpi == "mpich" else []
     assert methods_of(document, 2) == ["blocking", "S=0", "S=1", *NATIVE, *asynchronous]

@@ -158,7 +158,7 @@ def launch_all(
     family = find_launcher().library.family
     variable = ASYNCHRONOUS.get(family)
     if job.computation_s is None:
-        tell(f"the blocking collective on {job.sweep.n_cores} ranks")
+        tell(f"blocking {job.sweep.kind} on {job.sweep.n_cores} ranks")
         document = _launch(replace(job, part="blocking"), variable, timeout_s)
         yield "blocking", document
         job = replace(job, computation_s=document["blocking_s"])
@@ -167,14 +167,14 @@ def launch_all(
         parts: list[Part] = ["methods"] if variable is None else ["methods", "asynchronous"]
         for part in parts:
             manner = ", the library making progress" if part == "asynchronous" else ""
-            tell(f"{n_ranks} of {job.sweep.ranks[-1]} ranks{manner}")
+            tell(f"{job.sweep.kind} on {n_ranks} ranks{manner}")
             yield part, _launch(replace(single, part=part), variable, timeout_s)
 
 
 def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     """Run a job on ranks started for it, and return what they measured."""
     from executors.mpi.jobs import run_job
-    from executors.mpi.launch import find_launcher
+    from executors.mpi.launch import find_launcher, launch_environment
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job.json")
@@ -182,6 +182,8 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         launcher, n_ranks = find_launcher(), RankBenchmark(job, _ignore).n_ranks
         program = [sys.executable, "-m", "collplan", "bench", "overlap", "--job", str(path)]
         environment = launcher.environment(n_ranks) | _UNBOUND
+        # Where cores share processors, ranks do, however few they are.
+        environment |= launch_environment(launcher.library.family, job.sweep.n_cores)
         if variable is not None:
             environment[variable] = str(int(job.part == "asynchronous"))
         status = run_job(launcher.command(n_ranks, program), environment, timeout_s)
