@@ -23,6 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from executors.comm import Comm
     from executors.cost import simulate
     from executors.local import run_local
     from executors.mpi import bind
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "CollplanError": ("specs", "CollplanError"),
+    "Comm": ("executors.comm", "Comm"),
     "Link": ("specs", "Link"),
     "Machine": ("specs", "Machine"),
     "Network": ("specs", "Network"),
@@ -65,6 +67,7 @@ _HOMES: Final = {
 
 __all__ = [
     "CollplanError",
+    "Comm",
     "Link",
     "Machine",
     "Network",

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
     "calibrate": "Measure the cost model's parameters here; write a machine file.",
     "tune": "Measure candidates here; write a table of what is best for which size.",
+    "exec": "Run an unchanged mpi4py program on what a tuning table says.",
     "bench": "Measure a machine's lanes, and whether its MPI keeps performance guidelines.",
     "export": "Write a plan or a tuning table in another project's format.",
     "algorithms": "List the algorithms and what they can do.",
@@ -48,7 +49,8 @@ class LazyGroup(TyperGroup):
         if hasattr(module, "app"):  # a command of several
             return typer.main.get_command(module.app)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name=cmd_name)(module.command)
+        settings = getattr(module, "CONTEXT_SETTINGS", None)
+        app.command(name=cmd_name, context_settings=settings)(module.command)
         return typer.main.get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

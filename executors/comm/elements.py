@@ -1,0 +1,129 @@
+"""MPI's datatypes as plans see them: how many bytes, and what reductions take them for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from mpi4py import MPI
+
+from specs.datatype import DATATYPES, numpy_dtype
+
+_BY_KIND: Final = {
+    "int": "SIGNED_CHAR SHORT INT LONG LONG_LONG INT8_T INT16_T INT32_T INT64_T AINT OFFSET COUNT "
+    "INTEGER INTEGER1 INTEGER2 INTEGER4 INTEGER8",
+    "uint": "UNSIGNED_CHAR UNSIGNED_SHORT UNSIGNED UNSIGNED_LONG UNSIGNED_LONG_LONG UINT8_T "
+    "UINT16_T UINT32_T UINT64_T",
+    "float": "FLOAT DOUBLE FLOAT16_T REAL DOUBLE_PRECISION REAL2 REAL4 REAL8",
+    "complex": "C_COMPLEX C_FLOAT_COMPLEX C_DOUBLE_COMPLEX CXX_FLOAT_COMPLEX CXX_DOUBLE_COMPLEX "
+    "COMPLEX DOUBLE_COMPLEX COMPLEX8 COMPLEX16",
+    "bool": "C_BOOL CXX_BOOL",
+}
+_PAIRS: Final = "FLOAT_INT DOUBLE_INT LONG_INT INT_INT SHORT_INT LONG_DOUBLE_INT"
+_REPEATING: Final = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a datatype.
+
+    Parameters
+    ----------
+    size : int
+        Bytes of its signature: what is sent.
+    extent : int
+        Bytes from one to the next in memory.
+    is_plain : bool
+        Whether memory is the signature: no gaps, nothing out of order.
+    name : str or None
+        What a plan that reduces calls it, as `specs.numpy_dtype` has it; None where no
+        plan can.
+    """
+
+    size: int
+    extent: int
+    is_plain: bool
+    name: str | None = None
+
+
+def element_of(datatype: MPI.Datatype) -> Element:
+    """Return what an element of a datatype is.
+
+    Those that MPI predefines are known; others are looked at each time, since a handle
+    may mean another datatype after it was freed.
+    """
+    known = _known().get(datatype.handle)
+    return known if known is not None else _derived(datatype)
+
+
+def _derived(datatype: MPI.Datatype) -> Element:
+    extent = datatype.Get_extent()[1]
+    return Element(datatype.Get_size(), extent, _repeats_plain(datatype))
+
+
+def _repeats_plain(datatype: MPI.Datatype) -> bool:
+    """Return whether a datatype is a plain one, one after the other."""
+    known = _known().get(datatype.handle)
+    if known is not None:
+        return known.is_plain
+    combiner = datatype.Get_envelope()[3]
+    if combiner not in _REPEATING:
+        return False
+    (inner,) = datatype.Get_contents()[3]
+    try:
+        return _repeats_plain(inner)
+    finally:
+        if not inner.is_predefined:
+            inner.Free()
+
+
+_KNOWN: Final[dict[int, Element]] = {}
+
+
+def _known() -> dict[int, Element]:
+    """Return what MPI predefines, by handle."""
+    if not _KNOWN:
+        _KNOWN.update(_predefined())
+    return _KNOWN
+
+
+def _predefined() -> dict[int, Element]:
+    found: dict[int, Element] = {}
+    for datatype in vars(MPI).values():
+        if not isinstance(datatype, MPI.Datatype) or datatype == MPI.DATATYPE_NULL:
+            continue
+        size, extent = datatype.Get_size(), datatype.Get_extent()[1]
+        found[datatype.handle] = Element(size, extent, size == extent)
+    for kind, names in _BY_KIND.items():
+        for name in names.split():
+            datatype = getattr(MPI, name)
+            if datatype.handle in found:
+                size = found[datatype.handle].size
+                ours = kind if kind == "bool" and size == 1 else f"{kind}{8 * size}"
+                if ours in DATATYPES:
+                    found[datatype.handle] = Element(size, size, True, ours)
+    for name in _PAIRS.split():
+        datatype, dtype = getattr(MPI, name), numpy_dtype(name.lower())
+        plain = found.get(datatype.handle)
+        if plain is not None and plain.extent == dtype.itemsize:
+            found[datatype.handle] = Element(plain.size, plain.extent, plain.is_plain, name.lower())
+    found[MPI.DATATYPE_NULL.handle] = Element(0, 0, False)
+    return found
+
+
+def unit_of(n_bytes: int) -> np.dtype[np.generic]:
+    """Return the largest element that so many bytes are a whole number of.
+
+    What only moves bytes is planned in these: they are the same on all ranks, whatever
+    datatypes the ranks use.
+
+    Examples
+    --------
+    >>> unit_of(800), unit_of(12), unit_of(7)
+    (dtype('int64'), dtype('int32'), dtype('int8'))
+    """
+    for size in (8, 4, 2):
+        if n_bytes % size == 0:
+            return np.dtype(f"int{8 * size}")
+    return np.dtype("int8")

@@ -1,0 +1,381 @@
+"""mpi4py's methods, where a drop-in does more than mpi4py: plan, count, or hand itself on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.comm.kinds import KINDS, Arguments, Kind, Truncated, read_arguments, read_broadcast
+from executors.comm.plans import Entry, Plans, Request
+from executors.comm.staging import run_staged
+
+if TYPE_CHECKING:
+    from executors.comm.family import Family
+    from executors.comm.statistics import Statistics
+
+_NDARRAY: Final = np.ndarray
+_view: Final = MPI.buffer.frombuffer
+_SUM: Final = MPI.SUM
+Key = tuple[Any, ...] | None
+_NO_KEY: Key = None
+_BARRIER, _BCAST, _REDUCE = KINDS["barrier"], KINDS["bcast"], KINDS["reduce"]
+
+
+class Planned:
+    """What drop-ins of all topologies have in common; mixed into mpi4py's classes."""
+
+    forms: ClassVar[dict[type, type]] = {}
+    """The drop-in for each of mpi4py's classes."""
+    _family: Family | None = None
+    _plans: Plans | None = None
+
+    def stats(self) -> Statistics:
+        """Return what ran, on this communicator and all of its family.
+
+        Print it, with rich or without, or take `Statistics.as_dict`.
+        """
+        if self._family is None:
+            raise TypeError("the null communicator has run nothing")
+        return self._family.statistics
+
+    def Barrier(self) -> Any:
+        """Wait for all ranks, as the table says."""
+        if self._plans is None:
+            return _native_barrier(self)
+        entry = self._plans.ready.get(("barrier",))
+        if entry is None:
+            return _run_slowly(self, _BARRIER, _native_barrier, (), key=("barrier",))
+        return _run(self, entry, 0, 0, _native_barrier, ())
+
+    def barrier(self) -> None:
+        """Wait for all ranks, as the table says."""
+        self.Barrier()
+
+    def Bcast(self, buf: Any, root: int = 0) -> Any:
+        """Broadcast, as the table says."""
+        plans, key = self._plans, _NO_KEY
+        if plans is None:
+            return _native_bcast(self, buf, root)
+        if type(buf) is _NDARRAY:
+            try:
+                there = _view(buf)
+                key = "bcast", root, there.nbytes, buf.dtype
+                entry = plans.ready.get(key)
+            except Exception:
+                key = entry = None  # mpi4py is to say what is wrong
+            if entry is not None:
+                return _run(self, entry, 0, there.address, _native_bcast, (buf, root))
+        return _run_slowly(self, _BCAST, _native_bcast, (buf, root), None, buf, None, root, key)
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
+        """Reduce to the root, as the table says."""
+        plans, key = self._plans, _NO_KEY
+        given = sendbuf, recvbuf, op, root
+        if plans is None:
+            return _native_reduce(self, *given)
+        is_root = root == plans.rank
+        if type(sendbuf) is _NDARRAY and (type(recvbuf) is _NDARRAY or not is_root):
+            try:
+                sent = _view(sendbuf, True)
+                address = 0
+                if is_root:
+                    received = _view(recvbuf)
+                    address = received.address
+                    mine = received.nbytes, recvbuf.dtype
+                    key = "reduce", op.handle, root, sent.nbytes, sendbuf.dtype, *mine
+                else:
+                    key = "reduce", op.handle, root, sent.nbytes, sendbuf.dtype
+                entry = plans.ready.get(key)
+            except Exception:
+                key = entry = None  # mpi4py is to say what is wrong
+            if entry is not None:
+                return _run(self, entry, sent.address, address, _native_reduce, given)
+        return _run_slowly(self, _REDUCE, _native_reduce, given, sendbuf, recvbuf, op, root, key)
+
+    def Free(self) -> None:
+        """Free the communicator and its plans."""
+        self._leave()
+        super().Free()  # type: ignore[misc]
+
+    def Disconnect(self) -> None:
+        """Disconnect the communicator, and free its plans."""
+        self._leave()
+        super().Disconnect()  # type: ignore[misc]
+
+    def _join(self, family: Family) -> None:
+        self._family = family
+        self._plans = family.plans(cast("MPI.Intracomm", self))
+
+    def _leave(self) -> None:
+        if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            self._plans.free()
+            self._plans = None
+
+    def _adopt(self, made: Any) -> Any:
+        """Return a communicator made from this one as a drop-in of the same family."""
+        if isinstance(made, tuple):
+            return (self._adopt(made[0]), *made[1:])
+        if self._family is None:
+            return made
+        if not isinstance(made, Planned):
+            form = self.forms.get(type(made))
+            if form is None:
+                return made
+            made = form.__new__(form, made)
+        made._join(self._family)
+        return made
+
+
+class Topological(Planned):
+    """What drop-ins with a topology have besides."""
+
+
+def _run(
+    comm: Any, entry: Entry, sent_at: int, received_at: int, native: Any, given: tuple[Any, ...]
+) -> Any:
+    """Run an entry on plain memory at two addresses, or natively."""
+    row = entry.row
+    begin = perf_counter()
+    if entry.is_native:
+        native(comm, *given)
+    else:
+        if (sent_at != entry.sent_at or received_at != entry.received_at) and not entry.use(
+            sent_at, received_at
+        ):
+            comm._plans.ready.clear()  # of other memory: to be looked at each time
+            getattr(comm, native.__name__)(*given)
+            return
+        comm._plans.kept.move_to_end(entry.number)
+        entry.bound()  # type: ignore[misc]
+    row.calls += 1
+    row.seconds += perf_counter() - begin
+
+
+def _run_slowly(
+    comm: Any,
+    kind: Kind,
+    native: Any,
+    given: tuple[Any, ...],
+    sendbuf: Any = None,
+    recvbuf: Any = None,
+    op: MPI.Op | None = None,
+    root: int = 0,
+    key: Key = None,
+) -> None:
+    """Run what the arguments ask for, whatever they look like; `key` finds it again."""
+    plans: Plans = comm._plans
+    try:
+        arguments = _read(plans, kind, sendbuf, recvbuf, root)
+        request = _request(plans, arguments, op, root)
+    except Truncated:
+        raise MPI.Exception(MPI.ERR_TRUNCATE) from None
+    except Exception:
+        # What cannot be understood mpi4py refuses, and says why.
+        native(comm, *given)
+        return
+    entry = plans.entry(request)
+    itemsize = entry.dtype.itemsize
+    messages = [one for one in (arguments.sent, arguments.received) if one is not None]
+    is_plain = not arguments.is_in_place and all(one.is_plain(itemsize) for one in messages)
+    if key is not None and (is_plain or entry.is_native):
+        plans.remember(key, entry)
+    if is_plain or entry.is_native:
+        sent_at = 0 if arguments.sent is None else arguments.sent.address
+        received_at = 0 if arguments.received is None else arguments.received.address
+        _run(comm, entry, sent_at, received_at, native, given)
+        return
+    begin = perf_counter()
+    plans.kept.move_to_end(entry.number)
+    run_staged(entry, arguments, plans.rank)
+    entry.row.calls += 1
+    entry.row.seconds += perf_counter() - begin
+
+
+def _read(plans: Plans, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
+    if not 0 <= root < plans.size:
+        raise ValueError("there is no such root")
+    if kind is _BCAST:
+        return read_broadcast(recvbuf, plans.rank == root)
+    return read_arguments(kind, sendbuf, recvbuf, plans.size, plans.rank == root)
+
+
+def _request(plans: Plans, arguments: Arguments, op: MPI.Op | None, root: int) -> Request:
+    name = None if op is None else plans.operations.get(op.handle)
+    return Request(arguments.kind.name, arguments.n_bytes, root, name, arguments.element_name)
+
+
+def _moving(name: str) -> Callable[..., Any]:
+    """Return the method of a collective that has two buffers and no more."""
+    kind = KINDS[name]
+    native: Any = getattr(MPI.Intracomm, name.capitalize())
+
+    @wraps(native)
+    def method(self: Any, sendbuf: Any, recvbuf: Any) -> Any:
+        plans, key = self._plans, _NO_KEY
+        given = sendbuf, recvbuf
+        if plans is None:
+            return native(self, *given)
+        if type(sendbuf) is _NDARRAY and type(recvbuf) is _NDARRAY:
+            try:
+                sent, received = _view(sendbuf, True), _view(recvbuf)
+                key = name, sent.nbytes, sendbuf.dtype, received.nbytes, recvbuf.dtype
+                entry = plans.ready.get(key)
+            except Exception:
+                key = entry = None  # mpi4py is to say what is wrong
+            if entry is not None:
+                return _run(self, entry, sent.address, received.address, native, given)
+        return _run_slowly(self, kind, native, given, sendbuf, recvbuf, key=key)
+
+    return method
+
+
+def _reducing(name: str) -> Callable[..., Any]:
+    """Return the method of a collective that has two buffers and an operation."""
+    kind = KINDS[name]
+    native: Any = getattr(MPI.Intracomm, name.capitalize())
+
+    @wraps(native)
+    def method(self: Any, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
+        plans, key = self._plans, _NO_KEY
+        given = sendbuf, recvbuf, op
+        if plans is None:
+            return native(self, *given)
+        if type(sendbuf) is _NDARRAY and type(recvbuf) is _NDARRAY:
+            try:
+                sent, received = _view(sendbuf, True), _view(recvbuf)
+                sizes = sent.nbytes, received.nbytes
+                key = name, op.handle, *sizes, sendbuf.dtype, recvbuf.dtype
+                entry = plans.ready.get(key)
+            except Exception:
+                key = entry = None  # mpi4py is to say what is wrong
+            if entry is not None:
+                return _run(self, entry, sent.address, received.address, native, given)
+        return _run_slowly(self, kind, native, given, sendbuf, recvbuf, op, key=key)
+
+    return method
+
+
+def _rooted(name: str) -> Callable[..., Any]:
+    """Return the method of gather or scatter, whose root alone has the large buffer."""
+    kind = KINDS[name]
+    native: Any = getattr(MPI.Intracomm, name.capitalize())
+    is_gather = name == "gather"
+
+    @wraps(native)
+    def method(self: Any, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
+        plans, key = self._plans, _NO_KEY
+        given = sendbuf, recvbuf, root
+        if plans is None:
+            return native(self, *given)
+        is_root = root == plans.rank
+        sends, receives = is_gather or is_root, is_root or not is_gather
+        if (type(sendbuf) is _NDARRAY or not sends) and (type(recvbuf) is _NDARRAY or not receives):
+            try:
+                sent_at = received_at = sent_bytes = received_bytes = 0
+                sent_as = received_as = None
+                if sends:
+                    sent = _view(sendbuf, True)
+                    sent_at, sent_bytes, sent_as = sent.address, sent.nbytes, sendbuf.dtype
+                if receives:
+                    received = _view(recvbuf)
+                    received_at, received_bytes = received.address, received.nbytes
+                    received_as = recvbuf.dtype
+                key = name, root, sent_bytes, received_bytes, sent_as, received_as
+                entry = plans.ready.get(key)
+            except Exception:
+                key = entry = None  # mpi4py is to say what is wrong
+            if entry is not None:
+                return _run(self, entry, sent_at, received_at, native, given)
+        return _run_slowly(self, kind, native, given, sendbuf, recvbuf, None, root, key)
+
+    return method
+
+
+def making(name: str) -> Callable[..., Any]:
+    """Return a method that makes a communicator: a drop-in of the same family."""
+    native = getattr(MPI.Cartcomm, name)
+
+    @wraps(native)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return self._adopt(native(self, *args, **options))
+
+    return method
+
+
+def _counted(name: str, why: str) -> Callable[..., Any]:
+    """Return a method that no plan covers: native, and counted."""
+    native = getattr(MPI.Cartcomm, name)
+
+    @wraps(native)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        if self._family is None:
+            return native(self, *args, **options)
+        begin = perf_counter()
+        found = native(self, *args, **options)
+        row = self._family.statistics.row(name, "native", why, self.Get_size())
+        row.calls += 1
+        row.seconds += perf_counter() - begin
+        return found
+
+    return method
+
+
+_native_barrier: Final[Any] = MPI.Intracomm.Barrier
+_native_bcast: Final[Any] = MPI.Intracomm.Bcast
+_native_reduce: Final[Any] = MPI.Intracomm.Reduce
+
+_MAKING: Final = (
+    *("Dup", "Clone", "Dup_with_info", "Idup", "Idup_with_info", "Create", "Create_group"),
+    *("Split", "Split_type", "Shrink", "Ishrink", "Create_cart", "Create_graph"),
+    *("Create_dist_graph", "Create_dist_graph_adjacent"),
+)
+_UPPER: Final = (
+    *("Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Reduce", "Allreduce"),
+    *("Reduce_scatter_block", "Scan", "Exscan"),
+)
+_VECTORS: Final = (
+    *("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw", "Reduce_scatter"),
+)
+_NEIGHBORS: Final = (
+    *("Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv"),
+    "Neighbor_alltoallw",
+)
+_OBJECTS: Final = (
+    *("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan"),
+    "exscan",
+)
+
+
+def _fill() -> None:
+    """Give `Planned` the methods that are alike."""
+    for name in ("allgather", "alltoall"):
+        setattr(Planned, name.capitalize(), _moving(name))
+    for name in ("allreduce", "reduce_scatter_block", "scan", "exscan"):
+        setattr(Planned, name.capitalize(), _reducing(name))
+    for name in ("gather", "scatter"):
+        setattr(Planned, name.capitalize(), _rooted(name))
+    for name in _MAKING:
+        if hasattr(MPI.Intracomm, name):
+            setattr(Planned, name, making(name))
+    for name in _OBJECTS:
+        if hasattr(MPI.Intracomm, name):
+            setattr(Planned, name, _counted(name, "objects"))
+    for name in _VECTORS:
+        if hasattr(MPI.Intracomm, name):
+            setattr(Planned, name, _counted(name, "no plan covers it"))
+    for name in ("Barrier", *_UPPER, *_VECTORS):
+        for form, why in (f"I{name.lower()}", "non-blocking"), (f"{name}_init", "persistent"):
+            if hasattr(MPI.Intracomm, form):
+                setattr(Planned, form, _counted(form, why))
+    for name in _NEIGHBORS:
+        for form in (name, f"I{name.lower()}", f"{name}_init", name.lower()):
+            if hasattr(MPI.Topocomm, form):
+                setattr(Topological, form, _counted(form, "no plan covers it"))
+
+
+_fill()

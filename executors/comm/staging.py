@@ -1,0 +1,106 @@
+"""Memory that plans cannot use as it is: copied by MPI itself, which knows every datatype."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.comm.kinds import Arguments
+from executors.comm.messages import Message, array_at
+from executors.comm.plans import Entry
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def run_staged(entry: Entry, arguments: Arguments, rank: int) -> None:
+    """Run an entry's plan where arguments are in place, or not as the plan needs them.
+
+    This rank takes part in the plan as all others do, with copies of its buffers.
+
+    Parameters
+    ----------
+    entry : Entry
+        With a plan.
+    arguments : Arguments
+        This rank's.
+    rank : int
+        In the communicator.
+    """
+    itemsize = entry.dtype.itemsize
+    received, sent = arguments.received, arguments.sent
+    n_received, n_sent = entry.n_received * itemsize, entry.n_sent * itemsize
+    target = _target(arguments, n_received, itemsize)
+    if n_sent == 0:
+        source = _NOTHING
+    elif sent is None:
+        source = _own_input(arguments, n_sent, rank)
+    else:
+        source = array_at(sent.address, n_sent, _BYTE) if sent.is_plain(itemsize) else pack(sent)
+    is_usable = entry.use(_address(source), _address(target))
+    assert is_usable, "copies are aligned, and other memory was looked at"
+    assert entry.bound is not None
+    entry.bound()
+    is_input = arguments.kind.name == "bcast" and rank == entry.request.root
+    if received is None or received.is_plain(itemsize) or is_input or n_received == 0:
+        return
+    unpack(target, received, n_received)
+
+
+def pack(message: Message) -> Bytes:
+    """Return the bytes of a message's signature, one after the other."""
+    n_bytes = message.n_bytes * message.blocks
+    if message.element.is_plain and message.is_reachable:
+        return array_at(message.address, n_bytes, _BYTE).copy()
+    packed = np.empty(n_bytes, np.uint8)
+    _loop().Sendrecv(message.spec, 0, recvbuf=[packed, len(packed), MPI.BYTE], source=0)
+    return packed
+
+
+def unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
+    """Put so many bytes of a signature where a message has them."""
+    if message.element.is_plain and message.is_reachable:
+        array_at(message.address, n_bytes, _BYTE)[:] = packed[:n_bytes]
+        return
+    buffer, _, displ, datatype = message.spec
+    spec = [buffer, n_bytes // message.element.size, displ, datatype]
+    _loop().Sendrecv([packed, n_bytes, MPI.BYTE], 0, recvbuf=spec, source=0)
+
+
+def _target(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
+    """Return where the plan writes on this rank."""
+    received = arguments.received
+    if n_bytes == 0:
+        return _NOTHING
+    if received is None:  # scatter in place: what comes is there already
+        return np.empty(n_bytes, np.uint8)
+    if received.is_plain(itemsize):
+        return array_at(received.address, n_bytes, _BYTE)
+    # What the plan does not write stays: the root's broadcast, exscan's first.
+    return pack(received)
+
+
+def _own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
+    """Return a copy of this rank's input, which MPI_IN_PLACE leaves where results go."""
+    received = arguments.received
+    assert received is not None
+    skip = rank * n_bytes if arguments.kind.name in ("gather", "allgather") else 0
+    if received.element.is_plain and received.is_reachable:
+        return array_at(received.address + skip, n_bytes, _BYTE).copy()
+    return pack(received)[skip : skip + n_bytes].copy()
+
+
+def _address(array: Bytes) -> int:
+    return MPI.Get_address(array) if len(array) else 0
+
+
+@cache
+def _loop() -> MPI.Intracomm:
+    """Return a communicator of this rank alone, which nobody else knows."""
+    return MPI.Intracomm(MPI.COMM_SELF).Dup()
+
+
+_BYTE = np.dtype(np.uint8)
+_NOTHING: Bytes = np.empty(0, np.uint8)
