@@ -45,7 +45,7 @@ def test_overlap_is_measured_for_every_number_of_ranks(mpi: str, tmp_path: Path)
         "--cores", "4", "--ranks", "2", "--bytes", "4KiB", "--computation", "0.0005",
         "--repetitions", "2", "--json", "--trace", str(trace), "--plot", str(picture), "--progress",
     ]  # fmt: skip
-    done = run(command)
+    done = run(command, timeout_s=240)
     assert done.returncode == 0, done.stderr
     assert "measuring reduce on 2 ranks\n" in done.stderr
     document = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def test_under_mpiexec_the_ranks_that_are_there_are_measured() -> None:
         "--collective", "scan", "--cores", "3", "--bytes", "400", "--repetitions", "2",
         "--policy", "odd_even,bind", "--transport", "messages",
     ]  # fmt: skip
-    done = run(command)
+    done = run(command, timeout_s=240)
     assert done.returncode == 0, done.stderr
     assert "scan of 400 B on 3 cores, chain, MPICH" in done.stdout
     for name in ("blocking", "odd_even", "bind", *NATIVE):
@@ -108,7 +108,7 @@ def test_under_mpiexec_the_ranks_that_are_there_are_measured() -> None:
 
 
 def test_overlap_on_ranks() -> None:
-    assert_passes(mpirun(2, "overlapping.py"))
+    assert_passes(mpirun(2, "overlapping.py", timeout_s=120))
 
 
 def test_a_wrong_result_is_shown_and_is_no_success(
