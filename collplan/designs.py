@@ -12,7 +12,6 @@ from specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from planner.alltoall_bounds import NodeCounts
-    from planner.metrics import Metrics
     from specs import PlanSpec
 
 PAIRS_A_TASK = 8
@@ -27,18 +26,21 @@ class DesignRow:
     ----------
     design : str
     block_bytes : int
-    metrics : Metrics or None
-        None where the plan is too large to be compiled.
+    own : NodeCounts or None
+        Counted in the plan; None where that is too large to be compiled.
     n_tasks : int
         Of the plan, or about what it would have.
+    is_one_node : bool
+        Whether one node's program was compiled only, as all nodes are alike.
     paper : NodeCounts or None
         None where the tables don't have the design.
     """
 
     design: str
     block_bytes: int
-    metrics: Metrics | None
+    own: NodeCounts | None
     n_tasks: int
+    is_one_node: bool
     paper: NodeCounts | None
 
 
@@ -61,10 +63,8 @@ def count_designs(
     CollplanError
         If the specs are not for alltoall, or no design is called like that.
     """
-    from planner import compile_plan
     from planner.alltoall_bounds import node_counts
     from planner.alltoall_designs import DESIGNS
-    from planner.metrics import measure
 
     names = [n for n in DESIGNS if not patterns or any(fnmatchcase(n, one) for one in patterns)]
     if not names:
@@ -77,14 +77,37 @@ def count_designs(
         fullest = max(machine.node_to_n_ranks)
         for name in names:
             block_bytes = spec.collective.count * spec.collective.itemsize
-            design = DESIGNS[name].of(spec)
+            own = _count(DESIGNS[name].of(spec), name, max_tasks)
             paper = node_counts(name, machine.nodes, fullest, block_bytes)
-            n_tasks, metrics = _least_tasks(name, machine.nodes, fullest, machine.n_ranks), None
-            if n_tasks <= max_tasks:
-                plan = compile_plan(design)
-                n_tasks, metrics = plan.n_tasks, measure(plan)
-            rows.append(DesignRow(name, block_bytes, metrics, n_tasks, paper))
+            rows.append(DesignRow(name, block_bytes, *own, paper))
     return rows
+
+
+def _count(spec: PlanSpec, name: str, max_tasks: int) -> tuple[NodeCounts | None, int, bool]:
+    """Return what a design's plan needs of a node, its tasks, and whether all are those of one."""
+    from planner import compile_plan
+    from planner.alltoall_bounds import NodeCounts
+    from planner.compiler import compile_node
+    from planner.metrics import count_node, measure
+
+    machine = spec.machine
+    sizes = machine.node_to_n_ranks
+    n_tasks = _least_tasks(name, machine.nodes, max(sizes), machine.n_ranks)
+    if n_tasks <= max_tasks:
+        plan = compile_plan(spec)
+        found = measure(plan)
+        counts = (
+            found.queue_pairs_per_node,
+            found.posted_sends_per_node,
+            found.scratch_bytes_per_node,
+        )
+        return NodeCounts(*counts), plan.n_tasks, False
+    # Designs through shared memory are made node by node.
+    is_alike = spec.transport.name == "shared" and min(sizes) == max(sizes)
+    if not is_alike or n_tasks // machine.nodes > max_tasks:
+        return None, n_tasks, False
+    node = machine.rank_to_node[0]
+    return NodeCounts(*count_node(compile_node(spec, node), node)), n_tasks, True
 
 
 def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
@@ -102,14 +125,25 @@ def to_json(rows: Sequence[DesignRow]) -> list[dict[str, Any]]:
     keys = ("queue_pairs_per_node", "posted_sends_per_node", "scratch_bytes_per_node")
     found = []
     for row in rows:
-        own = {key: None if row.metrics is None else getattr(row.metrics, key) for key in keys}
+        line: dict[str, Any] = {
+            "design": row.design,
+            "bytes": row.block_bytes,
+            "n_tasks": row.n_tasks,
+            "is_one_node": row.is_one_node,
+        }
+        line |= dict(zip(keys, _three(row.own), strict=True))
         paper = None
         if row.paper is not None:
-            counts = (row.paper.queue_pairs, row.paper.posted_sends, row.paper.memory_bytes)
-            paper = dict(zip(keys, counts, strict=True)) | {"is_estimate": row.paper.is_estimate}
-        line = {"design": row.design, "bytes": row.block_bytes, "n_tasks": row.n_tasks}
-        found.append(line | own | {"paper": paper})
+            paper = dict(zip(keys, _three(row.paper), strict=True))
+            paper |= {"is_estimate": row.paper.is_estimate}
+        found.append(line | {"paper": paper})
     return found
+
+
+def _three(counts: NodeCounts | None) -> tuple[float | None, float | None, int | None]:
+    if counts is None:
+        return None, None, None
+    return counts.queue_pairs, counts.posted_sends, counts.memory_bytes
 
 
 def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
@@ -128,22 +162,19 @@ def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
 
 
 def _cells(row: DesignRow) -> list[str]:
-    own, paper = row.metrics, row.paper
-    estimate = " at most" if paper is not None and paper.is_estimate else ""
-    return [
-        row.design,
-        f"{own.queue_pairs_per_node:,}" if own else "",
-        f"{paper.queue_pairs:,.0f}{estimate}" if paper else "",
-        f"{own.posted_sends_per_node:,}" if own else "",
-        f"{paper.posted_sends:,.0f}{estimate}" if paper else "",
-        format_bytes(own.scratch_bytes_per_node) if own else "",
-        "" if paper is None or paper.memory_bytes is None else format_bytes(paper.memory_bytes),
-    ]
+    cells = [row.design]
+    is_estimate = row.paper is not None and row.paper.is_estimate
+    for one, other in zip(_three(row.own)[:2], _three(row.paper)[:2], strict=True):
+        cells.append("" if one is None else f"{one:,.0f}")
+        cells.append("" if other is None else f"{other:,.0f}{' at most' * is_estimate}")
+    for size in (_three(row.own)[2], _three(row.paper)[2]):
+        cells.append("" if size is None else format_bytes(size))
+    return cells
 
 
 def _remarks(sizes: Sequence[int], rows: Sequence[DesignRow]) -> list[str]:
     lines = []
-    large = [row for row in rows if row.metrics is None]
+    large = [row for row in rows if row.own is None]
     if large:
         names = ", ".join(dict.fromkeys(row.design for row in large))
         least = min(row.n_tasks for row in large)
@@ -151,6 +182,9 @@ def _remarks(sizes: Sequence[int], rows: Sequence[DesignRow]) -> list[str]:
             f"too large: {names}, of about {least:,} tasks and more: not compiled; "
             "--max-tasks sets the limit"
         )
+    if any(row.is_one_node for row in rows):
+        names = ", ".join(dict.fromkeys(row.design for row in rows if row.is_one_node))
+        lines.append(f"counted in one node's program, as all nodes are alike: {names}")
     if min(sizes) != max(sizes):
         lines.append("nodes differ: formulas are of the fullest, and what is needed at most")
     if any(row.design == "ohio_v3" for row in rows):

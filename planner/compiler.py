@@ -75,6 +75,42 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     return run_passes(_build(blueprint, parts, rank), plan_passes)
 
 
+def compile_node(spec: PlanSpec, node: int) -> Plan:
+    """Compile the programs of one node's ranks, without holding the others'.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    node : int
+        A node that has ranks.
+
+    Returns
+    -------
+    Plan
+        The whole plan's tasks of these ranks, messages with one end here. It
+        cannot be proved or run.
+
+    Raises
+    ------
+    AlgorithmError
+        As `compile_plan`, or if the node has no ranks, or a pass must see
+        those of other nodes.
+    """
+    spec = resolve(spec)
+    place = spec.machine.rank_to_node
+    if node not in place:
+        raise AlgorithmError(f"node: no rank is on node {node}; use {sorted(set(place))}")
+    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
+    plan_passes = _transporting(spec.transport) + plan_passes
+    for choice in plan_passes:
+        if find_pass(choice.name).locality_of(choice) == "global":
+            raise AlgorithmError(
+                f"passes.{choice.name}: it needs all ranks, this is one node's program; "
+                "compile the whole plan"
+            )
+    return _compile_node(blueprint, state(blueprint), plan_passes, place.index(node))
+
+
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
     """Return the pass a transport stands for."""
     roles = transport.shared_roles
@@ -103,8 +139,7 @@ def _compile_node(
             # Put together, but with the messages they have.
             node = programs[0] if len(programs) == 1 else share_programs(programs, roles=())
             programs = [run_pass(node, choice)]
-    assert len(programs) == 1, "some pass must see the node"
-    return programs[0]
+    return programs[0] if len(programs) == 1 else share_programs(programs, roles=())
 
 
 def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> Plan:

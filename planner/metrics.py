@@ -108,6 +108,23 @@ def measure(plan: Plan) -> Metrics:
     )
 
 
+def count_node(plan: Plan, node: int) -> tuple[int, int, int]:
+    """Return a node's queue pairs, posted sends and bytes of scratch, from its ranks' tasks alone.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks, or of the node's.
+    node : int
+    """
+    own = (plan.op == Op.SEND) & (plan.rank_node[plan.rank] == node)
+    rows = np.flatnonzero(own)
+    rows = rows[plan.rank_node[plan.peer[rows]] != node]
+    pairs = np.unique(plan.rank[rows].astype(np.int64) * plan.n_ranks + plan.peer[rows])
+    scratch = plan.buffer_sizes[plan.rank_node == node, Buffer.SCRATCH].sum()
+    return len(pairs), len(rows), int((scratch + plan.shared_sizes[node]) * plan.itemsize)
+
+
 def _most(home: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None) -> int:
     """Return the greatest total of any home."""
     return int(np.bincount(home, weights).max(initial=0)) if len(home) else 0

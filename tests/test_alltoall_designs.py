@@ -18,9 +18,10 @@ from planner import compile_plan
 from planner.alltoall_bounds import node_counts
 from planner.alltoall_designs import DESIGNS, find_design
 from planner.appraisal import appraise
+from planner.compiler import compile_node
 from planner.decompose import draft
 from planner.errors import AlgorithmError
-from planner.metrics import measure
+from planner.metrics import count_node, measure
 from planner.plan import Op
 from specs import PlanSpec
 from specs.loading import parse_spec
@@ -189,6 +190,36 @@ def test_compare_says_what_it_leaves_out(collplan):
     assert "blocks of 64 B" in text
     assert "too large: scatter_destination, pairwise" in text
     assert "nodes differ: formulas are of the fullest" in text
+
+
+def test_compare_counts_in_one_nodes_program_what_is_too_large(collplan):
+    path = write_spec(collplan)
+    whole, one = (
+        collplan("compare", path, "--metrics", "--json", "--max-tasks", most).json()["metrics"]
+        for most in (10_000, 90)
+    )
+    alone = [row["design"] for row in one if row["is_one_node"]]
+    assert {"chochia", "ohio_v1", "khorassani"} <= set(alone)
+    for row, other in zip(whole, one, strict=True):
+        if row["design"] in alone:
+            assert {**row, "n_tasks": 0, "is_one_node": True} == {**other, "n_tasks": 0}
+    text = collplan("compare", path, "--metrics", "--max-tasks", 90).out
+    assert f"counted in one node's program, as all nodes are alike: {', '.join(alone)}" in text
+
+
+@pytest.mark.parametrize("design", ["traeff_rougier", "chochia", "ohio_v3"])
+def test_one_nodes_program_is_its_part_of_the_plan(design):
+    spec = DESIGNS[design].of(alltoall({"nodes": 3, "ranks_per_node": [3, 1, 2]}))
+    plan = compile_plan(spec)
+    for node in range(3):
+        own = compile_node(spec, node)
+        assert own.n_tasks == (plan.rank_node[plan.rank] == node).sum()
+        assert count_node(own, node) == count_node(plan, node)
+        assert set(plan.rank_node[own.rank]) == {node}
+    with pytest.raises(AlgorithmError, match=r"no rank is on node 3; use \[0, 1, 2\]"):
+        compile_node(spec, 3)
+    with pytest.raises(AlgorithmError, match=r"passes\.prioritize: it needs all ranks"):
+        compile_node(spec.replace(passes=["prioritize"]), 0)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
+from executors.cost import simulate
 from oracle import check_result, make_spec
 from planner import compile_plan
 from planner.errors import AlgorithmError
@@ -128,3 +130,32 @@ def test_split_lanes_leads_to_several_leaders():
     other = compile_plan(alltoall("4x3", V2, DECOMPOSITIONS["two leaders"]))
     assert plan.to_text() == other.to_text()
     assert Machine.model_validate(MACHINES["4x3"]).n_ranks == plan.n_ranks
+
+
+SEGMENT = {"name": "segment", "max_bytes": 24}
+WINDOW = {"name": "limit_requests", "remote": 1, "node": 1}
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        (SEGMENT, *V3),
+        (*V3, SEGMENT, "prioritize", WINDOW),
+        ("prioritize", *V3),
+        ({"name": "coalesce_requests", "when": "ready"}, "double_buffer"),
+    ],
+)
+def test_with_other_passes(passes):
+    check(alltoall("3,1,2", passes, count=7))
+
+
+def test_blocks_are_copied_while_the_next_are_on_their_way():
+    spec = alltoall({"nodes": 5, "ranks_per_node": 2}, V3, count=4096)
+    plan = compile_plan(spec)
+    times = simulate(plan, spec.machine.network)
+    own = plan.rank == 0
+    received = np.flatnonzero(own & (plan.op == Op.RECV))
+    copied = np.flatnonzero(own & (plan.phase == 2))[1:]
+    assert len(received) == len(copied) == 4
+    for copy, coming in zip(copied, received[1:], strict=False):
+        assert times.start_ns[copy] < times.end_ns[coming]
