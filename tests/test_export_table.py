@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
+from executors.exports import mpich, openmpi, ucc
 from executors.exports.mpich import built_in_selection, write_mpich
 from executors.exports.openmpi import IDS, write_classic, write_json
+from executors.exports.selection import Target
 from executors.exports.ucc import write_ucc
-from mpi_launching import PROGRAMS, mpi_python, mpiexec_of, run
+from mpi_launching import PROGRAMS, REPO, mpi_python, mpiexec_of, run
+from planner.algorithms import registry
+from specs.choice import AlgorithmChoice
 from specs.errors import CollplanError
 from specs.tuning import Choice, TuningTable, parse_table, save_table
 
@@ -272,6 +276,29 @@ def test_what_is_no_table_and_no_selection_is_refused(collplan: CommandLine) -> 
     assert "coll_selection.json" in refused.error()
     with pytest.raises(CollplanError, match="cannot be read"):
         built_in_selection(collplan.folder / "nothing.so")
+
+
+def test_the_page_lists_the_equivalents_of_today() -> None:
+    rows = (REPO / "docs" / "exporting.md").read_text().splitlines()
+    for kind in registry.kinds():
+        for algorithm in registry.of(kind):
+            one = table(sweep(kind, {0: {algorithm.name: 1}})).sweeps[0]
+            choice = AlgorithmChoice(name=algorithm.name)
+            answers = [
+                openmpi.equivalent(True, True, one, choice, 0),
+                mpich.equivalent(one, choice, 0),
+                ucc.equivalent(one, choice, 0),
+            ]
+            if any(isinstance(answer, Target) for answer in answers):
+                row = f"| {kind} | `{algorithm.name}` | {' | '.join(map(cell, answers))} |"
+                assert row in rows
+
+
+def cell(answer: Target | str) -> str:
+    if isinstance(answer, str):
+        return "–"
+    form = " ".join(option for option in answer.options if option.startswith(("tree", "k=")))
+    return f"`{answer.name}`" + (f" `{form}`" if form else "")
 
 
 def every_algorithm(mpi: str) -> TuningTable:

@@ -84,7 +84,7 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
     blind = {sweep.collective for sweep in table.sweeps} - set(_SIZE_KEYS)
     library = Library(
         name="MPICH",
-        equivalent=_equivalent,
+        equivalent=equivalent,
         size_blind=frozenset(blind),
         knows_commuting=True,
         family="MPICH",
@@ -222,7 +222,8 @@ def _holds(relation: str, bound: str, ranks: int) -> bool:
     return ranks < int(bound) + (relation == "<=")
 
 
-def _equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
+def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
+    """Return MPICH's algorithm that does what one of ours does, or why there is none."""
     kind, name = sweep.collective, _OURS.get((sweep.collective, algorithm.name))
     missing = "MPICH has no equivalent"
     if kind == "barrier":

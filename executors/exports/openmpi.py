@@ -161,20 +161,21 @@ def _rules(selection: Selection) -> list[str]:
 def _library(assume_commuting: bool, has_direct: bool) -> Library:
     return Library(
         name="Open MPI",
-        equivalent=partial(_equivalent, assume_commuting, has_direct),
+        equivalent=partial(equivalent, assume_commuting, has_direct),
         size_blind=_SIZE_BLIND,
         family="Open MPI",
         across_nodes="coll/han",
     )
 
 
-def _equivalent(
+def equivalent(
     assume_commuting: bool,
     has_direct: bool,
     sweep: Sweep,
     algorithm: AlgorithmChoice,
     segment_bytes: int,
 ) -> Target | str:
+    """Return Open MPI's algorithm that does what one of ours does, or why there is none."""
     kind = sweep.collective
     name = _OURS.get((kind, algorithm.name))
     if algorithm.name == "knomial":

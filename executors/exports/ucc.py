@@ -41,7 +41,7 @@ def write_ucc(table: TuningTable) -> Export:
     table : TuningTable
     """
     blind = frozenset({"reduce_scatter_block"})  # which size counts changed between releases
-    selections, notes = select(table, Library("UCC", _equivalent, blind))
+    selections, notes = select(table, Library("UCC", equivalent, blind))
     tokens = []
     for selection in selections:
         sweep = selection.sweep
@@ -57,7 +57,8 @@ def write_ucc(table: TuningTable) -> Export:
     return Export("#".join(tokens) + "\n", use, len(tokens), notes)
 
 
-def _equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
+def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
+    """Return UCC's algorithm that does what one of ours does, or why there is none."""
     name = _OURS.get((sweep.collective, algorithm.name))
     if name is None or segment_bytes:
         return "UCC has no equivalent"
