@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from specs import Collective, Machine, PlanSpec
 
 _FLAGS: Final = {"restart": "--restart", "as_json": "--json"}
-_OPTIONS: Final = {"output": "-o", "start": "-n", "keep_within": "--keep-within"}
+_OPTIONS: Final = {
+    "output": "-o",
+    "start": "-n",
+    "keep_within": "--keep-within",
+    "at_most": "--at-most",
+}
 _ALL: Final = "all"
 _SOME: Final = 1 << 16
 """Elements of a collective whose size is not said yet."""
@@ -36,6 +41,7 @@ class Asked:
     op: str | None
     machine: str | None
     keep_within: float
+    at_most: int | None
     tight: str
     least: int
     most: int
@@ -87,6 +93,7 @@ class Asked:
             ranks=self._ranks(),
             rules=Rules(_parse_percent(self.tight), self.least, self.most, self.seconds),
             keep_within=self.keep_within,
+            at_most=self.at_most,
             network=machine.network,
             lanes=machine.lanes if "lanes" in machine.model_fields_set else None,
             numa_domains=machine.numa_domains,

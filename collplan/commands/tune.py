@@ -125,6 +125,12 @@ def command(
             min=1, metavar="FACTOR", help="Measure what is predicted within so many times the best."
         ),
     ] = 1.5,
+    at_most: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="COUNT", help="Measure no more than so many, the best predicted."
+        ),
+    ] = None,
     tight: Annotated[
         str,
         typer.Option(
@@ -174,6 +180,7 @@ def command(
         op=op,
         machine=machine,
         keep_within=keep_within,
+        at_most=at_most,
         tight=tight,
         least=least,
         most=most,

@@ -17,8 +17,8 @@ Times = npt.NDArray[np.float64]
 
 FIRST_ROUNDS: Final = 3
 """After so many rounds those who lose by far are out."""
-FAR: Final = 3.0
-"""Whose least time is more than this times the best median has lost by far."""
+FAR: Final = 1.25
+"""Whose least time is more than this times the best one's greatest has lost by far."""
 LEAST_ROUNDS: Final = 6
 """The median of fewer has no 95 % interval between the least and the greatest."""
 FINALISTS: Final = 4
@@ -81,7 +81,7 @@ def _rank_of_end(n: int) -> int:
 class Contest:
     """Candidates measured in the same rounds, fewer and fewer.
 
-    Native stays to the end, as all are judged by it.
+    Native stays to the end, as all are judged by it; it ends when nobody else is left.
 
     Parameters
     ----------
@@ -111,7 +111,8 @@ class Contest:
             return FIRST_ROUNDS
         if n >= rules.least and (n >= rules.most or self._spent_s >= rules.seconds):
             return 0
-        if n >= rules.least and all(self._is_tight(name) for name in self.active):
+        is_decided = self.active == [NATIVE_LABEL]
+        if n >= rules.least and (is_decided or all(map(self._is_tight, self.active))):
             return 0
         return min(max(FIRST_ROUNDS, n // 2), max(rules.most, rules.least) - n)
 
@@ -121,14 +122,16 @@ class Contest:
             self._samples[name] += own.tolist()
         self._n_rounds += times.shape[1]
         self._spent_s += seconds
-        best_s = min(float(np.median(self._samples[name])) for name in self.active)
-        self._keep([n for n in self.active if min(self._samples[n]) <= FAR * best_s])
-        if self._n_rounds < max(LEAST_ROUNDS, self._rules.least):
-            return
         ordered = sorted(self.active, key=lambda name: self.time(name).median_s)
-        least_high_s = min(self.time(ordered[0]).high_s, self.time(NATIVE_LABEL).high_s)
-        good = [name for name in ordered if self.time(name).low_s <= least_high_s]
-        self._keep([name for name in good if name != NATIVE_LABEL][:FINALISTS])
+        if self._n_rounds < LEAST_ROUNDS:
+            limit_s = FAR * max(self._samples[ordered[0]])
+            self._keep([name for name in ordered if min(self._samples[name]) <= limit_s])
+            return
+        limit_s = min(self.time(ordered[0]).high_s, self.time(NATIVE_LABEL).high_s)
+        good = [name for name in ordered if self.time(name).low_s <= limit_s]
+        if self._n_rounds >= self._rules.least:
+            good = [name for name in good if name != NATIVE_LABEL][:FINALISTS]
+        self._keep(good)
 
     def _keep(self, names: Sequence[str]) -> None:
         self.active = [name for name in self.active if name in names or name == NATIVE_LABEL]

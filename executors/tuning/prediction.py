@@ -115,7 +115,9 @@ def list_candidates(spec: PlanSpec, spread: Spread = one_by_one) -> Selection:
     return Selection(kept, 0, selection.refused, selection.twins)
 
 
-def select(spec: PlanSpec, keep_within: float, spread: Spread = one_by_one) -> Selection:
+def select(
+    spec: PlanSpec, keep_within: float, spread: Spread = one_by_one, at_most: int | None = None
+) -> Selection:
     """Return the candidates whose predicted time is near the best.
 
     Kept are all within a factor of the best, the best of every family that is not
@@ -130,6 +132,8 @@ def select(spec: PlanSpec, keep_within: float, spread: Spread = one_by_one) -> S
         Keep those within so many times the best predicted time.
     spread : callable
         Where to appraise and simulate; the result does not depend on it.
+    at_most : int, optional
+        Keep no more, the best predicted.
     """
     entries, selection = _appraise_all(spec, spread)
     limit = max(SAFETY, keep_within)
@@ -149,6 +153,7 @@ def select(spec: PlanSpec, keep_within: float, spread: Spread = one_by_one) -> S
         if predicted_s <= keep_within * best_s or is_first or len(kept) < LEAST_KEPT:
             kept.append(Candidate(entry.name, family, entry.spec, predicted_s))
             families.add(family)
+    del kept[at_most:]
     n_there = sum(entry.name not in selection.refused for entry in entries)
     return Selection(kept, n_there - len(kept), selection.refused, selection.twins)
 

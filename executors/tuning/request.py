@@ -32,6 +32,8 @@ class Request:
         How well medians must be known.
     keep_within : float
         Measure what is predicted to be within so many times the best.
+    at_most : int or None
+        Measure no more candidates of a point.
     network : Network
         What communication costs, for predictions.
     lanes : int or None
@@ -45,6 +47,7 @@ class Request:
     ranks: tuple[int, ...] = ()
     rules: Rules = field(default_factory=Rules)
     keep_within: float = 1.5
+    at_most: int | None = None
     network: Network = field(default_factory=Network)
     lanes: int | None = None
     numa_domains: int = 1
@@ -61,6 +64,7 @@ class Request:
             "most": self.rules.most,
             "seconds": self.rules.seconds,
             "keep-within": self.keep_within,
+            "at-most": self.at_most,
             "network": network,
             "lanes": self.lanes,
             "numa_domains": self.numa_domains,

@@ -218,7 +218,8 @@ class _Run:
         self._course.tell(goal, n_bytes, 0)
         machine = self.state.table.machine(goal.placement)
         spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
-        selection = select(spec, self._request.keep_within, over_ranks(self._comm))
+        request = self._request
+        selection = select(spec, request.keep_within, over_ranks(self._comm), request.at_most)
 
         def advance(done: float) -> None:
             self._course.tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
@@ -226,9 +227,9 @@ class _Run:
         verdict: Verdict | None = None
         reason = None
         if part is not None:
-            rules = self._request.rules
+            kept, rules = selection.kept, request.rules
             try:
-                verdict = try_candidates(part, spec, selection.kept, rules, advance=advance)
+                verdict = try_candidates(part, spec, kept, rules, advance=advance)
             except CollplanError as error:
                 reason = f"{goal}, {n_bytes} bytes: {error}"
         meet_asleep(self._comm)

@@ -1,0 +1,194 @@
+"""Trials of candidates on ranks, on a clock that says what each call is told to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mpi4py import MPI
+
+from executors.tuning import trial
+from executors.tuning.contest import Rules
+from executors.tuning.prediction import Candidate
+from executors.tuning.trial import Verdict, try_candidates
+from executors.tuning.tuner import on_first, over_ranks
+from mpi_plans import refuses
+from specs import CollplanError, PlanSpec
+
+comm = MPI.COMM_WORLD
+rank, p = comm.rank, comm.size
+Cost = Callable[[int], float]
+"""What a candidate's i-th call costs on this rank, in s."""
+
+SPEC = PlanSpec.model_validate(
+    {"machine": {"ranks_per_node": p}, "collective": {"kind": "allreduce", "count": 100}}
+)
+NATIVE_S = 10e-3
+RULES = Rules(tight=0.05, least=8, most=20, seconds=60.0)
+
+
+class Clock:
+    """Stands still but for what calls cost; ranks agree on it before each."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def read(self) -> float:
+        return self.now_s
+
+    def line_up(self, ranks: Any, crowded: bool) -> None:
+        self.now_s = ranks.allreduce(self.now_s, MPI.MAX)
+
+
+class Costing:
+    """A call that costs what it is told to."""
+
+    def __init__(self, call: Any, clock: Clock, cost: Cost) -> None:
+        self._call, self._clock, self._cost = call, clock, cost
+        self._n_calls = 0
+
+    def __call__(self) -> None:
+        self._call()
+        self._clock.now_s += self._cost(self._n_calls)
+        self._n_calls += 1
+
+    def __enter__(self) -> Costing:
+        self._call.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._call.__exit__(*error)
+
+    def free(self) -> None:
+        self._call.free()
+
+
+@contextmanager
+def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
+    """Let native and candidates, by their algorithm, cost so much."""
+    clock = Clock()
+    before = trial.bind, trial.NativeCollective, trial.line_up, trial.perf_counter
+
+    def bind(plan: Any, *arguments: Any) -> Costing:
+        return Costing(before[0](plan, *arguments), clock, others[str(plan.spec.algorithms)])
+
+    def native_collective(*arguments: Any) -> Costing:
+        return Costing(before[1](*arguments), clock, native)
+
+    named: Any = trial
+    named.bind, named.NativeCollective = bind, native_collective
+    named.line_up, named.perf_counter = clock.line_up, clock.read
+    try:
+        yield
+    finally:
+        named.bind, named.NativeCollective, named.line_up, named.perf_counter = before
+
+
+def candidate(name: str, **changes: Any) -> Candidate:
+    fields = SPEC.model_dump() | {"algorithms": name} | changes
+    return Candidate(name, "flat", PlanSpec.model_validate(fields))
+
+
+def tried(others: dict[str, Cost], *more: Candidate, native: Cost | None = None) -> Verdict:
+    parts: list[float] = []
+    with costs(native or (lambda _: NATIVE_S), others | {str(c.name): lambda _: 0.0 for c in more}):
+        candidates = [*(candidate(name) for name in others), *more]
+        verdict = try_candidates(comm, SPEC, candidates, RULES, advance=parts.append)
+    assert comm.allgather(verdict) == [verdict] * p
+    assert parts == sorted(parts)
+    assert parts[-1] == 1
+    return verdict
+
+
+def slowest_rank_counts() -> None:
+    """A rank that takes long makes a candidate slow, however quick all others are."""
+    verdict = tried(
+        {"ring": lambda _: 8e-3 if rank == p - 1 else 1e-3, "rabenseifner": lambda _: 6e-3}
+    )
+    assert verdict.winner == "rabenseifner"
+    assert abs(verdict.times["ring"].median_s - 8e-3) < 1e-9
+    assert abs(verdict.times["native"].median_s - NATIVE_S) < 1e-9
+
+
+def native_stays() -> None:
+    """Nobody wins who is not faster beyond noise, and losers are measured no more."""
+    verdict = tried({"ring": lambda _: NATIVE_S, "linear": lambda _: 50e-3})
+    assert verdict.winner == "native"
+    assert verdict.times["linear"].n == 3
+    assert verdict.times["native"].n >= RULES.least
+    noise = iter([0.8, 1.3] * 1000)
+    verdict = tried({"ring": lambda _: NATIVE_S * comm.bcast(next(noise))})
+    assert verdict.winner == "native"
+    assert verdict.times["ring"].low_s < NATIVE_S < verdict.times["ring"].high_s
+    assert verdict.times["ring"].n == RULES.most
+
+
+def luck_does_not_last() -> None:
+    """Who is faster at first has to be so again."""
+    n_lucky = 1 + 1 + 9
+    verdict = tried({"ring": lambda i: 1e-3 if i < n_lucky else 11e-3})
+    assert verdict.winner == "native"
+    assert verdict.times["ring"].median_s > NATIVE_S
+
+
+def second_best_wins_when_the_best_fails() -> None:
+    """Of two that cannot be told apart, one was lucky."""
+    n_lucky = 1 + 1 + RULES.most
+    verdict = tried(
+        {
+            "ring": lambda i: (1e-3 if i % 2 else 2e-3) if i < n_lucky else 11e-3,
+            "linear": lambda i: 1.1e-3 if i % 2 else 2.1e-3,
+        }
+    )
+    assert verdict.winner == "linear"
+    assert verdict.times["ring"].median_s > NATIVE_S
+
+
+def many_in_groups() -> None:
+    """Candidates that do not fit at once are measured in groups; the best of all wins."""
+    limit, trial.MOST_AT_ONCE = trial.MOST_AT_ONCE, 2
+    names = ["ring", "linear", "rabenseifner", "circulant", "reduce_bcast"]
+    try:
+        verdict = tried({name: lambda _, k=k: (9 - k) * 1e-3 for k, name in enumerate(names)})
+        assert verdict.winner == "reduce_bcast"
+        assert set(verdict.times) == {"native", *names}
+        verdict = tried({name: lambda _, k=k: (3 + k) * 1e-3 for k, name in enumerate(names)})
+        assert verdict.winner == "ring"
+    finally:
+        trial.MOST_AT_ONCE = limit
+
+
+def wrong_and_refused() -> None:
+    """A candidate of wrong results, or of none, has no times; others are measured all the same."""
+    liar = candidate("linear", collective=SPEC.collective.model_dump() | {"op": "max"})
+    nobody = candidate("mesh", algorithms={"row": "nonsense"}, decomposition="full_lane")
+    verdict = tried({"ring": lambda _: 1e-3}, liar, nobody)
+    assert verdict.winner == "ring"
+    assert set(verdict.times) == {"native", "ring"}
+    assert set(verdict.wrong) == {"linear"}
+    assert "rank 0, element 0: got" in verdict.wrong["linear"]
+    assert set(verdict.refused) == {"mesh"}
+    assert tried({}).winner == "native"
+
+
+def errors_are_shared() -> None:
+    def fail() -> None:
+        raise CollplanError("disk: full")
+
+    assert on_first(comm, lambda: rank) == 0
+    refuses(CollplanError, "disk: full", lambda: on_first(comm, fail))
+    assert over_ranks(comm)(abs, [-3, 4, -5, 0, 7]) == [3, 4, 5, 0, 7]
+    assert over_ranks(comm)(abs, []) == []
+
+
+slowest_rank_counts()
+native_stays()
+luck_does_not_last()
+second_best_wins_when_the_best_fails()
+many_in_groups()
+wrong_and_refused()
+errors_are_shared()
+comm.Barrier()
+if rank == 0:
+    print("passed")
