@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collplan.commands.bench.overlap_options import Asked
 from command_line import CommandLine
 from executors.cost.traces.states import CoreStates, State, simulated_states, write_states
 from executors.overlap.choosing import default_ranks, plan_sweep
@@ -19,6 +20,7 @@ from paje_checking import Paje
 from planner import compile_plan
 from planner.tree_model import best_levels
 from specs import Machine
+from specs.errors import CollplanError
 
 ROW = {"ranks", "method", "levels", "policy", "communication_s", "computation_s", "total_s",
        "overlap"}  # fmt: skip
@@ -132,12 +134,11 @@ def test_a_wrong_result_is_shown_and_is_no_success(
     assert "WRONG" not in capsys.readouterr().out
 
 
-def test_other_ranks_than_mpiexec_has_started_are_refused(
-    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("collplan.commands.bench.overlap._surroundings", lambda: (2, 4))
-    problem = "--ranks: 3, but mpiexec has started 2; leave --ranks out"
-    assert collplan("bench", "overlap", "--ranks", "3").error() == problem
+def test_other_ranks_than_mpiexec_has_started_are_refused() -> None:
+    asked = Asked("reduce", 4, "3", None, None, "4KiB", None, None, None, None)
+    with pytest.raises(CollplanError, match="--ranks: 3, but mpiexec has started 2; leave --ranks"):
+        asked.sweep(4, 2)
+    assert asked.sweep(4, 3).ranks == (3,)
 
 
 def test_the_simulated_sweep_has_the_models_best_levels(collplan: CommandLine) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -19,95 +19,42 @@ from collplan.commands.bench.overlap_jobs import (
     job_benchmark,
     launch_all,
 )
+from collplan.commands.bench.overlap_options import (
+    Asked,
+    Cores,
+    Kind,
+    Levels,
+    MachineName,
+    PlotFile,
+    Policies,
+    RankNumbers,
+    Seconds,
+    Simulate,
+    Size,
+    TraceFile,
+    TransportName,
+)
 from collplan.commands.bench.overlap_report import Report
 from collplan.commands.bench.ranks import Document, run_benchmark
 from collplan.options import Json
 
-if TYPE_CHECKING:
-    from executors.overlap.methods import Sweep
-    from specs import Machine
-
-T = TypeVar("T")
-
 
 def command(
-    collective: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND", help="bcast, reduce, gather, scatter, allreduce, scan or exscan."
-        ),
-    ] = "reduce",
-    cores: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="CORES", help="Cores of the node; as many as processors by default."
-        ),
-    ] = None,
-    ranks: Annotated[
-        str | None,
-        typer.Option(
-            "-n",
-            "--ranks",
-            metavar="RANKS,...",
-            help="Numbers of ranks, each below the cores; the others make communication progress.",
-        ),
-    ] = None,
-    levels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S,...", help="Levels of the tree on the ranks' own cores; 0 to 3 by default."
-        ),
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            metavar="POLICY,...", help="For chains: bind, numa, odd_even; all by default."
-        ),
-    ] = None,
-    n_bytes: Annotated[
-        str, typer.Option("--bytes", metavar="SIZE", help="Bytes of MPI's count.")
-    ] = "2MiB",
-    computation: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="What the computation takes on all cores; by default as long as the blocking "
-            "collective there.",
-        ),
-    ] = None,
-    transport: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How ranks pass data: shared or messages; by default shared for reduce and "
-            "chains, where that leaves them what they are.",
-        ),
-    ] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="A preset or machine file: its cores, NUMA domains, and network to simulate.",
-        ),
-    ] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="Price the sweep on the simulator; needs no MPI.")
-    ] = False,
+    collective: Kind = "reduce",
+    cores: Cores = None,
+    ranks: RankNumbers = None,
+    levels: Levels = None,
+    policy: Policies = None,
+    n_bytes: Size = "2MiB",
+    computation: Seconds = None,
+    transport: TransportName = None,
+    machine: MachineName = None,
+    simulate: Simulate = False,
     repetitions: Repetitions = 20,
     timeout: Timeout = 600,
     progress: Progress = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw times against ranks into an SVG or PNG file."),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write what every core did: FILE.json for Perfetto, FILE.paje for Pajé.",
-        ),
-    ] = None,
+    plot: PlotFile = None,
+    trace: TraceFile = None,
     job: Annotated[Path | None, typer.Option(hidden=True)] = None,
     as_json: Json = False,
 ) -> int:
@@ -120,140 +67,35 @@ def command(
     chain; beside the native call, blocking, non-blocking, and with the
     library's own asynchronous progress.
     """
-    if job is not None:
-        return run_benchmark(partial(job_benchmark, job), [], timeout_s=timeout, progress=progress)
-    prepare = partial(
-        _prepare,
-        collective=collective,
-        cores=cores,
-        ranks=ranks,
-        levels=levels,
-        policy=policy,
-        n_bytes=n_bytes,
-        transport=transport,
-        machine=machine,
-        plot=plot,
-        trace=trace,
-    )
-    if simulate:
-        return _simulate(Report(prepare(), None, plot, trace, as_json), computation)
-    from executors.mpi.launch import is_under_mpi
-
-    def report() -> Report:
-        return Report(prepare(), repetitions, plot, trace, as_json)
-
-    if is_under_mpi():
-        return run_benchmark(
-            partial(_on_these_ranks, report, computation, repetitions),
-            [],
-            timeout_s=timeout,
-            progress=progress,
-        )
-    return _launch(report(), computation, repetitions, timeout, progress)
-
-
-def _prepare(
-    *,
-    collective: str,
-    cores: int | None,
-    ranks: str | None,
-    levels: str | None,
-    policy: str | None,
-    n_bytes: str,
-    transport: str | None,
-    machine: str | None,
-    plot: Path | None,
-    trace: Path | None,
-) -> Sweep:
-    """Read what the options say.
-
-    Raises
-    ------
-    CollplanError
-        If they don't make sense, alone or together.
-    """
-    from collplan.plots import check_plot_path
-    from executors.cost.traces import check_trace_path
-    from executors.overlap.choosing import plan_sweep
-    from specs import parse_bytes
-    from specs.errors import CollplanError
-    from specs.transport import TRANSPORTS
-
-    n_here, n_processors = _surroundings()
-    if plot is not None:
-        check_plot_path(plot)
-    if trace is not None:
-        check_trace_path(trace)
-    if transport not in (None, *TRANSPORTS):
-        raise CollplanError(
-            f"--transport: {transport!r} is no transport; use {' or '.join(TRANSPORTS)}"
-        )
-    try:
-        size = parse_bytes(n_bytes)
-    except ValueError as error:
-        raise CollplanError(f"--bytes: {error}") from None
-    asked = _split("--ranks", ranks, _number)
-    if n_here is not None:
-        if asked not in (None, [n_here]):
-            raise CollplanError(
-                f"--ranks: {ranks}, but mpiexec has started {n_here}; leave --ranks out"
-            )
-        asked = [n_here]
-    return plan_sweep(
-        collective,
-        size,
-        _machine(machine, cores, n_processors),
-        asked,
-        _split("--levels", levels, _number),
-        _split("--policy", policy, _text),
-        transport,
-    )
-
-
-def _surroundings() -> tuple[int | None, int]:
-    """Return how many ranks there are, None outside mpiexec, and processors; collective."""
     from executors.mpi.launch import is_under_mpi, n_cores
 
-    if not is_under_mpi():
-        return None, n_cores()
+    run = partial(run_benchmark, timeout_s=timeout, progress=progress)
+    if job is not None:
+        return run(partial(job_benchmark, job), [])
+    asked = Asked(
+        collective, cores, ranks, levels, policy, n_bytes, transport, machine, plot, trace
+    )
+    if simulate:
+        return _simulate(Report(asked.sweep(n_cores()), None, plot, trace, as_json), computation)
+    if is_under_mpi():
+
+        def report() -> Report:
+            n_ranks, n_processors = _surroundings()
+            sweep = asked.sweep(n_processors, n_ranks)
+            return Report(sweep, repetitions, plot, trace, as_json)
+
+        return run(partial(_on_these_ranks, report, computation, repetitions), [])
+    report_of_all = Report(asked.sweep(n_cores()), repetitions, plot, trace, as_json)
+    return _launch(report_of_all, computation, repetitions, timeout, progress)
+
+
+def _surroundings() -> tuple[int, int]:
+    """Return how many ranks there are, and processors; collective."""
     from executors.mpi.pinning import usable_processors
     from executors.mpi.world import join_world
 
     comm = join_world()
     return comm.size, len(usable_processors(comm))
-
-
-def _machine(source: str | None, cores: int | None, n_processors: int) -> Machine:
-    from pydantic import ValidationError
-
-    from specs import Machine
-    from specs.errors import CollplanError
-    from specs.loading import explain, load_machine
-
-    try:
-        if source is None:
-            return Machine(cores=n_processors if cores is None else cores)
-        machine = load_machine(source)
-        return machine if cores is None else machine.replace(nodes=1, ranks_per_node=1, cores=cores)
-    except ValidationError as error:
-        raise CollplanError(f"--cores: {explain(error)}") from None
-
-
-def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list[T] | None:
-    """Return the parts of an option's list, None where it was not given."""
-    return None if text is None else [read(option, part.strip()) for part in text.split(",")]
-
-
-def _number(option: str, text: str) -> int:
-    from specs.errors import CollplanError
-
-    if not (text.isascii() and text.isdecimal()):
-        raise CollplanError(f"{option}: {text!r} is not a whole number; give them as 1,2,3")
-    return int(text)
-
-
-def _text(option: str, text: str) -> str:
-    return text
 
 
 def _simulate(report: Report, computation_s: float | None) -> int:
