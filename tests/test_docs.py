@@ -253,10 +253,14 @@ def test_examples_that_need_no_mpi(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-def test_example_that_binds_a_plan(mpi: str) -> None:
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [("bind_allreduce", "5 allreduces on 2"), ("overlap_bind", "20 allreduces on 2")],
+)
+def test_examples_that_bind_a_plan(example: str, words: str, mpi: str) -> None:
     python = mpi_python(mpi)
-    script = ROOT / "examples" / "bind_allreduce.py"
+    script = ROOT / "examples" / f"{example}.py"
     command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "mpi4py", str(script)]
     done = run(command)
     assert done.returncode == 0, done.stderr
-    assert "5 allreduces on 2 ranks are right" in done.stdout
+    assert f"{words} ranks are right" in done.stdout

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 
-from mpi_launching import assert_passes, mpirun
+from mpi_launching import assert_passes, mpi_python, mpirun, run
 
 
 @pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 23), (3, "mpich", 5)])
@@ -28,3 +30,21 @@ def test_mpi_that_lets_in_one_thread() -> None:
     assert_passes(result)
     # Else there was nothing to test.
     assert "thread level 2" in result.stdout
+
+
+def test_the_command_line_warns(tmp_path: Path) -> None:
+    """Where there are fewer processors than cores, a run is right and says what it did."""
+    spec = tmp_path / "bcast.yaml"
+    spec.write_text(
+        "machine: {ranks_per_node: 2, cores: 5000}\n"
+        "collective: {kind: bcast, count: 8}\n"
+        "passes: [place_progress]\n"
+    )
+    command = ["-m", "collplan", "run", str(spec), "--json", "--repetitions", "1"]
+    result = run([str(mpi_python("mpich")), *command])
+    assert result.returncode == 0, result.stderr
+    why = "rank 0: the plan's node 0 has 5000 cores, its ranks may use "
+    assert f"callers run background tasks: {why}" in result.stderr
+    report = json.loads(result.stdout)
+    assert report["progress"] == "caller"
+    assert report["why_caller"].startswith(why)

@@ -143,6 +143,11 @@ def _show(outcome: Outcome, request: Request) -> None:
     from collplan.output import print_json, print_line
     from collplan.prediction import print_prediction, write_both
 
+    if outcome.document["why_caller"] is not None:
+        sys.stderr.write(
+            "collplan: warning: communication cores are not used, callers run background tasks: "
+            f"{outcome.document['why_caller']}\n"
+        )
     if request.as_json:
         print_json(outcome.document)
     else:

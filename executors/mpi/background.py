@@ -249,7 +249,7 @@ def _cores_of(facts: Sequence[_Fact], rank: int) -> tuple[Sequence[int], str | N
         whose = f"node {mine.node} has" if len(n_cores) == 1 else f"{len(n_cores)} nodes here have"
         return (), (
             f"the plan's {whose} {n_needed} cores, its ranks may use {len(processors)} processors "
-            f"of {mine.name}; name a processor for each core by cores=[...]"
+            f"of {mine.name}; name a processor for each core by bind(cores=[...])"
         )
     first = sum(n for node, n in n_cores.items() if node < mine.node)
     return processors[first : first + mine.n_cores], None

@@ -173,6 +173,8 @@ class BoundPlan:
         Who runs background tasks: a thread on communication cores, or whoever calls.
     why_caller : str or None
         Why no thread does; None if one does.
+    lacks_thread : bool
+        Whether the plan has communication cores for this rank, and no thread uses them.
     """
 
     def __init__(
@@ -190,6 +192,9 @@ class BoundPlan:
         self.why_python = choice.why_python
         self.why_caller = background if isinstance(background, str) else None
         self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
+        self.lacks_thread = self.progress == "caller" and is_placed(
+            plan, prepared.program, comm.rank
+        )
         sharing = ranks_per_core(comm)
         # Not Dup: where ranks share cores, it keeps those that others need.
         self._comm, request = comm.Idup()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding import bind
+from executors.mpi.binding import BoundPlan, bind
 from executors.mpi.errors import BindError
 from executors.mpi.launch import short_version
 from executors.mpi.native import NativeCollective
@@ -20,6 +20,7 @@ from planner.semantics import contribution_counts, precondition
 from specs import numpy_dtype
 
 if TYPE_CHECKING:
+    from executors.mpi.background import ProgressBy
     from planner.plan import Plan
     from specs.collective import Collective
 
@@ -80,6 +81,11 @@ class RunReport:
         Quartiles of the ratio within a repetition.
     library : str
         Which MPI.
+    progress : {"thread", "caller"}
+        Who runs background tasks: threads on communication cores, or the ranks' own.
+    why_caller : str or None
+        Why threads that the plan has communication cores for are not there, on the
+        lowest of those ranks; None where none is missing.
     """
 
     correct: bool | None
@@ -97,6 +103,8 @@ class RunReport:
     ratio: float
     ratio_quartiles: tuple[float, float]
     library: str
+    progress: ProgressBy
+    why_caller: str | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as what JSON can hold."""
@@ -161,8 +169,9 @@ def run_plan(
         times = _time_both(case, planned, native, repetitions)
         if check and wrong is None:
             wrong = case.compare(truth)
+        progress = _common_progress(planned, comm)
     comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-    return _report(case, times, wrong, oracle)
+    return _report(case, times, wrong, oracle, progress)
 
 
 def choose_oracle(collective: Collective, size: int) -> Oracle:
@@ -327,8 +336,22 @@ def _time_both(
     return times[:, WARM_UPS:].copy()
 
 
+def _common_progress(planned: BoundPlan, comm: MPI.Intracomm) -> tuple[ProgressBy, str | None]:
+    """Return who runs background tasks on any rank, and why a thread is missing on one."""
+    why = f"rank {comm.rank}: {planned.why_caller}" if planned.lacks_thread else None
+    own: tuple[bool, str | None] = (planned.progress == "thread", why)
+    everyone: list[tuple[bool, str | None]] = comm.allgather(own)
+    reasons = [why for _, why in everyone if why is not None]
+    is_any = any(is_thread for is_thread, _ in everyone)
+    return "thread" if is_any else "caller", reasons[0] if reasons else None
+
+
 def _report(
-    case: Case, times: Times, wrong: WrongElement | None, oracle: Oracle | None
+    case: Case,
+    times: Times,
+    wrong: WrongElement | None,
+    oracle: Oracle | None,
+    progress: tuple[ProgressBy, str | None],
 ) -> RunReport:
     low, middle, high = np.quantile(times, (0.25, 0.5, 0.75), axis=1)
     ratios = times[0] / times[1]
@@ -348,4 +371,6 @@ def _report(
         ratio=float(middle[0] / middle[1]),
         ratio_quartiles=(float(np.quantile(ratios, 0.25)), float(np.quantile(ratios, 0.75))),
         library=short_version(MPI.Get_library_version()),
+        progress=progress[0],
+        why_caller=progress[1],
     )
