@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mpi_launching import REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from specs.tuning import Choice, parse_table, save_table
 
 EXAMPLES = REPO / "examples"
 
@@ -18,7 +22,11 @@ def application(mpi: str, n_ranks: int, name: str, *arguments: str) -> dict[str,
     command = [str(mpiexec_of(python)), "-n", str(n_ranks), str(python), "-m", "mpi4py"]
     done = run([*command, str(EXAMPLES / f"{name}.py"), "--json", *arguments])
     assert done.returncode == 0, done.stdout + done.stderr
-    facts = json.loads(done.stdout)
+    return checked_facts(done.stdout, n_ranks)
+
+
+def checked_facts(text: str, n_ranks: int) -> dict[str, Any]:
+    facts = json.loads(text)
     assert isinstance(facts, dict)
     assert facts["correct"] is True
     assert facts["ranks"] == n_ranks
@@ -54,3 +62,73 @@ def test_a_mistake_in_any_of_them_is_noticed() -> None:
     result = mpirun(2, "broken_applications.py")
     assert_passes(result)
     assert result.stdout.count('"correct": false') == 3
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "allgather": {"algorithms": "ring"},
+    "allreduce": {"algorithms": "rabenseifner"},
+    "alltoall": {
+        "decomposition": "hierarchical",
+        "transport": "shared",
+        "passes": ["coalesce_requests", "double_buffer"],
+    },
+    "bcast": {
+        "algorithms": "chain",
+        "passes": [{"name": "segment", "max_bytes": "16KiB"}, "prioritize"],
+    },
+    "reduce": {"algorithms": "binomial"},
+}
+"""What a table tells the applications to run."""
+
+
+def write_table(path: Path) -> None:
+    """Write a table that says the same of every size, on 4 ranks and on 2."""
+    time = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "n": 9}
+    versions = dict.fromkeys(("cpu", "mpi", "mpi4py", "numpy", "collplan", "mpiexec"), "any")
+    sweeps = [
+        {
+            "collective": kind,
+            "op_commutes": True if "reduce" in kind else None,
+            "ranks": ranks,
+            "placement": {"ranks_per_node": [ranks]},
+            "choices": {label: choice},
+            "points": [{"bytes": 8, "times": {label: time}, "winner": label}],
+            "complete": True,
+        }
+        for kind, choice in CHOICES.items()
+        for label in [Choice.model_validate(choice).label]
+        for ranks in (4, 2)
+    ]
+    fingerprint = {"cores_per_node": 1, **versions}
+    save_table(parse_table({"fingerprint": fingerprint, "sweeps": sweeps}), path)
+
+
+@pytest.mark.parametrize(
+    ("program", "calls"),
+    [
+        # One iteration before the clock starts; at last an allreduce of times.
+        (
+            "jacobi --form column-allreduce --tolerance 0 --iterations 3",
+            {"allreduce": 5, "allgather": 4},
+        ),
+        ("pab --stages 2 --grid 6 --steps 40", {"allgather": 2 * (1 + 39 + 79)}),
+        ("fft3d --grid 2x2 --shape 5x6x7 --repeats 3", {"alltoall": 2 * 4}),
+    ],
+)
+def test_unchanged_applications_run_on_a_table(
+    program: str, calls: dict[str, int], tmp_path: Path
+) -> None:
+    mpi_python("mpich")
+    path = tmp_path / "table.json"
+    write_table(path)
+    name, *arguments = program.split()
+    command = [sys.executable, "-m", "collplan", "exec", "--table", str(path), "--force", "-n", "4"]
+    script = str(EXAMPLES / f"{name}.py")
+    done = run([*command, "--", script, "--json", *arguments], COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    checked_facts(done.stdout, 4)
+    ran = [re.split(r"\s{2,}", line) for line in done.stderr.splitlines()]
+    for kind, n_calls in calls.items():
+        label = Choice.model_validate(CHOICES[kind]).label
+        counts = [int(row[4]) for row in ran if row[:2] == [kind, label]]
+        assert sum(counts) == n_calls, done.stderr

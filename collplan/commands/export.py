@@ -85,8 +85,14 @@ def command(
         print_json(found)
         return 0
     print_line(f"wrote {output}")
-    if "use" in found:
+    if to is To.goal:
+        return 0
+    if found["n_rules"]:
         print_line(f"{found['n_rules']} rules; use them by: {found['use']} ...")
+    else:
+        print_line(
+            "no rules: of what the library has, nothing was measured to be faster than native"
+        )
     return 0
 
 
