@@ -153,7 +153,7 @@ def select(
         if predicted_s <= keep_within * best_s or is_first or len(kept) < LEAST_KEPT:
             kept.append(Candidate(entry.name, family, entry.spec, predicted_s))
             families.add(family)
-    del kept[at_most:]
+    kept = kept[:at_most]
     n_there = sum(entry.name not in selection.refused for entry in entries)
     return Selection(kept, n_there - len(kept), selection.refused, selection.twins)
 
