@@ -267,6 +267,15 @@ def test_the_command_writes_and_says_what_is_left_out(collplan: CommandLine) -> 
     assert output.read_text() == "bcast:0-inf:host:[4-4]:@knomial\n"
 
 
+def test_the_command_says_where_nothing_is_to_be_gained(collplan: CommandLine) -> None:
+    path = collplan.folder / "table.yaml"
+    save_table(table(sweep("bcast", {64: {"native": 3, "binomial": 4}})), path)
+    outcome = collplan("export", path, "--to", "ompi", "-o", collplan.folder / "rules")
+    assert outcome.status == 0
+    assert "no rules: of what the library has, nothing was measured" in outcome.out
+    assert outcome.err == ""
+
+
 def test_what_is_no_table_and_no_selection_is_refused(collplan: CommandLine) -> None:
     spec = collplan.write_spec()
     assert "fingerprint" in collplan("export", spec, "--to", "ompi", "-o", "x").error()
