@@ -27,9 +27,10 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     Returns
     -------
     dict
-        `rows`, a list of ``{candidate, bytes, makespan_s}`` of all that was
-        simulated; `best` by bytes; `crossovers`, a list of ``{before, after,
-        low_bytes, high_bytes, how}``; `bounds` by bytes, as of ``compile``;
+        `rows`, a list of ``{candidate, bytes, makespan_s, pcie_reads}`` of all that
+        was simulated, the last None where adapters hold all queue pairs; `best` by
+        bytes; `crossovers`, a list of ``{before, after, low_bytes, high_bytes, how}``;
+        `bounds` by bytes, as of ``compile``;
         `pruned`, a list of ``{candidate, bytes, by, value_s, n_tasks}``;
         `refused`, why by candidate; `own`, the spec's own candidate; `candidates`,
         what a spec has to say for each.
@@ -37,7 +38,12 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     fields = {"decomposition", "algorithms", "transport", "passes"}
     return {
         "rows": [
-            {"candidate": name, "bytes": size, "makespan_s": time}
+            {
+                "candidate": name,
+                "bytes": size,
+                "makespan_s": time,
+                "pcie_reads": comparison.pcie_reads.get((name, size)),
+            }
             for (name, size), time in sorted(
                 comparison.makespans.items(), key=lambda item: (item[0][1], item[1])
             )

@@ -39,6 +39,8 @@ def print_cost(report: Report) -> None:
     print_table(
         ("in use", "number", "least", "median", "busiest", "which"), list(_usage_rows(report))
     )
+    if report["pcie_reads"] is not None:
+        print_line(_adapters(report))
     print_line(f"critical path: {len(steps)} tasks, each waiting for the one above")
     print_table(("from", "takes", "", "task", "on", "waited for"), path_rows(report))
 
@@ -75,6 +77,17 @@ def _usage_row(kind: str, shares: Sequence[float], names: Sequence[str]) -> Iter
         str(len(shares)),
         *(f"{share:.0%}" for share in (min(shares), median(shares), busiest)),
         names[shares.index(busiest)] + others,
+    )
+
+
+def _adapters(report: Report) -> str:
+    """Say how often adapters read queue pairs that their caches did not hold."""
+    reads = [lane["pcie_reads"] for lane in report["lanes"]]
+    low, high = min(reads), max(reads)
+    each = f"{high:,}" if low == high else f"{low:,} to {high:,}"
+    return (
+        f"adapters: {report['pcie_reads']:,} PCIe reads of queue pairs, {each} on each of "
+        f"{len(reads)} lanes"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -42,18 +42,42 @@ class Link(SpecModel):
 
 
 class Nic(SpecModel):
-    """An adapter's cache of connections (queue pairs), least recently used first out.
+    """An adapter's cache of queue pairs, least recently used first out, and its transport.
 
     Parameters
     ----------
     connections : int
-        How many pairs of ranks fit, of each lane of a node.
+        How many queue pairs fit, of each lane of a node.
     miss_ns : float
-        Time the lane is busy with fetching one that is not there.
+        Time until one that is not there has been read over PCIe.
+    reads_at_once : int
+        How many reads an adapter has under way: one holds the lane for that part of
+        its time, while its message waits for all of it.
+    transport : "rc", "dc" or "ud"
+        How ranks are connected. Reliable connections (rc): a queue pair for every
+        pair of ranks. Dynamic ones (dc): a queue pair a rank, connected anew at
+        each change of its peer. Unreliable datagrams (ud): a queue pair a rank, and
+        packets whose order and arrival are left to the ranks' cores.
+    reconnect_ns : float
+        Time until a rank's queue pair is connected to another peer (dc), as of a read.
+    packet_ns : float
+        Overhead of a packet, at both ends (ud): keeping order, acknowledging it,
+        copying it from where it landed.
+    packet_bytes : int
+        Greatest packet (ud).
+    warm : bool
+        Adapters begin with what the start before left there, as in a loop:
+        the queue pairs used last, in the order of the plan's rows. Otherwise empty.
     """
 
     connections: Annotated[int, Field(ge=1)]
     miss_ns: Nanoseconds
+    reads_at_once: Annotated[int, Field(ge=1)] = 1
+    transport: Literal["rc", "dc", "ud"] = "rc"
+    reconnect_ns: Nanoseconds = 0.0
+    packet_ns: Nanoseconds = 0.0
+    packet_bytes: Annotated[Bytes, Field(ge=1)] = 4096
+    warm: bool = False
 
 
 class Network(SpecModel):
@@ -94,8 +118,9 @@ class Network(SpecModel):
     cache_bytes : int or None
         A core's share of the caches; None for one that holds everything.
     uncached_ns_per_byte : float
-        What a byte of a copy or reduction costs more where the buffers it
-        touches are larger than that.
+        What a byte of a copy or reduction costs more where what it works on is
+        larger than that: the rank's buffers it touches, whole, and of shared
+        memory what the rank's copies and reductions of its phase touch.
     memory_ns_per_byte : float
         Time a node's memory is busy with a byte that its cores copy, reduce, or
         send each other; 0 leaves the memory out.
@@ -103,7 +128,7 @@ class Network(SpecModel):
         Processors that the cores of all nodes together really are, as on an
         emulated cluster; None for as many as there are cores.
     nic : Nic or None
-        The adapters' cache of connections; None for one that holds all.
+        The adapters' cache of queue pairs; None for one that holds all.
     switch_s : float
         Seconds a core takes to change from one rank's tasks to another's, as
         where progress threads share it. (Seconds, not ns: a context switch.)

@@ -55,7 +55,14 @@ networks = st.builds(
     memory_ns_per_byte=st.sampled_from([0, 0, 0.25, 4]),
     processors=st.sampled_from([None, None, 1, 2, 5]),
     nic=st.sampled_from(
-        [None, None, Nic(connections=1, miss_ns=7), Nic(connections=2, miss_ns=500)]
+        [
+            None,
+            None,
+            Nic(connections=1, miss_ns=7),
+            Nic(connections=2, miss_ns=500, reads_at_once=4, warm=True),
+            Nic(connections=2, miss_ns=500, reconnect_ns=500, transport="dc"),
+            Nic(connections=1, miss_ns=7, packet_ns=3, packet_bytes=100, transport="ud"),
+        ]
     ),
     switch_s=st.sampled_from([0, 0, 1e-9, 3e-7]),
 )

@@ -92,7 +92,10 @@ def slowed(costs: Network, factor: int) -> Network:
         )
         for name in ("core", "numa", "node", "network")
     }
-    nic = costs.nic and costs.nic.replace(miss_ns=costs.nic.miss_ns * factor)
+    nic = costs.nic
+    if nic is not None:
+        fields = ("miss_ns", "reconnect_ns", "packet_ns")
+        nic = nic.replace(**{name: getattr(nic, name) * factor for name in fields})
     rates = {name: getattr(costs, name) * factor for name in (*MEMORY, "memory_ns_per_byte")}
     return costs.replace(**links, **rates, nic=nic, switch_s=costs.switch_s * factor)
 

@@ -124,11 +124,14 @@ def test_lanes_are_busy_for_their_bytes(case: Case) -> None:
         expected = np.zeros((plan.n_nodes, places.n_lanes))
         np.add.at(expected, (places.node[rows], places.lane[rows]), takes[rows])
         busy = timeline.lane_busy_ns[:, :, side]
-        fetches = (busy - expected) / (parameters.nic.miss_ns if parameters.nic else 1.0)
-        assert (fetches >= 0).all()
-        assert (fetches == np.rint(fetches)).all()
         if parameters.nic is None or op == Op.RECV:
-            assert not fetches.any()
+            assert np.array_equal(busy, expected)
+        else:
+            # Drawn so that connecting anew takes as long as fetching.
+            assert timeline.pcie_reads is not None
+            fetched = timeline.pcie_reads * (parameters.nic.miss_ns / parameters.nic.reads_at_once)
+            assert np.array_equal(busy, expected + fetched)
+    assert (timeline.pcie_reads is None) == (parameters.nic is None)
 
 
 @settings(max_examples=80, deadline=None)

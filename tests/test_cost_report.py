@@ -80,6 +80,7 @@ def test_report_has_what_scripts_rely_on() -> None:
         "out_busy_s": 1e-6,
         "in_busy_s": 0.0,
         "utilisation": 0.125,
+        "pcie_reads": None,
     }
     assert [core["busy_s"] for core in report["cores"]] == [3.5e-6, 2e-6]
 

@@ -7,14 +7,16 @@ fewer processors, lets it begin later, and its node's memory makes it longer.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.connections import is_missing
+from executors.cost.connections import fetch
 from executors.cost.event_queue import Records, compiled, compiled_inline
 from executors.cost.parameters import (
+    AT_ONCE,
     BURST,
     CONTINUATION,
     COPY,
@@ -23,6 +25,9 @@ from executors.cost.parameters import (
     MEMORY,
     MISS,
     OFFLOAD,
+    PACKET,
+    PACKET_BYTES,
+    RECONNECT,
     REDUCE,
     STRIDED,
     SWITCH,
@@ -115,6 +120,16 @@ def _gap(tasks: Records, links: Floats, row: int) -> float:
 
 
 @compiled_inline
+def _packets(costs: Floats, send: Any) -> float:
+    """Return what the packets of a message take a core, but for its first, which is in its o."""
+    if costs[PACKET] == 0 or send.link < _NETWORK:
+        return 0.0
+    if send.link == CONTINUATION:
+        return float(math.ceil((send.work - 1) / costs[PACKET_BYTES]) * costs[PACKET])
+    return float((math.ceil(max(send.work, 1.0) / costs[PACKET_BYTES]) - 1) * costs[PACKET])
+
+
+@compiled_inline
 def charge_send(
     tasks: Records,
     clocks: Records,
@@ -136,21 +151,21 @@ def charge_send(
     queue = queues[send.queue]
     link = links[send.link]
     more = max(send.work - 1.0, 0.0)
-    works = link[o] + more * link[O]
+    works = link[o] + more * link[O] + _packets(costs, send)
     if send.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
     begin, turned, end, before = occupy(clocks, places, costs, queue, row, now, works, 0.0)
-    fetches = 0.0
+    reads = waits = 0.0
     if len(connections) > 0 and send.link == _NETWORK:
         adapter = adapters[queue.lane - places[FIRST_LANE]]
-        if is_missing(connections, adapter, row):
-            fetches = costs[MISS]
+        peer = queues[tasks[send.partner].queue].rank
+        reads, waits = fetch(connections, adapter, row, peer, turned, costs[MISS], costs[RECONNECT])
     passes = _gap(tasks, links, row) + more * link[G]
     leaves = _bucket(clocks, costs, queue.lane, send.link, turned)
-    if fetches > 0:
+    if waits > 0:
         # A burst saves no fetching: what comes next must not overtake this message.
         leaves = max(leaves, turned - passes)
-    sent = hold(clocks, queue.lane, row, leaves, fetches + passes)
+    sent = hold(clocks, queue.lane, row, leaves, reads / costs[AT_ONCE] + passes)
     send.start = begin
     if before != NOBODY:
         send.cause = before
@@ -158,7 +173,7 @@ def charge_send(
     send.end = end
     if send.link == CONTINUATION or (costs[HANDSHAKE] > 0 and send.state & IS_LONG):
         send.end = max(end, sent)
-    return float(turned + fetches + link[o] + link[L])
+    return float(turned + waits + link[o] + link[L])
 
 
 @compiled_inline
@@ -181,7 +196,7 @@ def charge_arrival(
     if has_waited:
         send.following = busier(clocks, queues, recv.queue, now)
     more = max(send.work - 1.0, 0.0)
-    works = link[o] + more * link[O]
+    works = link[o] + more * link[O] + _packets(costs, send)
     moves = 0.0
     if send.link < _NETWORK:
         moves = send.work * costs[MEMORY]

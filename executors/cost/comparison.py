@@ -69,6 +69,8 @@ class Comparison:
         The candidate that the spec names itself.
     makespans : dict of (str, int) to float
         Seconds by candidate and bytes, of all that were simulated.
+    pcie_reads : dict of (str, int) to int
+        Reads of queue pairs by all adapters, of the same, on a network with a `nic`.
     pruned : list of Pruned
     refused : dict of str to str
         Why there is no such candidate.
@@ -83,6 +85,7 @@ class Comparison:
     specs: dict[str, PlanSpec] = field(default_factory=dict)
     own: str | None = None
     makespans: dict[tuple[str, int], float] = field(default_factory=dict)
+    pcie_reads: dict[tuple[str, int], int] = field(default_factory=dict)
     pruned: list[Pruned] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     best: dict[int, str] = field(default_factory=dict)
@@ -327,4 +330,7 @@ def _simulate(wave: Sequence[_Entry], jobs: _Jobs, comparison: Comparison) -> No
             if found.makespan_s is None:
                 comparison.refused[entry.name] = found.refusal or ""
             else:
-                comparison.makespans[entry.name, _bytes_of(entry.spec)] = found.makespan_s
+                place = entry.name, _bytes_of(entry.spec)
+                comparison.makespans[place] = found.makespan_s
+                if found.pcie_reads is not None:
+                    comparison.pcie_reads[place] = found.pcie_reads

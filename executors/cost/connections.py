@@ -1,10 +1,11 @@
-"""An adapter's cache of connections: the least recently used goes first."""
+"""An adapter's cache of queue pairs: the least recently used goes first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from executors.cost.event_queue import Records, compiled
 from planner.plan import Op
@@ -15,38 +16,101 @@ if TYPE_CHECKING:
     from specs import Nic
 
 CONNECTION: Final = np.dtype(
-    [("slot", "i4"), ("newer", "i4"), ("older", "i4"), ("is_cached", "i4")]
+    [
+        ("ready", "f8"),  # when the adapter has read it
+        ("slot", "i4"),
+        ("newer", "i4"),
+        ("older", "i4"),
+        ("is_cached", "i4"),
+        ("peer", "i4"),  # the rank it is connected to, -1 for none, where ranks connect anew
+    ],
+    align=True,
 )
-"""Row i: the connection of send i, in `slot`; beside it the state of connection i."""
-ADAPTER: Final = np.dtype([("newest", "i4"), ("oldest", "i4"), ("room", "i4")])
+"""Row i: the queue pair of send i, in `slot`; beside it the state of queue pair i."""
+ADAPTER: Final = np.dtype(
+    [("newest", "i4"), ("oldest", "i4"), ("room", "i4"), ("reads", "i4"), ("is_dynamic", "i4")]
+)
+
+Longs = npt.NDArray[np.int64]
 
 
 def make_connections(plan: Plan, clocks: Clocks, nic: Nic | None) -> tuple[Records, Records]:
-    """Return the connections of all sends between nodes, and the adapters, which hold none yet.
+    """Return the queue pairs of all sends between nodes, and the adapters.
 
-    A connection is a pair of ranks on a lane.
+    A queue pair is that of a rank, or of a pair of ranks, on a lane.
     """
     if nic is None:
         return np.zeros(0, dtype=CONNECTION), np.zeros(0, dtype=ADAPTER)
     connections = np.zeros(plan.n_tasks, dtype=CONNECTION)
-    sends = np.flatnonzero(plan.op == Op.SEND)
-    pair = plan.rank[sends].astype(np.int64) * plan.n_ranks + plan.peer[sends]
-    key = pair * (clocks.n_lanes + 1) + plan.lane[sends]
-    connections["slot"][sends] = np.unique(key, return_inverse=True)[1]
+    connections["peer"] = -1
     adapters = np.zeros(clocks.n_nodes * clocks.n_lanes, dtype=ADAPTER)
     adapters["newest"] = adapters["oldest"] = -1
     adapters["room"] = nic.connections
+    adapters["is_dynamic"] = nic.transport == "dc"
+    sends = np.flatnonzero(plan.op == Op.SEND)
+    node = plan.rank_node[plan.rank[sends]]
+    crosses = node != plan.rank_node[plan.peer[sends]]
+    sends, node = sends[crosses], node[crosses].astype(np.int64)
+    peer = plan.peer[sends]
+    lane = np.where(plan.lane[sends] < 0, plan.rank_lane[peer], plan.lane[sends])
+    lane = np.maximum(lane, 0).astype(np.int64)
+    ends = plan.rank[sends].astype(np.int64) * clocks.n_lanes + lane
+    if nic.transport == "rc":
+        ends = ends * plan.n_ranks + peer
+    _, slot = np.unique(ends, return_inverse=True)
+    connections["slot"][sends] = slot
+    if nic.warm and len(sends):
+        last = np.zeros(int(slot.max()) + 1, dtype=np.int64)
+        last[slot] = np.arange(len(sends))  # the greatest: rows ascend
+        connections["peer"][: len(last)] = peer[last]
+        _fill(connections, adapters, (node * clocks.n_lanes + lane)[last], last, nic.connections)
     return connections, adapters
 
 
+def _fill(connections: Records, adapters: Records, adapter: Longs, last: Longs, room: int) -> None:
+    """Put into each adapter the queue pairs that are used last, as many as fit."""
+    order = np.lexsort((last, adapter))
+    home = adapter[order]
+    n = np.bincount(home, minlength=len(adapters))
+    end = np.cumsum(n)
+    is_kept = np.arange(len(order)) >= (end - room)[home]
+    order, home = order[is_kept], home[is_kept]
+    connections["is_cached"][order] = 1
+    connections["newer"][order] = connections["older"][order] = -1
+    follows = home[1:] == home[:-1]
+    connections["newer"][order[:-1][follows]] = order[1:][follows]
+    connections["older"][order[1:][follows]] = order[:-1][follows]
+    begins, ends = np.append(True, ~follows), np.append(~follows, True)
+    adapters["oldest"][home[begins]] = order[begins]
+    adapters["newest"][home[ends]] = order[ends]
+    adapters["room"] -= np.minimum(n, room)
+
+
 @compiled
-def is_missing(connections: Records, adapter: Any, row: int) -> bool:
-    """Use the connection of a send; return whether the adapter had to fetch it."""
+def fetch(
+    connections: Records, adapter: Any, row: int, peer: int, now: float, miss: float, connect: float
+) -> tuple[float, float]:
+    """Use the queue pair of a send; return how long the adapter reads, and the message waits."""
     slot = connections[row].slot
+    reads = miss if _is_missing(connections, adapter, slot) else 0.0
+    if adapter.is_dynamic and connections[slot].peer != peer:
+        connections[slot].peer = peer
+        reads += connect
+        adapter.reads += 1
+    # Reads of other queue pairs go on at the same time, but messages of one pair keep their order.
+    ready = max(connections[slot].ready, now + reads)
+    connections[slot].ready = ready
+    return reads, ready - now
+
+
+@compiled
+def _is_missing(connections: Records, adapter: Any, slot: int) -> bool:
+    """Make a queue pair the newest; return whether the adapter had to fetch it."""
     used = connections[slot]
     is_new = not used.is_cached
     if is_new:
         used.is_cached = 1
+        adapter.reads += 1
         if adapter.room > 0:
             adapter.room -= 1
         else:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.cost.layout import staged_elements
-from executors.cost.parameters import LINK_CLASSES
+from executors.cost.parameters import LINK_CLASSES, packet_cost
+from executors.cost.working_sets import is_uncached
 from planner.plan import Op
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Holds:
     pieces_ns : ndarray of float64
         The part of a message's `core_ns` that its being in several pieces takes.
     overhead_ns, latency_ns, wire_ns, touch_ns : ndarray of float64
-        A message's o, L, (s - 1)·G and (s - 1)·O.
+        A message's o, L, (s - 1)·G and (s - 1)·O; its first packet's cost is in o, that of
+        others in (s - 1)·O.
     is_asking : ndarray of bool
         Sends that ask their receiver first.
     is_cut : ndarray of bool
@@ -78,10 +80,16 @@ def holds_of(
         strided = np.where(_in_pieces(plan)[chosen], network.strided_ns_per_byte, 0.0)
     uncached = np.zeros(len(op))
     if network.cache_bytes is not None and network.uncached_ns_per_byte > 0:
-        is_large = _working_set_bytes(plan)[chosen] > network.cache_bytes
+        is_large = is_uncached(plan, network.cache_bytes)[chosen]
         uncached = np.where(is_large, network.uncached_ns_per_byte, 0.0)
     overhead, more = of_link("o_ns"), np.maximum(n_bytes - 1, 0.0)
     touch, wire = more * of_link("O_ns_per_byte"), more * of_link("G_ns_per_byte")
+    packet_ns = packet_cost(network)
+    if packet_ns > 0 and network.nic is not None:
+        packets = np.ceil(np.maximum(n_bytes, 1) / network.nic.packet_bytes)
+        crosses = is_message & (places.link == _NETWORK)
+        overhead += np.where(crosses, packet_ns, 0.0)
+        touch += np.where(crosses, (packets - 1) * packet_ns, 0.0)
     pieces = np.where(is_message, n_bytes * strided, 0.0)
     sending = overhead + touch + pieces
     # An adapter that writes to memory itself leaves the receiver's core alone.
@@ -124,15 +132,3 @@ def _in_pieces(plan: Plan) -> Flags:
 
     reads = pieces(plan.reads, np.where(op == Op.REDUCE, 2, 1)) & (op != Op.RECV)
     return np.asarray(reads | (pieces(plan.writes, 1) & (op != Op.SEND)))
-
-
-def _working_set_bytes(plan: Plan) -> Longs:
-    """Return the size of the buffers, whole, that each task touches."""
-    sizes = np.column_stack((plan.buffer_sizes, plan.shared_sizes[plan.rank_node]))
-    total = np.zeros(plan.n_tasks, dtype=np.int64)
-    for buffer in range(sizes.shape[1]):
-        touches = np.zeros(plan.n_tasks, dtype=np.bool_)
-        for extents in (plan.reads, plan.writes):
-            touches[extents.owner()[extents.buffer == buffer]] = True
-        total += np.where(touches, sizes[plan.rank, buffer], 0)
-    return total * plan.itemsize

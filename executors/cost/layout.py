@@ -12,6 +12,7 @@ from executors.cost.event_queue import Records
 from executors.cost.kernel import HAS_ON_START
 from executors.cost.messages import partners, read_only, stepped
 from executors.cost.waiting import TASK
+from executors.cost.working_sets import is_uncached
 from planner.compiled import compiled
 from planner.matching import match_messages
 from planner.plan import NONE, ON_START, Buffer, Op
@@ -235,51 +236,9 @@ def mark_long(tasks: Records, eager_limit: float) -> None:
 
 
 def mark_uncached(plan: Plan, tasks: Records, cache_bytes: int | None) -> None:
-    """Mark copies and reductions whose buffers, whole, are larger than the cache."""
-    if cache_bytes is None:
-        return
-    shared = plan.shared_sizes[plan.rank_node]
-    _mark_uncached(
-        read_only(plan.op, np.int8),
-        read_only(plan.rank, np.int32),
-        read_only(plan.reads.indptr, np.int32),
-        *stepped(plan.reads.buffer, np.int8),
-        read_only(plan.writes.indptr, np.int32),
-        *stepped(plan.writes.buffer, np.int8),
-        np.column_stack((plan.buffer_sizes, shared)) * plan.itemsize,
-        cache_bytes,
-        tasks,
-    )
-
-
-@compiled
-def _mark_uncached(
-    op: npt.NDArray[np.int8],
-    rank: Ints,
-    reads_indptr: Ints,
-    reads_buffer: npt.NDArray[np.int8],
-    reads_step: int,
-    writes_indptr: Ints,
-    writes_buffer: npt.NDArray[np.int8],
-    writes_step: int,
-    sizes: npt.NDArray[np.int64],
-    cache_bytes: int,
-    tasks: Records,
-) -> None:
-    for row in range(len(op)):
-        if op[row] != _COPY and op[row] != _REDUCE:
-            continue
-        touched = 0
-        for i in range(reads_indptr[row], reads_indptr[row + 1]):
-            touched |= 1 << reads_buffer[i * reads_step]
-        for i in range(writes_indptr[row], writes_indptr[row + 1]):
-            touched |= 1 << writes_buffer[i * writes_step]
-        n_bytes = 0
-        for buffer in range(sizes.shape[1]):
-            if touched >> buffer & 1:
-                n_bytes += sizes[rank[row], buffer]
-        if n_bytes > cache_bytes:
-            tasks[row].state |= IS_UNCACHED
+    """Mark copies and reductions that work on more than the cache holds."""
+    if cache_bytes is not None:
+        tasks["state"][is_uncached(plan, cache_bytes)] |= IS_UNCACHED
 
 
 def serving_order(plan: Plan) -> Ints:

@@ -18,6 +18,7 @@ CONTINUATION: Final = len(LINK_CLASSES)
 L, o, g, G, O, OFFLOAD, LAST = range(7)  # noqa: E741 - LogGPS's own letters
 """Columns of the table of links."""
 HANDSHAKE, BURST, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS, SWITCH = range(9)
+RECONNECT, AT_ONCE, PACKET, PACKET_BYTES = range(9, 13)
 """Entries of the table of costs."""
 
 
@@ -25,16 +26,25 @@ def link_table(network: Network) -> Floats:
     """Return what links cost: a row a class, then one for pieces that follow.
 
     Columns are L, o, g, G, O (ns), 1 where adapters write memory, and o again:
-    what is left to do when a message's last byte is there.
+    what is left to do when a message's last byte is there. Between nodes o includes
+    a message's first packet.
     """
 
-    def row(link: Link) -> tuple[float, ...]:
-        costs = link.L_ns, link.o_ns, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
-        return *costs, link.offload, link.o_ns
+    def row(link: Link, packet_ns: float = 0.0) -> tuple[float, ...]:
+        overhead = link.o_ns + packet_ns
+        costs = link.L_ns, overhead, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
+        return *costs, link.offload, overhead
 
-    rows = [row(getattr(network, name)) for name in LINK_CLASSES]
-    latency, overhead, *rest = row(network.network)
+    rows = [row(getattr(network, name)) for name in LINK_CLASSES[:-1]]
+    rows.append(row(network.network, packet_cost(network)))
+    latency, overhead, *rest = rows[-1]
     return np.array([*rows, (latency + overhead, 0, *rest)], dtype=np.float64)
+
+
+def packet_cost(network: Network) -> float:
+    """Return what a packet between nodes costs the cores at both ends, in ns."""
+    nic = network.nic
+    return nic.packet_ns if nic is not None and nic.transport == "ud" else 0.0
 
 
 def cost_table(network: Network) -> Floats:
@@ -51,6 +61,10 @@ def cost_table(network: Network) -> Floats:
             0.0 if network.nic is None else network.nic.miss_ns,
             # Whole ns stay whole.
             round(network.switch_s * 1e9, 6),
+            0.0 if network.nic is None else network.nic.reconnect_ns,
+            1.0 if network.nic is None else network.nic.reads_at_once,
+            packet_cost(network),
+            1.0 if network.nic is None else network.nic.packet_bytes,
         ),
         dtype=np.float64,
     )

@@ -39,8 +39,10 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         can beat and why, both None where nothing is known; `critical_path`, a
         list from start to end of ``{row, rank, op, peer, bytes, node, core, lane,
         phase, start_s, end_s, begin_s, takes_s, waited_for, queued_s, resource}``;
-        `lanes`, a list of ``{node, lane, out_busy_s, in_busy_s, utilisation}``,
-        the busier direction's share of the makespan; `cores`, a list of ``{node,
+        `lanes`, a list of ``{node, lane, out_busy_s, in_busy_s, utilisation,
+        pcie_reads}``, the utilisation being the busier direction's share of the
+        makespan; `pcie_reads` of all lanes, None where adapters hold all queue
+        pairs; `cores`, a list of ``{node,
         core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
         `n_tasks`; `n_ranks`.
     """
@@ -56,6 +58,7 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         "bound_s": bound_s,
         "bound": bound,
         "critical_path": _steps(plan, timeline, path),
+        "pcie_reads": None if timeline.pcie_reads is None else int(timeline.pcie_reads.sum()),
         "lanes": _lanes(timeline),
         "cores": _cores(timeline),
         "simulate_s": timeline.simulate_s,
@@ -100,6 +103,7 @@ def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[s
 
 
 def _lanes(timeline: Timeline) -> list[dict[str, Any]]:
+    reads = timeline.pcie_reads
     return [
         {
             "node": node,
@@ -107,6 +111,7 @@ def _lanes(timeline: Timeline) -> list[dict[str, Any]]:
             "out_busy_s": float(busy[0]) / 1e9,
             "in_busy_s": float(busy[1]) / 1e9,
             "utilisation": _share(float(busy.max()), timeline.makespan_ns),
+            "pcie_reads": None if reads is None else int(reads[node, lane]),
         }
         for node, of_node in enumerate(timeline.lane_busy_ns)
         for lane, busy in enumerate(of_node)

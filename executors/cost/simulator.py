@@ -168,7 +168,11 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -
     if n_left:
         _raise_deadlock(plan, tasks)
     timeline = _timeline(plan, network, layout, tasks, clocks, begin)
-    return replace(timeline, is_allocated=prepared.is_allocated)
+    reads = None
+    if network.nic is not None:
+        reads = adapters["reads"].astype(np.int64).reshape(layout.n_nodes, layout.n_lanes)
+        reads.flags.writeable = False
+    return replace(timeline, is_allocated=prepared.is_allocated, pcie_reads=reads)
 
 
 def _timeline(

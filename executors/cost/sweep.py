@@ -31,11 +31,14 @@ class Price:
         Tasks of the plan.
     refusal : str or None
         Why there is none.
+    pcie_reads : int or None
+        Reads of queue pairs by all adapters; None where they hold all.
     """
 
     makespan_s: float | None
     n_tasks: int
     refusal: str | None = None
+    pcie_reads: int | None = None
 
 
 def sweep(
@@ -81,7 +84,10 @@ def price(spec: PlanSpec) -> Price:
         plan = compile_plan(spec)
     except AlgorithmError as error:
         return Price(None, 0, str(error))
-    return Price(simulate(plan).makespan_s, plan.n_tasks)
+    timeline = simulate(plan)
+    reads = timeline.pcie_reads
+    total = None if reads is None else int(reads.sum())
+    return Price(timeline.makespan_s, plan.n_tasks, pcie_reads=total)
 
 
 def run_jobs(

@@ -56,6 +56,10 @@ class Timeline:
         and on the same node sees that a task is done: the latencies of those links.
     is_allocated : bool
         Whether copies of buffers to their mirrors took no time.
+    pcie_reads : ndarray of int64, shape (n_nodes, n_lanes), or None
+        How often each adapter read a queue pair over PCIe: for those not in its
+        cache, and for those connected to another peer. None where the network
+        has no `nic`: adapters hold all.
     """
 
     start_ns: Floats
@@ -71,6 +75,7 @@ class Timeline:
     plan: Plan
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_allocated: bool = False
+    pcie_reads: npt.NDArray[np.int64] | None = None
 
     @cached_property
     def makespan_s(self) -> float:

@@ -124,7 +124,10 @@ def take_turns(
     queues = np.concatenate((queues, queues[cut["queue"][sends[some]]]))
     cut["queue"][sends] = len(queues) - len(some) + own
     if len(connections):
-        connections = connections[pieces.task]
+        grown = np.zeros(len(cut), dtype=connections.dtype)
+        grown[: len(connections)] = connections
+        grown["slot"] = connections["slot"][pieces.task]
+        connections = grown
     successors, initial = after[order].astype(np.int32), posted.astype(np.int32)
     return pieces, cut, successors, initial, queues, connections
 

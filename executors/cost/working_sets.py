@@ -1,0 +1,115 @@
+"""What copies and reductions work on, and whether a core's cache holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from executors.cost.messages import read_only, stepped
+from planner.compiled import compiled
+from planner.plan import Buffer, Op
+
+if TYPE_CHECKING:
+    from planner.plan import Extents, Plan
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+
+_COPY, _REDUCE = int(Op.COPY), int(Op.REDUCE)
+_SHARED = int(Buffer.SHARED)
+
+
+def is_uncached(plan: Plan, cache_bytes: int) -> npt.NDArray[np.bool_]:
+    """Tell which copies and reductions work on more than the cache holds.
+
+    That is the buffers of their rank that they touch, whole, and of shared memory
+    what their rank's copies and reductions of their phase touch. An extent that is
+    touched again counts once, so blocks that are received into in turn are as few
+    as they are, however much passes through them.
+
+    Returns
+    -------
+    ndarray of bool, shape (n_tasks,)
+    """
+    found = np.zeros(plan.n_tasks, dtype=np.bool_)
+    _mark(
+        read_only(plan.op, np.int8),
+        read_only(plan.rank, np.int32),
+        *stepped(plan.phase, np.int16),
+        read_only(plan.reads.indptr, np.int32),
+        *stepped(plan.reads.buffer, np.int8),
+        read_only(plan.writes.indptr, np.int32),
+        *stepped(plan.writes.buffer, np.int8),
+        read_only(plan.buffer_sizes * plan.itemsize, np.int64),
+        read_only(_shared_bytes(plan), np.int64),
+        cache_bytes,
+        found,
+    )
+    return found
+
+
+def _shared_bytes(plan: Plan) -> Longs:
+    """Return what each rank touches of shared memory in each phase, shape (n_ranks, n_phases)."""
+    n_phases = 1 + int(plan.phase.max(initial=0))
+    total = np.zeros(plan.n_ranks * n_phases, dtype=np.int64)
+    if plan.shared_sizes.any():
+        sides = [_touched(plan, side, n_phases) for side in (plan.reads, plan.writes)]
+        place, offset, count, pattern = (np.concatenate(pair) for pair in zip(*sides, strict=True))
+        order = np.lexsort((pattern, count, offset, place))
+        is_new = np.ones(len(order), dtype=np.bool_)
+        is_new[1:] = False
+        for column in (place, offset, count, pattern):
+            is_new[1:] |= column[order[1:]] != column[order[:-1]]
+        first = order[is_new]
+        repeats = plan.patterns[:, 1] * plan.patterns[:, 3]
+        np.add.at(total, place[first], count[first] * repeats[pattern[first]])
+    # Extents that overlap count twice, but there is no more than the buffer.
+    whole = plan.shared_sizes[plan.rank_node][:, None]
+    return np.asarray(np.minimum(total.reshape(plan.n_ranks, n_phases), whole) * plan.itemsize)
+
+
+def _touched(plan: Plan, side: Extents, n_phases: int) -> tuple[Longs, Longs, Longs, Longs]:
+    """Return rank and phase, offset, count and pattern of extents that copies have there."""
+    owner = side.owner()
+    op = plan.op[owner]
+    chosen = np.flatnonzero((side.buffer == _SHARED) & ((op == Op.COPY) | (op == Op.REDUCE)))
+    row = owner[chosen]
+    place = plan.rank[row].astype(np.int64) * n_phases + plan.phase[row]
+    offset, count, pattern = side.offset[chosen], side.count[chosen], side.pattern[chosen]
+    return place, offset.astype(np.int64), count.astype(np.int64), pattern.astype(np.int64)
+
+
+@compiled
+def _mark(
+    op: npt.NDArray[np.int8],
+    rank: Ints,
+    phase: npt.NDArray[np.int16],
+    phase_step: int,
+    reads_indptr: Ints,
+    reads_buffer: npt.NDArray[np.int8],
+    reads_step: int,
+    writes_indptr: Ints,
+    writes_buffer: npt.NDArray[np.int8],
+    writes_step: int,
+    sizes: Longs,
+    shared: Longs,
+    cache_bytes: int,
+    found: npt.NDArray[np.bool_],
+) -> None:
+    for row in range(len(op)):
+        if op[row] != _COPY and op[row] != _REDUCE:
+            continue
+        touched = 0
+        for i in range(reads_indptr[row], reads_indptr[row + 1]):
+            touched |= 1 << reads_buffer[i * reads_step]
+        for i in range(writes_indptr[row], writes_indptr[row + 1]):
+            touched |= 1 << writes_buffer[i * writes_step]
+        n_bytes = 0
+        for buffer in range(sizes.shape[1]):
+            if touched >> buffer & 1:
+                n_bytes += sizes[rank[row], buffer]
+        if touched >> _SHARED & 1:
+            n_bytes += shared[rank[row], phase[row * phase_step]]
+        found[row] = n_bytes > cache_bytes
