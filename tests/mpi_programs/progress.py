@@ -215,8 +215,8 @@ def stages() -> None:
             assert seen.tolist() == [7, 7, 7]
 
 
-def start_waits_for_others() -> None:
-    """What a start has to receive has come when it returns, however late it was sent."""
+def ring_in_start() -> Plan:
+    """Return a plan whose ranks send to the right inside start, then copy in the background."""
     writer = PlanWriter([[1, 2, 0]] * p)
     for r in range(p):
         at = {"core": r, "stage": Stage.START}
@@ -224,9 +224,13 @@ def start_waits_for_others() -> None:
         came = writer.recv(r, (r - 1) % p, (Buffer.RECV, 0, 1), **at)
         both = [(Buffer.RECV, 0, 1)], [(Buffer.RECV, 1, 1)]
         writer.add(Op.COPY, r, *both, after=[came], core=OTHER)
+    return writer.plan()
+
+
+def start_waits_for_others() -> None:
+    """What a start has to receive has come when it returns, however late it was sent."""
     mine, seen = np.zeros(1, np.int32), np.zeros(2, np.int32)
-    with bind_placed(writer.plan(), mine, seen) as bound:
-        assert bound.progress == "thread"
+    with bind_placed(ring_in_start(), mine, seen, progress="thread") as bound:
         for late in range(p):
             mine[:], seen[:] = rank + 10 * late, -1
             if rank == late:
@@ -235,6 +239,39 @@ def start_waits_for_others() -> None:
             assert seen[0] == (rank - 1) % p + 10 * late
             bound.wait()
             assert seen[1] == seen[0]
+
+
+class RangError(Exception):
+    """What a signal raises."""
+
+
+def ring(number: int, frame: object) -> None:
+    raise RangError
+
+
+def interrupted_starts() -> None:
+    """A start that was interrupted goes on in a wait or in tests, and is handed over there."""
+    mine, seen = np.full(1, rank, np.int32), np.zeros(2, np.int32)
+    signal.signal(signal.SIGALRM, ring)
+    with bind_placed(ring_in_start(), mine, seen, progress="thread") as bound:
+        for ends_by_tests in (False, True):
+            seen[:] = -1
+            comm.Barrier()
+            if rank == p - 1:
+                time.sleep(0.15)
+            elif rank == 0:
+                signal.setitimer(signal.ITIMER_REAL, 0.03)
+            try:
+                bound.start()
+                assert rank, "the start of rank 0 ended"
+            except RangError:
+                assert seen[1] == -1
+            if ends_by_tests:
+                while not bound.test():
+                    pass
+            else:
+                bound.wait()
+            assert seen.tolist() == [(rank - 1) % p] * 2
 
 
 def goes_to_its_cores() -> None:
@@ -306,13 +343,6 @@ def errors() -> None:
 
 def interrupts() -> None:
     """Signals are handled while a caller waits for its thread, and the wait is taken up again."""
-
-    class RangError(Exception):
-        pass
-
-    def ring(number: int, frame: object) -> None:
-        raise RangError
-
     plan = copies((Stage.BACKGROUND, OTHER), compute_ns=400_000_000)
     one, seen = np.full(1, 5, np.int32), np.zeros(1, np.int32)
     signal.signal(signal.SIGALRM, ring)
@@ -453,6 +483,7 @@ CASES = (
     needs_no_caller,
     stages,
     start_waits_for_others,
+    interrupted_starts,
     goes_to_its_cores,
     interrupts,
     degrades,
