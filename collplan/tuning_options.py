@@ -175,7 +175,7 @@ class Asked:
         try:
             return adapter.validate_python(given)
         except ValidationError as error:
-            raise CollplanError(f"{kind}: {explain(error)}") from None
+            raise CollplanError(explain(error)) from None
 
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
         if collective.kind == "barrier":

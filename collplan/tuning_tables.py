@@ -91,9 +91,10 @@ def print_tuned(tuned: Tuned, output: str) -> None:
         )
     resumed = f", {tuned.n_resumed} of them by earlier runs" if tuned.n_resumed else ""
     skipped = sum(point.skipped for _, point in _points(table))
+    points = f"{tuned.n_points} point{'s' if tuned.n_points > 1 else ''}"
     print_line(
-        f"{tuned.n_points} points{resumed}; {skipped} candidates left out, as the model finds "
-        f"them far from the best; the slowest rank of each repetition counts"
+        f"{points}{resumed}; {skipped} candidates left out, as the model finds them far from "
+        f"the best; the slowest rank of each repetition counts"
     )
     for text in tuned.wrong:
         print_line(f"WRONG: {text}")

@@ -1,0 +1,440 @@
+"""Tuning: what there is to try, when enough is measured, what a killed run leaves, the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import permutations
+from math import comb, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from command_line import CommandLine
+from executors.tuning.contest import LEAST_ROUNDS, Contest, Rules, beats, time_of
+from executors.tuning.journal import Journal
+from executors.tuning.prediction import Candidate, Selection, list_candidates, select
+from executors.tuning.request import Request
+from executors.tuning.state import State, open_state
+from executors.tuning.trial import Verdict
+from executors.tuning.variants import all_variants, family_of, mesh_shapes, topology_of
+from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpirun, run
+from specs import COLLECTIVES, Bcast, CollplanError, PlanSpec, Reduce
+from specs.sweep import NATIVE, Time
+from specs.tuning import Fingerprint, TuningTable, load_table, save_table
+
+FINGERPRINT = Fingerprint(
+    cpu="some",
+    cores_per_node=4,
+    mpi="MPICH 5",
+    mpi4py="4",
+    numpy="2",
+    collplan="0",
+    mpiexec="mpich",
+)
+CLUSTER = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}
+SMALL = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
+PAPERS_LAYOUTS = ["2x48", "3x32", "4x24", "6x16", "8x12", "12x8", "16x6", "24x4", "32x3", "48x2"]
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def spec_of(kind: str, count: int = 1024, **machine: Any) -> PlanSpec:
+    sized = {} if kind == "barrier" else {"count": count}
+    return PlanSpec.model_validate(
+        {"machine": machine or CLUSTER, "collective": {"kind": kind, **sized}}
+    )
+
+
+def test_96_ranks_have_the_papers_ten_layouts_in_its_order(collplan: CommandLine) -> None:
+    assert ["x".join(map(str, shape)) for shape in mesh_shapes(96, 2)] == PAPERS_LAYOUTS
+    outcome = collplan("tune", "--list", "-n", 96, "--collectives", "gather,allgather", "--json")
+    document = outcome.json()
+    assert document["ranks"] == 96
+    assert list(document["candidates"]) == ["gather", "allgather"]
+    for listed in document["candidates"].values():
+        names = [one["name"] for one in listed if one["family"] == "mesh"]
+        flat = [name for name in names if name.count("x") == 1 and "pipelined" not in name]
+        assert [name.removeprefix("mesh ") for name in flat] == PAPERS_LAYOUTS
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 7, 8, 12, 30, 36])
+def test_meshes_are_all_factorizations_each_once(n_ranks: int) -> None:
+    for dimensions in (2, 3):
+        extents = range(2, n_ranks + 1)
+        brute = {
+            shape
+            for factors in _multisets(extents, dimensions)
+            for shape in permutations(factors)
+            if prod(shape) == n_ranks
+        }
+        shapes = list(mesh_shapes(n_ranks, dimensions))
+        assert set(shapes) == brute
+        assert len(shapes) == len(brute)
+
+
+def _multisets(extents: range, n: int) -> list[tuple[int, ...]]:
+    if n == 0:
+        return [()]
+    return [(e, *rest) for e in extents for rest in _multisets(range(e, extents.stop), n - 1)]
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_every_family_is_tried(kind: str) -> None:
+    forms = all_variants(spec_of(kind))
+    names = [form.name for form in forms]
+    assert len(set(names)) == len(names)
+    if kind == "barrier":
+        assert {family_of(form) for form in forms} == {"flat"}
+        return
+    families = {family_of(form) for form in forms}
+    assert {"flat", "hierarchical", "full_lane", "multi_leader", "mesh", "guideline"} <= families
+    assert ("design" in families) == (kind == "alltoall")
+    assert {"mesh 2x8", "mesh 4x4", "mesh 8x2", "mesh 2x2x4", "mesh 2x4x2", "mesh 4x2x2"} <= {
+        *names
+    }
+    assert any(form.transport is not None and form.transport.name == "shared" for form in forms)
+
+
+def test_flat_algorithms_are_the_papers_topologies() -> None:
+    found = {
+        kind: {topology_of(form) for form in all_variants(spec_of(kind))} - {None}
+        for kind in ("bcast", "gather", "allgather", "allreduce")
+    }
+    assert found["bcast"] == found["gather"] == {"star", "tree", "ring"}
+    assert found["allgather"] == found["allreduce"] == {"star", "hypercube", "ring"}
+
+
+def test_designs_of_alltoall_are_tried_across_nodes_only() -> None:
+    names = {form.name for form in all_variants(spec_of("alltoall"))}
+    assert {"ohio_v1", "ohio_v2", "ohio_v3", "khorassani", "chochia", "traeff_rougier"} <= names
+    assert not {"ohio_v1", "khorassani"} & {
+        form.name for form in all_variants(spec_of("alltoall", ranks_per_node=4))
+    }
+
+
+def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:
+    spec = spec_of("bcast", 8192, **SMALL)
+    everything = list_candidates(spec)
+    near, far = select(spec, 1.2), select(spec, 4.0)
+    for selection in (near, far):
+        assert len(selection.kept) + selection.skipped == len(everything.kept)
+        times = [one.predicted_s for one in selection.kept]
+        assert all(time is not None for time in times)
+        assert times == sorted(times)
+    assert {one.name for one in near.kept} < {one.name for one in far.kept}
+    best = near.kept[0].predicted_s or 0
+    within = [one for one in far.kept if (one.predicted_s or 0) <= 1.2 * best]
+    assert [one.name for one in within] == [one.name for one in near.kept[: len(within)]]
+    # Of each family that is not hopeless the best is measured, whatever the factor.
+    assert {"flat", "full_lane", "hierarchical"} <= {one.family for one in near.kept}
+    assert [one.name for one in select(spec, 1.2, at_most=2).kept] == [
+        one.name for one in near.kept[:2]
+    ]
+
+
+def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
+    selection = select(spec_of("allreduce", 8192, **SMALL), 2.0)
+    names = {one.name for one in selection.kept}
+    assert selection.twins
+    assert not names & selection.twins.keys()
+    predicted = {one.name: one.predicted_s or 0 for one in selection.kept}
+    cut = [name for name in names if name.endswith("KiB") and name.rpartition(" ")[0] in names]
+    assert cut
+    assert all(predicted[name] < predicted[name.rpartition(" ")[0]] for name in cut)
+
+
+def test_predictions_do_not_depend_on_where_they_are_made() -> None:
+    def backwards(function: Any, items: Any) -> list[Any]:
+        return [function(item) for item in reversed(items)][::-1]
+
+    spec = spec_of("gather", 64, **SMALL)
+    assert select(spec, 1.5, backwards) == select(spec, 1.5)
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_the_medians_interval_leaves_out_as_many_as_its_risk_allows(n: int) -> None:
+    time = time_of([float(i) for i in range(n)])
+    k = int(time.low_s)
+    assert (time.high_s, time.median_s, time.n) == (n - 1 - k, (n - 1) / 2, n)
+    risk = sum(comb(n, i) for i in range(k + 1)) / 2**n
+    if k:
+        assert risk <= 0.025
+    assert sum(comb(n, i) for i in range(k + 2)) / 2**n > 0.025 or n < 3
+
+
+def test_the_medians_interval_holds_it_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(1)
+    held = [
+        time.low_s <= np.exp(0) <= time.high_s
+        for time in (time_of(generator.lognormal(size=25)) for _ in range(2000))
+    ]
+    assert 0.94 < np.mean(held) < 0.99
+
+
+def run_contest(rules: Rules, **costs: Any) -> Contest:
+    """Run a contest of candidates whose i-th time is said, a second a round."""
+    contest = Contest([*costs], rules)
+    done = 0
+    while n := contest.next_rounds():
+        rows = [[costs[name](done + i) for i in range(n)] for name in contest.active]
+        contest.add(np.array(rows), float(n))
+        done += n
+    return contest
+
+
+def test_clear_losers_are_out_after_three_rounds_and_native_never() -> None:
+    rules = Rules(tight=0.05, least=8, most=50, seconds=1e9)
+    contest = run_contest(rules, native=lambda _: 9.0, quick=lambda _: 1.0, slow=lambda _: 1.3)
+    assert contest.ranking() == ["quick"]
+    assert (contest.time("slow").n, contest.time("quick").n) == (3, 9)
+    assert contest.time("native").n == 9
+    contest = run_contest(rules, native=lambda _: 1.0, slow=lambda _: 9.0)
+    assert contest.active == ["native"]
+    assert contest.time("native").n == 9
+
+
+def test_a_contest_ends_when_intervals_are_tight_or_it_took_too_long() -> None:
+    noise = np.random.default_rng(2).uniform(0.9, 1.1, 1000)
+    costs: Any = {"native": lambda i: noise[i], "other": lambda i: noise[-i]}
+    wide = run_contest(Rules(tight=0.2, least=8, most=500, seconds=1e9), **costs).time("native")
+    tight = run_contest(Rules(tight=0.02, least=8, most=500, seconds=1e9), **costs).time("native")
+    assert wide.n < tight.n < 500
+    assert tight.high_s - tight.low_s <= 0.04 * tight.median_s
+    most = run_contest(Rules(tight=1e-9, least=8, most=30, seconds=1e9), **costs)
+    assert most.time("native").n == 30
+    hasty = run_contest(Rules(tight=1e-9, least=8, most=500, seconds=20), **costs)
+    assert 20 <= hasty.time("native").n < 40
+
+
+def test_few_go_on_where_many_are_as_good() -> None:
+    noise = np.random.default_rng(3).uniform(0.5, 1.5, (10, 1000))
+    costs: Any = {f"c{k}": lambda i, k=k: noise[k][i] for k in range(9)}
+    contest = run_contest(
+        Rules(tight=0.01, least=8, most=60, seconds=1e9), native=lambda i: noise[9][i], **costs
+    )
+    assert 1 <= len(contest.ranking()) <= 4
+    assert contest.time("native").n == 60
+
+
+def test_nobody_beats_by_touching_intervals_or_few_measurements() -> None:
+    def time(low: float, high: float, n: int = 10) -> Time:
+        return Time(median_s=(low + high) / 2, low_s=low, high_s=high, n=n)
+
+    assert beats(time(1, 2), time(3, 4))
+    assert not beats(time(1, 3), time(3, 4))
+    assert not beats(time(3, 4), time(1, 2))
+    assert not beats(time(1, 2, LEAST_ROUNDS - 1), time(3, 4))
+
+
+REQUEST = Request(collectives=(Bcast(count=0), Reduce(count=0)), sizes=(64, 1024))
+NODES = [0, 0, 2, 2]
+
+
+def verdict_of(winner: str, **times: float) -> Verdict:
+    known = {name: Time(median_s=t, low_s=t, high_s=t, n=9) for name, t in times.items()}
+    return Verdict(known, winner)
+
+
+def some_selection(*names: str) -> Selection:
+    spec = spec_of("bcast").replace(algorithms={"name": "chain"})
+    return Selection([Candidate(name, "flat", spec) for name in names], skipped=5)
+
+
+def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None:
+    goals = list(REQUEST.goals(NODES))
+    assert [str(goal) for goal in goals] == [
+        "bcast on 2 x 2 ranks block",
+        "reduce on 2 x 2 ranks block",
+    ]
+    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    assert state.missing(goals[0]) == [64, 1024]
+    late = state.after(
+        goals[0], 1024, some_selection("chain"), verdict_of("chain", native=2.0, chain=1.0)
+    )
+    assert late.missing(goals[0]) == [64]
+    assert late.missing(goals[1]) == [64, 1024]
+    assert not late.sweep_of(goals[0]).complete
+    both = late.after(goals[0], 64, some_selection(), verdict_of("native", native=2.0))
+    (sweep,) = both.table.sweeps
+    assert sweep.complete
+    assert [(p.bytes, p.winner, p.skipped) for p in sweep.points] == [
+        (64, "native", 5),
+        (1024, "chain", 5),
+    ]
+    assert sweep.choices["native"] == NATIVE
+    assert str(sweep.choices["chain"].algorithms) == "chain"
+    assert (sweep.op_commutes, sweep.op) == (None, None)
+    assert goals[1].empty_sweep().op_commutes is True
+
+
+def test_ranks_are_taken_node_after_node() -> None:
+    cyclic = [0, 1, 0, 1, 0, 1]
+    goals = list(Request((Bcast(count=0),), (64,), ranks=(2, 4)).goals(cyclic))
+    assert [goal.members for goal in goals] == [(0, 2), (0, 1, 2, 4)]
+    assert [goal.placement.ranks_per_node for goal in goals] == [(2,), (3, 1)]
+    with pytest.raises(CollplanError, match=r"^--ranks: 8 ranks, there are 6; start more with -n$"):
+        list(Request((Bcast(count=0),), (64,), ranks=(8,)).goals(cyclic))
+    with pytest.raises(CollplanError, match=r"^collective\.root: 3 is not among 2 ranks"):
+        list(Request((Bcast(count=0, root=3),), (64,), ranks=(2,)).goals(cyclic))
+
+
+def begun(folder: Path, request: Request = REQUEST) -> tuple[Journal, list[Any]]:
+    goals = list(request.goals(NODES))
+    return Journal(folder / "t.yaml", request.arguments(goals[0].placement)), goals
+
+
+def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: Path) -> None:
+    journal, goals = begun(tmp_path)
+    assert journal.read(FINGERPRINT) is None
+    state = open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
+    state = state.after(goals[0], 64, some_selection(), verdict_of("native", native=2.0))
+    journal.write(state.table, ["bcast: something"])
+    assert not journal.output.exists()
+    again = open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
+    assert again == State(state.table, ("bcast: something",))
+
+    other, _ = begun(tmp_path, Request(REQUEST.collectives, (64, 2048)))
+    with pytest.raises(CollplanError) as refusal:
+        other.read(FINGERPRINT)
+    assert str(refusal.value) == (
+        f"{journal.path}: was begun with sizes 64,1024, now it is 64,2048; "
+        "give the same to go on, or start over with --restart"
+    )
+    elsewhere = FINGERPRINT.replace(mpi="Open MPI 5")
+    with pytest.raises(CollplanError, match="measured with mpi MPICH 5, here is Open MPI 5; give"):
+        journal.read(elsewhere)
+    fresh = open_state(other, goals, REQUEST, elsewhere, restart=True)
+    assert fresh.table.sweeps == ()
+    assert not journal.path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": "other"}', "[]"])
+def test_a_journal_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    journal, _ = begun(tmp_path)
+    journal.path.write_text(text)
+    with pytest.raises(CollplanError, match=r"t\.yaml\.part: .*start over with --restart$"):
+        journal.read(FINGERPRINT)
+
+
+def test_a_complete_table_is_kept_and_others_are_not_replaced(tmp_path: Path) -> None:
+    journal, goals = begun(tmp_path)
+    state = open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
+    for goal in goals:
+        for size in goal.sizes:
+            state = state.after(goal, size, some_selection(), verdict_of("native", native=2.0))
+    save_table(state.table, journal.output)
+    assert (
+        open_state(journal, goals, REQUEST, FINGERPRINT, restart=False).table.replace(n_sweeps=None)
+        == state.table
+    )
+    fewer = goals[:1]
+    with pytest.raises(CollplanError, match="is a table of other sweeps; give another --output"):
+        open_state(journal, fewer, REQUEST, FINGERPRINT, restart=False)
+    journal.output.write_text("nonsense: true")
+    with pytest.raises(CollplanError, match=r"it would be replaced; give another --output"):
+        open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
+    assert open_state(journal, goals, REQUEST, FINGERPRINT, restart=True).table.sweeps == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "-o: is missing; say where to write the table, as -o table.yaml"),
+        (["-o", "t.yaml"], "-n: is missing outside mpiexec; say how many ranks to start, as -n 8"),
+        (["-o", "no/t.yaml", "-n", 2], "-o: there is no folder no; make it first"),
+        (
+            ["-o", "t.yaml", "-n", 2, "--collectives", "bcst"],
+            "--collectives: 'bcst' is no collective; valid: bcast, ",
+        ),
+        (["-o", "t.yaml", "-n", 2, "--sizes", "12"], "--sizes: 12 is no multiple of the 8 bytes"),
+        (["-o", "t.yaml", "-n", 2, "--ranks", "2,x"], "--ranks: '2,x' is no list of numbers"),
+        (["-o", "t.yaml", "-n", 2, "--tight", "0"], "--tight: '0' is no part of a time"),
+        (["-o", "t.yaml", "-n", 2, "--most", 7], "--most: 7 is less than --least 8; raise it"),
+        (
+            ["-o", "t.yaml", "-n", 2, "--collectives", "reduce", "--op", "band"],
+            "reduce: op band needs an integer or bool datatype, not float64",
+        ),
+        (["-o", "t.yaml", "-n", 2, "--machine", "nowhere"], "machine: "),
+        (["-o", "t.yaml", "-n", 2, "--plot", "x.txt"], "--plot: x.txt ends with .txt"),
+    ],
+)
+def test_mistakes_are_one_line(
+    collplan: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[object],
+    message: str,
+) -> None:
+    monkeypatch.chdir(collplan.folder)
+    assert collplan("tune", *arguments).error().startswith(message)
+
+
+@pytest.mark.parametrize(("mpi", "n_ranks"), [("mpich", 4), ("openmpi", 3)])
+def test_trials_on_ranks(mpi: str, n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "tuning.py", mpi=mpi))
+
+
+def tune(mpi: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return run([str(mpi_python(mpi)), "-m", "collplan", "tune", *map(str, arguments)], 120)
+
+
+QUICK = ["--least", 6, "--most", 6, "--at-most", 2]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
+    output = tmp_path / "t.json"
+    asked = ["-n", 3, "-o", output, "--collectives", "bcast,barrier", "--sizes", "1KiB,64B"]
+    done = tune(mpi, *asked, "--ranks", "2,3", *QUICK, "--json", "--progress")
+    assert done.returncode == 0, done.stderr
+    assert "bcast on 1 node of 3 ranks" in done.stderr
+    document = json.loads(done.stdout)
+    assert (document["points"], document["resumed"], document["correct"]) == (6, 0, True)
+    table = load_table(output)
+    assert document["table"] == json.loads(
+        table.replace(n_sweeps=None).model_dump_json(exclude_none=True)
+    )
+    assert [(s.collective, s.ranks, [p.bytes for p in s.points]) for s in table.sweeps] == [
+        ("bcast", 2, [64, 1024]),
+        ("barrier", 2, [0]),
+        ("bcast", 3, [64, 1024]),
+        ("barrier", 3, [0]),
+    ]
+    for point in (point for sweep in table.sweeps for point in sweep.points):
+        native, own = point.times["native"], point.times[point.winner]
+        assert len(point.times) == 3
+        assert point.winner == "native" or beats(own, native)
+    assert all(sweep.complete for sweep in table.sweeps)
+    assert table.fingerprint.mpi.startswith("MPICH" if mpi == "mpich" else "Open MPI")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_a_complete_table_is_not_measured_again(tmp_path: Path) -> None:
+    output, picture = tmp_path / "t.yaml", tmp_path / "t.svg"
+    asked = ["-n", 2, "-o", output, "--collectives", "bcast", "--sizes", "64B", *QUICK]
+    first = tune("mpich", *asked)
+    assert first.returncode == 0, first.stderr
+    assert "1 point;" in first.stdout
+    table = load_table(output)
+    again = tune("mpich", *asked, "--plot", picture)
+    assert again.returncode == 0, again.stderr
+    assert "1 point, 1 of them by earlier runs" in again.stdout
+    assert load_table(output) == table
+    assert ">bcast<" in picture.read_text()
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    """Every kill leaves what was measured; in the end the table is complete and valid."""
+    script = str(REPO / "benchmarks" / "tune_kills.py")
+    arguments = ["--kills", "2", "--collectives", "bcast", "--folder", str(tmp_path)]
+    done = run([sys.executable, script, *arguments], 180)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("killed by") == 2
+    assert done.stdout.splitlines()[-1].startswith("complete: 3 points")
+    assert all(sweep.complete for sweep in load_table(tmp_path / "killed.yaml").sweeps)
