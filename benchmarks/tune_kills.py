@@ -1,15 +1,17 @@
 """Kill `collplan tune` at random moments, again and again: does it resume, and end with a table?
 
-As in ``python benchmarks/tune_kills.py --kills 20``. What is killed is the command itself, by
-SIGKILL, SIGTERM or SIGINT; its ranks then end by themselves. After each kill what was measured
-before must still be there, unchanged. Exit status 1 where it is not, or the last run, which is
-not killed, does not end with a complete, valid table.
+As in ``python benchmarks/tune_kills.py --kills 20``. Half of the times the command itself gets
+SIGKILL, SIGTERM or SIGINT, else any of the processes it has started, mpiexec and ranks among
+them, gets SIGKILL; all others then have to end by themselves. After each kill what was
+measured before must still be there, unchanged. Exit status 1 where it is not, or the last
+run, which is not killed, does not end with a complete, valid table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import signal
 import subprocess
@@ -40,20 +42,31 @@ def points_in(output: Path) -> Points:
     return points_of(load_table(output)) if output.exists() else {}
 
 
-def run_for(command: list[str], seconds: float, number: signal.Signals) -> bool:
-    """Run a command, and send it a signal after a time; return whether it had to be."""
+def started_by(pid: int) -> list[int]:
+    """Return the processes a process has started, and those these have."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [found for child in map(int, children) for found in (child, *started_by(child))]
+
+
+def run_for(command: list[str], seconds: float, generator: random.Random) -> str | None:
+    """Run a command, and kill some of it after a time; return what, None if it ended before."""
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(number)
+        others = started_by(process.pid) if generator.random() < 0.5 else []
+        number = signal.SIGKILL if others else generator.choice(SIGNALS)
+        os.kill(generator.choice(others or [process.pid]), number)
         process.wait()
-        return True
+        return f"{number.name} to {'one of its processes' if others else 'the command'}"
     if process.returncode != 0:
         raise SystemExit(f"failed: exit {process.returncode} of {' '.join(command)}")
-    return False
+    return None
 
 
 def kill_again_and_again(
@@ -63,8 +76,9 @@ def kill_again_and_again(
     known: Points = {}
     n_done = 0
     while n_done < n_kills:
-        seconds, number = generator.uniform(0, horizon_s), generator.choice(SIGNALS)
-        if not run_for(command, seconds, number):
+        seconds = generator.uniform(0, horizon_s)
+        how = run_for(command, seconds, generator)
+        if how is None:
             # All is measured: begin anew, so that there is something to kill.
             print(f"complete after {n_done} kills; once more", flush=True)
             known = {}
@@ -74,7 +88,7 @@ def kill_again_and_again(
         time.sleep(generator.uniform(0, 2))  # ranks that are ending may still finish a point
         found = points_in(output)
         lost = [key for key, point in known.items() if found.get(key) != point]
-        print(f"killed by {number.name} after {seconds:.2f} s: {len(found)} points", flush=True)
+        print(f"killed by {how} after {seconds:.2f} s: {len(found)} points", flush=True)
         if lost:
             raise SystemExit(f"lost: {lost}")
         known = found

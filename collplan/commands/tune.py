@@ -207,8 +207,8 @@ def _list(asked: Asked) -> int:
 
 
 def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> int:
-    from executors.mpi.launch import is_under_mpi, launcher_rank, relaunch
-    from executors.tuning.claim import STARTER, end_with_starter
+    from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.tuning.claim import STARTER, end_with_parents, name_starter
     from specs.errors import CollplanError
 
     # Ranks write into a pipe; whether a terminal is at its end, only this process knows.
@@ -218,15 +218,14 @@ def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> in
         return TuningBenchmark(asked, asked.request(), shown)
 
     if is_under_mpi():
-        if launcher_rank() == 0:
-            end_with_starter()
+        end_with_parents()
         return run_benchmark(prepare, [], timeout_s=timeout_s or 0, progress=False)
     n_ranks = prepare().n_ranks
     if n_ranks is None:
         raise CollplanError("-n: is missing outside mpiexec; say how many ranks to start, as -n 8")
     program = [sys.executable, "-m", "collplan", "tune", *asked.arguments()]
     program.append("--progress" if shown else "--no-progress")
-    os.environ[STARTER] = str(os.getpid())
+    os.environ[STARTER] = name_starter()
     return relaunch(program, n_ranks, timeout_s=timeout_s)
 
 

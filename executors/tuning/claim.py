@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Final
 from specs.errors import CollplanError
 
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
-"""Environment variable by which a process that starts ranks tells them its id."""
+"""Environment variable by which a process that starts ranks tells them its host and id."""
 PATIENCE_S: Final = 20.0
 """How long a new run waits for an old one that is ending."""
 
@@ -60,21 +61,27 @@ def _lock(descriptor: int, output: Path, patience_s: float) -> None:
             time.sleep(_POLL_S)
 
 
-def end_with_starter() -> None:
-    """Let this process end soon after the one that `STARTER` names, if that is on this machine.
+def name_starter() -> str:
+    """Return what `STARTER` has to say to name this process."""
+    return f"{platform.node()} {os.getpid()}"
 
-    A launcher that is killed cannot stop what it has launched.
+
+def end_with_parents() -> None:
+    """Let this process end soon after its parent, or whoever `STARTER` names on this machine.
+
+    A launcher that is killed cannot stop what it has launched; a rank that is left
+    would wait for the others for ever.
     """
-    text = os.environ.get(STARTER, "")
-    if not text.isdecimal() or not _is_alive(int(text)):
-        return
-    threading.Thread(target=_watch, args=(int(text),), name="starter", daemon=True).start()
+    host, _, pid = os.environ.get(STARTER, "").rpartition(" ")
+    starter = int(pid) if host == platform.node() and pid.isdecimal() else None
+    threading.Thread(
+        target=_watch, args=(os.getppid(), starter), name="parents", daemon=True
+    ).start()
 
 
-def _watch(pid: int) -> None:
-    while _is_alive(pid):
+def _watch(parent: int, starter: int | None) -> None:
+    while os.getppid() == parent and (starter is None or _is_alive(starter)):
         time.sleep(_LOOK_S)
-    # The launcher ends all other ranks when one is gone.
     os._exit(1)
 
 
