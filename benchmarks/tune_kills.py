@@ -78,20 +78,20 @@ def kill_again_and_again(
     while n_done < n_kills:
         seconds = generator.uniform(0, horizon_s)
         how = run_for(command, seconds, generator)
-        if how is None:
+        if how is not None:
+            n_done += 1
+            time.sleep(generator.uniform(0, 2))  # ranks that are ending may still finish a point
+            found = points_in(output)
+            lost = [key for key, point in known.items() if found.get(key) != point]
+            print(f"killed by {how} after {seconds:.2f} s: {len(found)} points", flush=True)
+            if lost:
+                raise SystemExit(f"lost: {lost}")
+            known = found
+        if output.exists() and n_done < n_kills:
             # All is measured: begin anew, so that there is something to kill.
             print(f"complete after {n_done} kills; once more", flush=True)
             known = {}
             output.unlink()
-            continue
-        n_done += 1
-        time.sleep(generator.uniform(0, 2))  # ranks that are ending may still finish a point
-        found = points_in(output)
-        lost = [key for key, point in known.items() if found.get(key) != point]
-        print(f"killed by {how} after {seconds:.2f} s: {len(found)} points", flush=True)
-        if lost:
-            raise SystemExit(f"lost: {lost}")
-        known = found
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return known
 
