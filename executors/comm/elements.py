@@ -67,10 +67,10 @@ def _repeats_plain(datatype: MPI.Datatype) -> bool:
     known = _known().get(datatype.handle)
     if known is not None:
         return known.is_plain
-    combiner = datatype.Get_envelope()[3]
+    combiner = datatype.Get_envelope()[-1]
     if combiner not in _REPEATING:
         return False
-    (inner,) = datatype.Get_contents()[3]
+    (inner,) = datatype.Get_contents()[-1]
     try:
         return _repeats_plain(inner)
     finally:

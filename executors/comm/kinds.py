@@ -109,8 +109,9 @@ def read_arguments(kind: Kind, sendbuf: Any, recvbuf: Any, size: int, is_root: b
         Of any type, where mpi4py refuses the arguments, too.
     """
     sends, receives = kind.sends(is_root), kind.receives(is_root)
-    gives_in_place = sends and sendbuf is MPI.IN_PLACE and kind.name != "scatter"
-    takes_in_place = receives and recvbuf is MPI.IN_PLACE and is_root and kind.name == "scatter"
+    may_give = is_root if kind.receives_at == "root" else kind.name != "scatter"
+    gives_in_place = sends and may_give and _is_in_place(sendbuf)
+    takes_in_place = kind.name == "scatter" and is_root and _is_in_place(recvbuf)
     in_place = gives_in_place or takes_in_place
     sent = received = None
     if sends and not gives_in_place:
@@ -137,6 +138,11 @@ def read_broadcast(buffer: Any, is_root: bool) -> Arguments:
         # Plans may write at the root what is there already: not where that is forbidden.
         message = replace(found, is_reachable=False)
     return Arguments(KINDS["bcast"], None, message, False)
+
+
+def _is_in_place(buffer: Any) -> bool:
+    """Return whether mpi4py takes an argument for MPI_IN_PLACE: None means the same."""
+    return buffer is None or buffer is MPI.IN_PLACE
 
 
 def _as_reduced(message: Message | None) -> Message | None:

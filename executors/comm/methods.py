@@ -43,6 +43,18 @@ class Planned:
             raise TypeError("the null communicator has run nothing")
         return self._family.statistics
 
+    def __reduce__(self) -> Any:
+        """Let the world be pickled by its name, as mpi4py does; others cannot be."""
+        for name in ("COMM_WORLD", "COMM_SELF"):
+            if self == getattr(MPI, name):
+                return _predefined, (name,)
+        return super().__reduce__()
+
+    def let_go(self) -> None:
+        """Free the plans of this communicator; collective. Calls make them anew."""
+        if self._plans is not None:
+            self._plans.free()
+
     def Barrier(self) -> Any:
         """Wait for all ranks, as the table says."""
         if self._plans is None:
@@ -133,6 +145,11 @@ class Planned:
 
 class Topological(Planned):
     """What drop-ins with a topology have besides."""
+
+
+def _predefined(name: str) -> Any:
+    """Return what a name stands for where a pickle is opened."""
+    return getattr(MPI, name)
 
 
 def _run(

@@ -1,0 +1,341 @@
+"""The drop-in beside native MPI: all collectives, buffers of all kinds, families, letting go.
+
+usage: drop_in.py [SECTION...]
+"""
+
+import array
+import itertools
+import pickle
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import collplan
+from tables_everywhere import planning_table
+
+WORLD = MPI.COMM_WORLD
+KINDS = {
+    "bcast": ("recv", "root"),
+    "gather": ("send", "blocks_recv", "root"),
+    "scatter": ("blocks_send", "recv", "root"),
+    "allgather": ("send", "blocks_recv"),
+    "alltoall": ("blocks_send", "blocks_recv"),
+    "reduce": ("send", "recv", "op", "root"),
+    "allreduce": ("send", "recv", "op"),
+    "reduce_scatter_block": ("blocks_send", "recv", "op"),
+    "scan": ("send", "recv", "op"),
+    "exscan": ("send", "recv", "op"),
+}
+
+
+def call(comm: Any, kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> None:
+    parts = KINDS[kind]
+    given = [recvbuf] if kind == "bcast" else [sendbuf, recvbuf]
+    given += [op] if "op" in parts else []
+    given += [root] if "root" in parts else []
+    getattr(comm, kind.capitalize())(*given)
+
+
+def buffers(kind: str, rank: int, count: int, dtype: Any) -> tuple[Any, Any]:
+    """Return a send buffer that is this rank's own, and a receive buffer nobody wrote."""
+    parts = KINDS[kind]
+    sends = count * (WORLD.size if "blocks_send" in parts else 1)
+    receives = count * (WORLD.size if "blocks_recv" in parts else 1)
+    sendbuf = (np.arange(sends) * 7 + 3 * rank + 1).astype(dtype)
+    recvbuf = np.full(receives, rank + 1, dtype)
+    return sendbuf, recvbuf
+
+
+def same(kind: str, comm: Any, count: int, dtype: Any, op: MPI.Op, root: int) -> None:
+    """See that a drop-in and native MPI leave the same in all of a rank's memory."""
+    results = []
+    for one in (comm, WORLD):
+        sendbuf, recvbuf = buffers(kind, WORLD.rank, count, dtype)
+        call(one, kind, sendbuf, recvbuf, op, root)
+        results.append((sendbuf, recvbuf))
+    for ours, theirs in zip(*results, strict=True):
+        assert np.array_equal(ours, theirs), (kind, count, dtype, root, ours, theirs)
+
+
+def check_results(comm: Any) -> None:
+    for kind, count in itertools.product(KINDS, (0, 1, 3, 40)):
+        for root in range(WORLD.size) if "root" in KINDS[kind] else (0,):
+            same(kind, comm, count, np.int32, MPI.SUM, root)
+    for dtype in (np.int8, np.uint16, np.float32, np.complex128, np.float16):
+        same("allreduce", comm, 9, dtype, MPI.PROD, 0)
+        same("allgather", comm, 9, dtype, MPI.PROD, 0)
+    for op in (MPI.MIN, MPI.MAX, MPI.LAND, MPI.BXOR):
+        same("reduce", comm, 9, np.int64, op, WORLD.size - 1)
+    comm.Barrier()
+    found = comm.stats().as_dict()
+    natives = {row["why"] for row in found["rows"] if not row["planned"]}
+    assert natives == {"nothing to move"}, natives
+    assert {row["collective"] for row in found["rows"] if row["planned"]} == {*KINDS, "barrier"}
+    assert all(row["gain"] in (2.0, 4.0) for row in found["rows"] if row["planned"])
+
+
+def check_repeated_calls(comm: Any) -> None:
+    """Other buffers of the same size, the same ones again, and buffers that are gone."""
+    kept = [np.zeros(50) for _ in range(3)]
+    for start in range(9):
+        sendbuf = np.full(50, float(start + WORLD.rank))
+        recvbuf = kept[start % 3] if start % 2 else np.empty(50)
+        comm.Allreduce(sendbuf, recvbuf)
+        total = WORLD.size * start + sum(range(WORLD.size))
+        assert (recvbuf == total).all(), (start, recvbuf, total)
+        # Nothing holds on to what the caller passed.
+        sendbuf.resize(10)
+    growing = bytearray(b"\1" * 8)
+    comm.Bcast(growing)
+    growing.extend(b"more")
+
+
+def check_in_place(comm: Any) -> None:
+    """MPI_IN_PLACE, where MPI lets ranks say it; None means the same to mpi4py."""
+    for mark in (MPI.IN_PLACE, None):
+        for kind in KINDS:
+            for root in range(WORLD.size) if "root" in KINDS[kind] else (0,):
+                results = []
+                for one in (comm, WORLD):
+                    results.append(_in_place(one, kind, mark, root))
+                assert np.array_equal(*results), (kind, root, results)
+
+
+def _in_place(comm: Any, kind: str, mark: Any, root: int) -> Any:
+    sendbuf, recvbuf = buffers(kind, WORLD.rank, 6, np.int32)
+    is_root = WORLD.rank == root
+    if kind == "bcast":
+        recvbuf[:] = WORLD.rank
+    elif kind == "scatter":
+        recvbuf = mark if is_root else recvbuf
+    elif "root" in KINDS[kind]:
+        recvbuf[:] = np.arange(len(recvbuf)) + WORLD.rank
+        sendbuf = mark if is_root else sendbuf
+    else:
+        if kind == "reduce_scatter_block":
+            recvbuf = np.empty(len(sendbuf), np.int32)
+        recvbuf[:] = np.arange(len(recvbuf)) + 5 * WORLD.rank
+        sendbuf = mark
+    call(comm, kind, sendbuf, recvbuf, MPI.SUM, root)
+    return np.zeros(0) if recvbuf is mark else recvbuf
+
+
+def check_specs(comm: Any) -> None:
+    """All forms of a buffer that mpi4py knows, and ranks that use different ones."""
+    n = 24
+    forms: tuple[Callable[[Any], Any], ...] = (
+        lambda a: a,
+        lambda a: [a, MPI.INT],
+        lambda a: [a, "i"],
+        lambda a: [a, n],
+        lambda a: (a, n, MPI.INT),
+        lambda a: [a, (n, 0), MPI.INT],
+        lambda a: [a, n, 0, MPI.INT],
+        lambda a: memoryview(a),
+        lambda a: [a.tobytes() if not a.flags.writeable else a, n, MPI.INT],
+    )
+    for turn in range(len(forms)):
+        form = forms[(turn + WORLD.rank) % len(forms)]
+        sendbuf = np.arange(n, dtype=np.int32) + WORLD.rank
+        recvbuf = np.zeros(n, np.int32)
+        comm.Allreduce(form(sendbuf), form(recvbuf))
+        expected = np.arange(n) * WORLD.size + sum(range(WORLD.size))
+        assert np.array_equal(recvbuf, expected), (turn, recvbuf)
+    mine = array.array("d", [1.5, WORLD.rank])
+    theirs = array.array("d", [0.0] * 2 * WORLD.size)
+    comm.Allgather(mine, theirs)
+    assert list(theirs) == [x for r in range(WORLD.size) for x in (1.5, r)]
+    shifted = np.zeros(10, np.int32)
+    comm.Bcast([shifted, (4, 3), MPI.INT] if WORLD.rank else [np.arange(4, dtype="i"), MPI.INT])
+    assert WORLD.rank == 0 or shifted.tolist() == [0, 0, 0, 0, 1, 2, 3, 0, 0, 0]
+    fortran = np.zeros((3, 4), order="F") if WORLD.rank else np.asfortranarray(np.ones((3, 4)))
+    comm.Bcast(fortran)
+    assert (fortran == 1).all()
+    comm.Bcast(memoryview(b"fixed!!!") if WORLD.rank == 0 else bytearray(8))
+    raw = np.zeros(41, np.uint8)
+    comm.Allreduce(np.full(5, 2.0), [raw[1:], MPI.DOUBLE])
+    assert (raw[1:].view(np.float64) == 2.0 * WORLD.size).all()
+
+
+def check_datatypes(comm: Any) -> None:
+    """Derived datatypes, on one rank or all; pairs; what only some ranks describe so."""
+    column = MPI.DOUBLE.Create_vector(4, 1, 3).Commit()
+    row = MPI.DOUBLE.Create_contiguous(4).Commit()
+    backward = MPI.DOUBLE.Create_indexed_block(1, [3, 2, 1, 0]).Commit()
+    for strided in range(WORLD.size):
+        matrix = np.zeros((4, 3)) + WORLD.rank
+        flat = np.zeros(4)
+        is_strided = WORLD.rank == strided
+        comm.Bcast([matrix, 1, column] if is_strided else [flat, 4, MPI.DOUBLE], root=strided)
+        assert is_strided or (flat == strided).all()
+        flat[:] = strided
+        comm.Bcast([flat, 1, row] if is_strided else [matrix, 1, column], root=strided)
+        assert is_strided or (matrix[:, 0] == strided).all()
+        assert (matrix[:, 1:] == WORLD.rank).all()
+    values = np.arange(4.0) + 10 * WORLD.rank
+    everyone = np.zeros((WORLD.size, 4))
+    sent = [values, 1, backward] if WORLD.rank == 0 else values
+    comm.Allgather(sent, [everyone, 1, row])
+    expected = [[3.0, 2.0, 1.0, 0.0]]
+    expected += [(np.arange(4.0) + 10 * rank).tolist() for rank in range(1, WORLD.size)]
+    assert everyone.tolist() == expected
+    for one in (column, row, backward):
+        one.Free()
+    pair = np.zeros(3, collplan.numpy_dtype("double_int"))
+    pair["value"], pair["index"] = [5.0, -WORLD.rank, 1.0], WORLD.rank
+    found = np.zeros_like(pair)
+    comm.Allreduce([pair, 3, MPI.DOUBLE_INT], [found, 3, MPI.DOUBLE_INT], MPI.MINLOC)
+    assert found["index"].tolist() == [0, WORLD.size - 1, 0], found
+    # Pairs have gaps, which moving them leaves alone.
+    comm.Bcast([pair, 3, MPI.DOUBLE_INT], root=0)
+    assert (pair["index"] == 0).all()
+
+
+def check_operations(comm: Any) -> None:
+    """Operations of the user's: native, unless they are registered."""
+
+    def combine(left: Any, right: Any, out: Any) -> None:
+        out[...] = left.real * right.real + 1j * (left.imag * right.real + right.imag)
+
+    def reduce(left: Any, right: Any, _: MPI.Datatype) -> None:
+        a, b = np.frombuffer(left, complex), np.frombuffer(right, complex)
+        combine(a, b.copy(), b)
+
+    collplan.register_operation("compose", combine, commutative=False)
+    known, unknown = (MPI.Op.Create(reduce, commute=False) for _ in range(2))
+    ours = collplan.Comm(
+        WORLD, table=planning_table(WORLD.size), force=True, operations=[(known, "compose")]
+    )
+    mine = np.array([2 + 1j * WORLD.rank, 1 + 1j])
+    results = [np.zeros(2, complex) for _ in range(3)]
+    WORLD.Allreduce(mine, results[0], known)
+    ours.Allreduce(mine, results[1], known)
+    ours.Allreduce(mine, results[2], unknown)
+    assert all(np.array_equal(one, results[0]) for one in results), results
+    rows = {row["why"]: row["planned"] for row in ours.stats().as_dict()["rows"]}
+    assert rows == {
+        "won at 1 bytes on " + _ranks(): True,
+        "the operation is not one that plans know": False,
+    }, rows
+    known.Free()
+    unknown.Free()
+
+
+def _ranks() -> str:
+    return f"1 node of {WORLD.size} rank" + ("s" if WORLD.size > 1 else "")
+
+
+def check_families(comm: Any) -> None:
+    """Communicators made from a drop-in are drop-ins, of mpi4py's own kinds, too."""
+    half = comm.Split(comm.rank % 2, comm.rank)
+    twin, group = comm.Dup(), comm.Get_group()
+    made = comm.Create(group)
+    later, request = comm.Idup()
+    request.Wait()
+    nobody = comm.Split(MPI.UNDEFINED)
+    assert nobody == MPI.COMM_NULL
+    grid = comm.Create_cart([comm.size], periods=[True])
+    line = grid.Sub([True])
+    assert isinstance(grid, MPI.Cartcomm)
+    assert isinstance(line, MPI.Cartcomm)
+    assert grid.Get_topo()[0] == [comm.size]
+    for one in (half, twin, made, later, grid, line):
+        assert isinstance(one, MPI.Intracomm)
+        total = np.zeros(3, np.int64)
+        one.Allreduce(np.full(3, one.rank), total)
+        assert (total == sum(range(one.size))).all()
+        assert one.stats() is comm.stats()
+        one.Free()
+        assert one == MPI.COMM_NULL
+    group.Free()
+    rows = comm.stats().as_dict()["rows"]
+    assert {row["ranks"] for row in rows} == {comm.size, half_size(comm)}
+    assert all(row["planned"] for row in rows), rows
+    assert isinstance(comm, MPI.Intracomm)
+    assert comm == WORLD
+    assert pickle.loads(pickle.dumps(comm)) == WORLD
+    assert comm.allreduce(1) == comm.size
+    assert comm.stats().as_dict()["native_calls"] == 1
+
+
+def half_size(comm: Any) -> int:
+    return int((comm.size + 1 - comm.rank % 2) // 2)
+
+
+def check_letting_go(comm: Any) -> None:
+    """More sizes than plans are kept: all ranks free the same ones in the same calls."""
+    few = collplan.Comm(WORLD, table=planning_table(WORLD.size), force=True, max_plans=2)
+    generator = np.random.default_rng(5)
+    for n in generator.integers(1, 7, 40):
+        # Ranks find entries differently: some by arrays, some each time anew.
+        mine = np.full(n, WORLD.rank)
+        total = np.zeros_like(mine)
+        spec = [total, MPI.LONG] if (WORLD.rank + n) % 2 else total
+        few.Allreduce(mine, spec)
+        assert (total == sum(range(WORLD.size))).all()
+    assert len(few._plans.kept) == 2
+    assert all(entry.number in few._plans.kept for entry in few._plans.ready.values())
+
+
+def check_other_calls(comm: Any) -> None:
+    """Non-blocking, persistent and vector calls are native and counted; they mix with plans."""
+    ones, out = np.ones(4), np.zeros(4)
+    request = comm.Iallreduce(ones, out)
+    comm.Bcast(np.zeros(4))
+    request.Wait()
+    assert (out == comm.size).all()
+    started = comm.Allreduce_init(ones, out)
+    started.Start()
+    started.Wait()
+    started.Free()
+    mine, all_ = np.full(comm.rank + 1, comm.rank), np.zeros(sum(range(comm.size + 1)), int)
+    comm.Allgatherv(mine, [all_, list(range(1, comm.size + 1))])
+    assert all_.tolist() == [r for r in range(comm.size) for _ in range(r + 1)]
+    whys = {row["collective"]: row["why"] for row in comm.stats().as_dict()["rows"]}
+    assert whys["Iallreduce"] == "non-blocking"
+    assert whys["Allreduce_init"] == "persistent"
+    assert whys["Allgatherv"] == "no plan covers it"
+
+
+def check_mistakes(comm: Any) -> None:
+    """What mpi4py refuses it refuses still, in its own words, before anything is sent."""
+    for bad, error in (
+        (lambda: comm.Allreduce(np.zeros(3), np.zeros(4)), ValueError),
+        (lambda: comm.Allreduce(np.zeros(3), np.zeros(3, int)), ValueError),
+        (lambda: comm.Bcast(object()), TypeError),
+        (lambda: comm.Reduce_scatter_block(np.zeros(comm.size), np.zeros(2)), ValueError),
+        (lambda: comm.Bcast(np.zeros((4, 4))[:, 1]), (ValueError, BufferError)),
+        (lambda: comm.Bcast(np.zeros(2, ">f8")), (BufferError, KeyError)),
+    ):
+        try:
+            bad()
+        except error:
+            continue
+        raise AssertionError("no error")
+    frozen = np.zeros(3)
+    comm.Allreduce(np.zeros(3), frozen)
+    frozen.flags.writeable = False
+    try:
+        comm.Allreduce(np.zeros(3), frozen)
+    except (ValueError, BufferError):
+        pass
+    else:
+        raise AssertionError("a plan wrote where it must not")
+
+
+def main() -> None:
+    sections = [name for name in globals() if name.startswith("check_")]
+    for name in sections:
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
+        comm = collplan.Comm(WORLD, table=planning_table(WORLD.size), force=True)
+        globals()[name](comm)
+        comm.let_go()
+    if WORLD.rank == 0:
+        print("passed", flush=True)
+
+
+main()

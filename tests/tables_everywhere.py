@@ -1,0 +1,86 @@
+"""Tuning tables by which plans run everything, at every size: for tests of who runs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specs import COLLECTIVES
+from specs.tuning import Fingerprint, Placement, TuningTable, parse_table
+
+ALGORITHMS = {
+    "bcast": ("binomial", "scatter_allgather"),
+    "gather": ("binomial", "linear"),
+    "scatter": ("binomial", "linear"),
+    "reduce": ("binomial", "linear"),
+    "allgather": ("bruck", "ring"),
+    "allreduce": ("reduce_bcast", "ring"),
+    "reduce_scatter_block": ("linear", "pairwise"),
+    "scan": ("recursive_doubling", "chain"),
+    "exscan": ("recursive_doubling", "chain"),
+    "alltoall": ("bruck", "pairwise"),
+    "barrier": ("dissemination", "recursive_doubling"),
+}
+"""An algorithm for small messages and one for those of `LARGE` bytes; both keep rank order."""
+LARGE = 64
+
+
+def planning_table(n_ranks: int, kinds: tuple[str, ...] = tuple(COLLECTIVES)) -> TuningTable:
+    """Return a table whose winners are plans, for up to `n_ranks` ranks of one node."""
+    return parse_table(
+        {
+            "fingerprint": NOWHERE.model_dump(),
+            "sweeps": [
+                sweep(kind, size, commutes)
+                for kind in kinds
+                for size in range(1, n_ranks + 1)
+                for commutes in ((True, False) if COLLECTIVES[kind].has_op else (None,))
+            ],
+        }
+    )
+
+
+def sweep(kind: str, size: int, commutes: bool | None) -> dict[str, Any]:
+    """Return the sweep of a collective on ranks of one node."""
+    small, large = ALGORITHMS[kind]
+    if commutes is False and kind == "allreduce":
+        large = small
+    points = [point(1, small, 2e-6)] + ([point(LARGE, large, 1e-6)] if large != small else [])
+    if kind == "barrier":
+        points = points[:1]
+    return {
+        "collective": kind,
+        "op_commutes": commutes,
+        "ranks": size,
+        "placement": Placement.of_nodes([0] * size).model_dump(),
+        "points": points,
+        "choices": {
+            "native": {"native": True},
+            small: {"algorithms": small},
+            large: {"algorithms": large},
+        },
+        "complete": True,
+    }
+
+
+def point(n_bytes: int, winner: str, seconds: float) -> dict[str, Any]:
+    """Return a size at which a plan took so long, and native 4 µs."""
+    times = {"native": 4e-6, winner: seconds}
+    return {
+        "bytes": n_bytes,
+        "winner": winner,
+        "times": {
+            label: {"median_s": taken, "low_s": taken, "high_s": taken, "n": 10}
+            for label, taken in times.items()
+        },
+    }
+
+
+NOWHERE = Fingerprint(
+    cpu="none",
+    cores_per_node=1,
+    mpi="none",
+    mpi4py="0",
+    numpy="0",
+    collplan="0",
+    mpiexec="none",
+)
