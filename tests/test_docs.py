@@ -31,7 +31,7 @@ README = ROOT / "README.md"
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
-    "exporting", "tuning",
+    "exporting", "tuning", "drop-in",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
