@@ -65,7 +65,7 @@ class Truncated(Exception):
     """Less is to be received than is sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made at every call
 class Arguments:
     """One rank's buffers in one call.
 
@@ -147,7 +147,7 @@ def _is_in_place(buffer: Any) -> bool:
 
 def _as_reduced(message: Message | None) -> Message | None:
     """Return a message whose elements are memory with its gaps, as reductions take pairs."""
-    if message is None or message.element.name is None:
+    if message is None or message.element.name is None or message.element.is_plain:
         return message
     extent = message.element.extent
     element = Element(extent, extent, True, message.element.name)
@@ -156,7 +156,7 @@ def _as_reduced(message: Message | None) -> Message | None:
 
 def _require_fit(kind: Kind, sent: Message, received: Message) -> None:
     if kind.reduces:
-        if (sent.element, sent.count) != (received.element, received.count):
+        if sent.element != received.element or sent.count != received.count:
             raise ValueError("send and receive buffer differ")
     elif received.n_bytes < sent.n_bytes:
         raise Truncated

@@ -15,7 +15,7 @@ from executors.comm.elements import Element, element_of
 Array = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: made at every call
 class Message:
     """A buffer of one rank in one collective.
 
