@@ -57,6 +57,11 @@ def element_of(datatype: MPI.Datatype) -> Element:
     return known if known is not None else _derived(datatype)
 
 
+def is_known(datatype: MPI.Datatype) -> bool:
+    """Return whether MPI predefines a datatype, so that its handle means nothing else ever."""
+    return datatype.handle in _known()
+
+
 def _derived(datatype: MPI.Datatype) -> Element:
     extent = datatype.Get_extent()[1]
     return Element(datatype.Get_size(), extent, _repeats_plain(datatype))
