@@ -31,6 +31,7 @@ README = ROOT / "README.md"
 NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
+    "alltoall-model",
     "exporting", "tuning", "drop-in",
 )  # fmt: skip
 IMAGES = {
@@ -42,7 +43,7 @@ IMAGES = {
     "allgather_mesh": ("allgather_mesh", "rank"),
     "overlap_reduce": ("overlap_reduce", "task"),
 }
-MEASURED = ("bcast_guideline", "compare_hydra")
+MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
     "overlap_constant": ("overlap", "--machine", "knl64"),
