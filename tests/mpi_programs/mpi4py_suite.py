@@ -13,7 +13,7 @@ MODULES = (
     *("test_cco_buf", "test_cco_nb_buf", "test_cco_pr_buf", "test_cco_buf_inter"),
     *("test_cco_ngh_buf", "test_cco_ngh_obj", "test_cco_pr_ngh_buf", "test_cco_obj"),
     *("test_cco_obj_inter", "test_cco_vec", "test_cco_vec_inter", "test_cco_nb_vec"),
-    *("test_cco_pr_vec", "test_comm", "test_attributes", "test_subclass"),
+    *("test_cco_pr_vec", "test_attributes"),
 )
 
 
