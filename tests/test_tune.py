@@ -375,9 +375,8 @@ def test_mistakes_are_one_line(
     assert collplan("tune", *arguments).error().startswith(message)
 
 
-@pytest.mark.parametrize(("mpi", "n_ranks"), [("mpich", 4), ("openmpi", 3)])
-def test_trials_on_ranks(mpi: str, n_ranks: int) -> None:
-    assert_passes(mpirun(n_ranks, "tuning.py", mpi=mpi))
+def test_trials_on_ranks() -> None:
+    assert_passes(mpirun(3, "tuning.py"))
 
 
 def tune(mpi: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -433,7 +432,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     """Every kill leaves what was measured; in the end the table is complete and valid."""
     script = str(REPO / "benchmarks" / "tune_kills.py")
     arguments = ["--kills", "2", "--collectives", "bcast", "--folder", str(tmp_path)]
-    done = run([sys.executable, script, *arguments], 180)
+    done = run([sys.executable, script, *arguments], 120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("killed by") == 2
     assert done.stdout.splitlines()[-1].startswith("complete: 3 points")

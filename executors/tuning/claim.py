@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import platform
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +24,8 @@ PATIENCE_S: Final = 20.0
 
 _POLL_S: Final = 0.2
 _LOOK_S: Final = 1.0
+_FIRST: Final = 1
+_PR_SET_PDEATHSIG: Final = 1
 
 
 @contextmanager
@@ -74,13 +79,26 @@ def end_with_parents() -> None:
     """
     host, _, pid = os.environ.get(STARTER, "").rpartition(" ")
     starter = int(pid) if host == platform.node() and pid.isdecimal() else None
+    if starter is not None and "OMPI_COMM_WORLD_SIZE" not in os.environ:
+        _die_with_guardian()
     threading.Thread(
         target=_watch, args=(os.getppid(), starter), name="parents", daemon=True
     ).start()
 
 
+def _die_with_guardian() -> None:
+    """Let the kernel end this process with its parent, which has one thread only.
+
+    While MPI starts, no other thread of Python's runs, so that `_watch` may come too late.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _watch(parent: int, starter: int | None) -> None:
-    while os.getppid() == parent and (starter is None or _is_alive(starter)):
+    # With a starter there was another parent than the system's first process.
+    is_orphan = starter is not None and parent == _FIRST
+    while not is_orphan and os.getppid() == parent and (starter is None or _is_alive(starter)):
         time.sleep(_LOOK_S)
     os._exit(1)
 
