@@ -1,11 +1,16 @@
-"""Report, at the end of a run, how many corrupted plans got which verdict."""
+"""Let interrupts reach programs; report, at the end, how many corrupted plans got which verdict."""
 
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in a script's background: interrupts that tests send to programs would be ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
