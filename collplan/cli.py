@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "calibrate": "Measure the cost model's parameters here; write a machine file.",
     "tune": "Measure candidates here; write a table of what is best for which size.",
     "exec": "Run an unchanged mpi4py program on what a tuning table says.",
-    "bench": "Measure a machine's lanes, and whether its MPI keeps performance guidelines.",
+    "bench": "Measure lanes, performance guidelines, and overlap with computation.",
     "export": "Write a plan or a tuning table in another project's format.",
     "algorithms": "List the algorithms and what they can do.",
     "schema": "Write the JSON Schema of specs, for editors.",
