@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
@@ -18,6 +17,7 @@ from specs.loading import explain, read_document
 from specs.machine import Machine
 from specs.network import Network
 from specs.placement import Placement
+from specs.replacing import replacing
 from specs.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
 
 __all__ = [
@@ -329,15 +329,8 @@ def save_table(table: TuningTable, path: str | Path) -> None:
     path = Path(path)
     counted = table.replace(n_sweeps=len(table.sweeps))
     document = counted.model_dump(mode="json", exclude_none=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(_as_text(document, path), encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise CollplanError(
-            f"{path}: cannot be written: {error.strerror}; give another path"
-        ) from None
+    with replacing(path) as file:
+        file.write(_as_text(document, path).encode())
 
 
 def _as_text(document: dict[str, Any], path: Path) -> str:

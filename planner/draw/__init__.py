@@ -49,7 +49,7 @@ def draw(
         there is nothing to render with.
     """
     from planner.draw.rendering import render
-    from planner.formats.replace import replacing
+    from specs.replacing import replacing
 
     path = Path(path)
     suffix = path.suffix.lower()

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.formats.goal_read import GoalError
-from planner.formats.replace import replacing
 from planner.matching import match_messages
 from planner.plan import ON_START, IntArray, Op, Plan
 from specs import Network
+from specs.replacing import replacing
 
 
 def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None = None) -> None:

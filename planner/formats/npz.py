@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from planner.errors import PlanFileError, PlanFormatError
 from planner.foreign import Foreign
-from planner.formats.replace import replacing
 from planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
 from specs.errors import CollplanError
+from specs.replacing import replacing
 
 FORMAT: Final = "collplan"
 VERSION: Final = 2
