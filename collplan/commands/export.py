@@ -64,7 +64,7 @@ def command(
     from collplan.inputs import open_plan
     from collplan.output import print_json, print_line
     from planner.formats.goal import write_goal
-    from planner.formats.replace import replacing
+    from specs.replacing import replacing
     from specs.tuning import load_table
 
     found: dict[str, Any] = {"output": str(output), "to": to.value}

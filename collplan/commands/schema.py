@@ -33,7 +33,7 @@ def command(
     if output is None:
         print_line(schema_text().rstrip("\n"))
         return 0
-    from planner.formats.replace import replacing
+    from specs.replacing import replacing
 
     with replacing(output) as file:
         file.write(schema_text().encode())

@@ -9,8 +9,8 @@ from typing import Final
 from executors.cost.traces.layers import Layer, simulated_layer
 from executors.cost.traces.paje import paje_chunks
 from executors.cost.traces.perfetto import perfetto_chunks
-from planner.formats.replace import replacing
 from specs.errors import CollplanError
+from specs.replacing import replacing
 
 __all__ = [
     "MANY_TASKS",

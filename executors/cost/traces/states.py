@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from executors.cost.traces.layers import simulated_layer, tracks_of
-from planner.formats.replace import replacing
 from planner.plan import Op
+from specs.replacing import replacing
 
 if TYPE_CHECKING:
     from executors.cost.timeline import Timeline
