@@ -56,3 +56,15 @@ def replacing(path: str | Path, error: type[CollplanError] = CollplanError) -> I
         ) from refusal
     finally:
         beside.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file so that it is there whole or not at all.
+
+    Raises
+    ------
+    CollplanError
+        If it can't be written; what was there stays as it is.
+    """
+    with replacing(path) as file:
+        file.write(text.encode())

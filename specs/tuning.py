@@ -17,7 +17,7 @@ from specs.loading import explain, read_document
 from specs.machine import Machine
 from specs.network import Network
 from specs.placement import Placement
-from specs.replacing import replacing
+from specs.replacing import write_text
 from specs.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
 
 __all__ = [
@@ -329,8 +329,7 @@ def save_table(table: TuningTable, path: str | Path) -> None:
     path = Path(path)
     counted = table.replace(n_sweeps=len(table.sweeps))
     document = counted.model_dump(mode="json", exclude_none=True)
-    with replacing(path) as file:
-        file.write(_as_text(document, path).encode())
+    write_text(path, _as_text(document, path))
 
 
 def _as_text(document: dict[str, Any], path: Path) -> str:

@@ -81,7 +81,7 @@ class CalibrationBenchmark:
         """Fit a machine to what was measured; write and print it."""
         measurements: Measurements = document["measurements"]
         if self.outputs.measurements is not None:
-            from executors.cost.machine_file import write_text
+            from specs.replacing import write_text
 
             write_text(self.outputs.measurements, measurements.to_text())
         _conclude(measurements, self.outputs)
@@ -234,7 +234,8 @@ def _conclude(measurements: Measurements, outputs: Outputs) -> None:
     """Fit, write, print, and draw."""
     from collplan.output import print_json
     from executors.cost.calibration import fit_machine
-    from executors.cost.machine_file import machine_text, write_text
+    from executors.cost.machine_file import machine_text
+    from specs.replacing import write_text
 
     calibration = fit_machine(measurements)
     write_text(outputs.machine, machine_text(calibration, measurements))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from executors.cost.calibration import Calibration, Parameter, Value, machine_document
 from executors.cost.measurements import Measurements
-from specs.errors import CollplanError
 
 
 def machine_text(calibration: Calibration, measurements: Measurements) -> str:
@@ -28,25 +26,6 @@ def machine_text(calibration: Calibration, measurements: Measurements) -> str:
     comments = {parameter.name: comment(parameter) for parameter in calibration.parameters}
     document = machine_document(calibration.parameters)
     return "\n".join([*head, *_lines(document, "", 0, comments)]) + "\n"
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all.
-
-    Raises
-    ------
-    CollplanError
-        If it can't be written.
-    """
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise CollplanError(
-            f"{path}: cannot be written: {error.strerror}; give another path"
-        ) from None
 
 
 def comment(parameter: Parameter) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from executors.cost.machine_file import write_text
 from specs.errors import CollplanError
+from specs.replacing import write_text
 from specs.tuning import Fingerprint, TuningTable, load_table, parse_table
 
 FORMAT: Final = "collplan-tuning"
