@@ -30,7 +30,7 @@ PLACED_EVERY = 13
 TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
-FEW = 3
+FEW = 4
 """Up to how many ranks nothing is left out."""
 
 
@@ -57,8 +57,7 @@ def collectives() -> Iterator[dict[str, object]]:
     """Yield every collective to run, as it stands in a spec."""
     turn = 0
     for kind, model in COLLECTIVES.items():
-        ends = {0, p - 1} if p <= FEW else {0}
-        roots = sorted({*ends, p // 2}) if model.is_rooted else [None]
+        roots = sorted({0, p // 2, p - 1}) if model.is_rooted else [None]
         counts = sorted({0, 1, p - 1, p, 3 * p + 1}) if kind != "barrier" else [None]
         in_places = [False, True] if "in_place" in model.model_fields else [None]
         for (i, root), (j, count), in_place in product(
