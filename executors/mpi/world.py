@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 from executors.mpi.errors import LaunchError
 from executors.mpi.jobs import INSTALL
 from executors.mpi.last_words import speak_when_ended
-from executors.mpi.launch import EXPECTED_RANKS, MPIEXEC, family_of, find_launcher
+from executors.mpi.launch import EXPECTED_RANKS, MPIEXEC, family_of, find_launcher, launcher_rank
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
+_FIRST_SAYS_IT_S = 3.0
 
 
 def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
@@ -47,13 +48,13 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
     if not MPI.Is_initialized():
         if _is_foreign_launcher(family_of(MPI.get_vendor()[0])):
             # Some MPIs abort here with pages of their own: refuse before they start.
-            raise LaunchError(_foreign(_n_started()))
+            raise _foreign(_n_started())
         MPI.Init_thread()
     if MPIEXEC in os.environ:
         speak_when_ended()
     comm = MPI.COMM_WORLD
     if comm.size == 1 and _n_started() > 1:
-        raise LaunchError(_foreign(_n_started()))
+        raise _foreign(_n_started())
     needed = n_ranks if n_ranks is not None else comm.size
     if comm.size != needed:
         raise LaunchError(
@@ -101,14 +102,18 @@ def _is_foreign_launcher(family: str) -> bool:
     return "OMPI_COMM_WORLD_SIZE" in os.environ
 
 
-def _foreign(started: int) -> str:
+def _foreign(started: int) -> LaunchError:
+    """Return what is wrong; on all ranks but the first, when that one has had time to say it."""
+    if launcher_rank() > 0:
+        # Launchers end all others when the first one is gone, and here nothing waits for rank 0.
+        time.sleep(_FIRST_SAYS_IT_S)
     try:
         launcher = find_launcher()
     except LaunchError as error:
         wanted, way_out = "mpi4py's", str(error)
     else:
         wanted, way_out = launcher.library.version, f"use {launcher.mpiexec}"
-    return (
+    return LaunchError(
         f"the MPI world has 1 rank where {started} were started: {_starter()} is not of the MPI "
         f"that mpi4py loads ({wanted}); {way_out}"
     )
