@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from executors.tuning.request import Request
     from specs import Collective, Machine, PlanSpec
 
-_FLAGS: Final = {"restart": "--restart", "as_json": "--json"}
+_FLAGS: Final = {"restart": "--restart", "again": "--again", "as_json": "--json"}
 _OPTIONS: Final = {
     "output": "-o",
     "start": "-n",
     "keep_within": "--keep-within",
     "at_most": "--at-most",
+    "give_up": "--give-up",
 }
 _ALL: Final = "all"
 _SOME: Final = 1 << 16
@@ -46,6 +47,8 @@ class Asked:
     least: int
     most: int
     seconds: float
+    give_up: float
+    again: bool
     restart: bool
     plot: Path | None
     as_json: bool
@@ -83,6 +86,8 @@ class Asked:
         from specs import Machine
 
         self._check_files()
+        if self.again and self.restart:
+            raise CollplanError("--again: --restart measures all anew anyway; give one of the two")
         if self.most < self.least:
             raise CollplanError(f"--most: {self.most} is less than --least {self.least}; raise it")
         collectives = tuple(self._collectives())
@@ -97,6 +102,8 @@ class Asked:
             network=machine.network,
             lanes=machine.lanes if "lanes" in machine.model_fields_set else None,
             numa_domains=machine.numa_domains,
+            again=self.again,
+            give_up_s=self.give_up,
         )
 
     def specs_to_list(self) -> list[PlanSpec]:

@@ -48,8 +48,9 @@ def to_json(tuned: Tuned) -> dict[str, Any]:
     return {
         "points": tuned.n_points,
         "resumed": tuned.n_resumed,
-        "correct": not tuned.wrong,
+        "correct": not tuned.wrong and not tuned.failures,
         "wrong": list(tuned.wrong),
+        "failed": list(tuned.failures),
         "rows": [_row(sweep, point) for sweep, point in _points(tuned.table)],
         "table": tuned.table.model_dump(mode="json", exclude_none=True),
     }
@@ -98,6 +99,8 @@ def print_tuned(tuned: Tuned, output: str) -> None:
     )
     for text in tuned.wrong:
         print_line(f"WRONG: {text}")
+    for text in tuned.failures:
+        print_line(f"FAILED: {text}")
     print_line(f"wrote {output}")
 
 

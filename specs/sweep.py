@@ -154,12 +154,15 @@ class Point(SpecModel):
         The label of what to run; not always the least median.
     skipped : int
         How many candidates the model left out.
+    failed : dict of str to str, or None
+        Why candidates have no times that were to be measured: wrong results, no end, a crash.
     """
 
     bytes: Bytes
     times: Annotated[dict[str, Time], Field(min_length=1)]
     winner: str
     skipped: Annotated[int, Field(ge=0)] = 0
+    failed: dict[str, str] | None = None
 
     @model_validator(mode="after")
     def _check_winner(self) -> Self:

@@ -15,27 +15,16 @@ import pytest
 
 from command_line import CommandLine
 from executors.tuning.contest import LEAST_ROUNDS, Contest, Rules, beats, time_of
-from executors.tuning.journal import Journal
-from executors.tuning.prediction import Candidate, Selection, list_candidates, select
+from executors.tuning.prediction import list_candidates, select
 from executors.tuning.request import Request
 from executors.tuning.state import State, open_state
-from executors.tuning.trial import Verdict
 from executors.tuning.variants import all_variants, family_of, mesh_shapes, topology_of
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpirun, run
-from specs import COLLECTIVES, Bcast, CollplanError, PlanSpec, Reduce
+from specs import COLLECTIVES, Bcast, CollplanError
 from specs.sweep import NATIVE, Time
-from specs.tuning import Fingerprint, TuningTable, load_table, save_table
+from specs.tuning import TuningTable, load_table
+from tuned import FINGERPRINT, NODES, REQUEST, begun, some_selection, spec_of, verdict_of
 
-FINGERPRINT = Fingerprint(
-    cpu="some",
-    cores_per_node=4,
-    mpi="MPICH 5",
-    mpi4py="4",
-    numpy="2",
-    collplan="0",
-    mpiexec="mpich",
-)
-CLUSTER = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}
 SMALL = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
 PAPERS_LAYOUTS = ["2x48", "3x32", "4x24", "6x16", "8x12", "12x8", "16x6", "24x4", "32x3", "48x2"]
 
@@ -43,13 +32,6 @@ PAPERS_LAYOUTS = ["2x48", "3x32", "4x24", "6x16", "8x12", "12x8", "16x6", "24x4"
 @pytest.fixture
 def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
-
-
-def spec_of(kind: str, count: int = 1024, **machine: Any) -> PlanSpec:
-    sized = {} if kind == "barrier" else {"count": count}
-    return PlanSpec.model_validate(
-        {"machine": machine or CLUSTER, "collective": {"kind": kind, **sized}}
-    )
 
 
 def test_96_ranks_have_the_papers_ten_layouts_in_its_order(collplan: CommandLine) -> None:
@@ -233,20 +215,6 @@ def test_nobody_beats_by_touching_intervals_or_few_measurements() -> None:
     assert not beats(time(1, 2, LEAST_ROUNDS - 1), time(3, 4))
 
 
-REQUEST = Request(collectives=(Bcast(count=0), Reduce(count=0)), sizes=(64, 1024))
-NODES = [0, 0, 2, 2]
-
-
-def verdict_of(winner: str, **times: float) -> Verdict:
-    known = {name: Time(median_s=t, low_s=t, high_s=t, n=9) for name, t in times.items()}
-    return Verdict(known, winner)
-
-
-def some_selection(*names: str) -> Selection:
-    spec = spec_of("bcast").replace(algorithms={"name": "chain"})
-    return Selection([Candidate(name, "flat", spec) for name in names], skipped=5)
-
-
 def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None:
     goals = list(REQUEST.goals(NODES))
     assert [str(goal) for goal in goals] == [
@@ -285,11 +253,6 @@ def test_ranks_are_taken_node_after_node() -> None:
         list(Request((Bcast(count=0, root=3),), (64,), ranks=(2,)).goals(cyclic))
 
 
-def begun(folder: Path, request: Request = REQUEST) -> tuple[Journal, list[Any]]:
-    goals = list(request.goals(NODES))
-    return Journal(folder / "t.yaml", request.arguments(goals[0].placement)), goals
-
-
 def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: Path) -> None:
     journal, goals = begun(tmp_path)
     assert journal.read(FINGERPRINT) is None
@@ -312,7 +275,8 @@ def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: P
         journal.read(elsewhere)
     fresh = open_state(other, goals, REQUEST, elsewhere, restart=True)
     assert fresh.table.sweeps == ()
-    assert not journal.path.exists()
+    # Whoever goes on without --restart must not add to the old table.
+    assert other.read(elsewhere) == (fresh.table, (), ())
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"format": "other"}', "[]"])
@@ -321,26 +285,6 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     journal.path.write_text(text)
     with pytest.raises(CollplanError, match=r"t\.yaml\.part: .*start over with --restart$"):
         journal.read(FINGERPRINT)
-
-
-def test_a_complete_table_is_kept_and_others_are_not_replaced(tmp_path: Path) -> None:
-    journal, goals = begun(tmp_path)
-    state = open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
-    for goal in goals:
-        for size in goal.sizes:
-            state = state.after(goal, size, some_selection(), verdict_of("native", native=2.0))
-    save_table(state.table, journal.output)
-    assert (
-        open_state(journal, goals, REQUEST, FINGERPRINT, restart=False).table.replace(n_sweeps=None)
-        == state.table
-    )
-    fewer = goals[:1]
-    with pytest.raises(CollplanError, match="is a table of other sweeps; give another --output"):
-        open_state(journal, fewer, REQUEST, FINGERPRINT, restart=False)
-    journal.output.write_text("nonsense: true")
-    with pytest.raises(CollplanError, match=r"it would be replaced; give another --output"):
-        open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
-    assert open_state(journal, goals, REQUEST, FINGERPRINT, restart=True).table.sweeps == ()
 
 
 @pytest.mark.parametrize(
@@ -414,18 +358,21 @@ def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 
 
-def test_a_complete_table_is_not_measured_again(tmp_path: Path) -> None:
+def test_the_command_adds_to_a_table_and_measures_nothing_again(tmp_path: Path) -> None:
     output, picture = tmp_path / "t.yaml", tmp_path / "t.svg"
-    asked = ["-n", 2, "-o", output, "--collectives", "bcast", "--sizes", "64B", *QUICK]
-    first = tune("mpich", *asked)
+    asked = ["-n", 2, "-o", output, "--sizes", "64B", *QUICK]
+    first = tune("mpich", *asked, "--collectives", "bcast")
     assert first.returncode == 0, first.stderr
     assert "1 point;" in first.stdout
-    table = load_table(output)
-    again = tune("mpich", *asked, "--plot", picture)
+    (before,) = load_table(output).sweeps
+    again = tune("mpich", *asked, "--collectives", "barrier,bcast", "--plot", picture)
     assert again.returncode == 0, again.stderr
-    assert "1 point, 1 of them by earlier runs" in again.stdout
-    assert load_table(output) == table
+    assert "2 points, 1 of them by earlier runs" in again.stdout
+    after = load_table(output).sweeps
+    assert after[0] == before
+    assert [sweep.collective for sweep in after] == ["bcast", "barrier"]
     assert ">bcast<" in picture.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.svg", "t.yaml"]
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class TuningBenchmark:
             tuned = tune(
                 comm, self.request, output, restart=self.asked.restart, on_progress=on_progress
             )
-        return {"tuned": tuned, "correct": not tuned.wrong}
+        return {"tuned": tuned, "correct": not tuned.wrong and not tuned.failures}
 
     def show(self, document: Document) -> None:
         """Print what was measured, then plot it, which may fail; called on one rank."""
@@ -144,9 +144,22 @@ def command(
         float,
         typer.Option(min=0, metavar="SECONDS", help="No more repetitions after so long in a row."),
     ] = 10.0,
+    give_up: Annotated[
+        float,
+        typer.Option(
+            "--give-up",
+            min=1,
+            metavar="SECONDS",
+            help="A candidate has failed whose call takes longer, and than 20 native calls.",
+        ),
+    ] = 60.0,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Measure anew what is asked for and in the table already."),
+    ] = False,
     restart: Annotated[
         bool,
-        typer.Option("--restart", help="Begin anew; replace what is there when all is measured."),
+        typer.Option("--restart", help="Begin anew; replace the whole table when all is measured."),
     ] = False,
     lists: Annotated[
         bool, typer.Option("--list", help="Print the candidates and measure nothing; needs no MPI.")
@@ -166,8 +179,9 @@ def command(
     Native calls, flat algorithms, hierarchical and full-lane forms, every mesh
     of two and three dimensions, segments. Those the model finds far from the
     best are left out. Native stays unless another is faster beyond noise. A
-    run that was stopped goes on where it was. Exit status 1 where a
-    candidate's result is wrong.
+    run that was stopped goes on where it was; a table that is there is added
+    to. Exit status 1 where a candidate's result is wrong, it crashes or does
+    not end; then it is left out.
     """
     asked = Asked(
         source=source,
@@ -185,6 +199,8 @@ def command(
         least=least,
         most=most,
         seconds=seconds,
+        give_up=give_up,
+        again=again,
         restart=restart,
         plot=plot,
         as_json=as_json,
@@ -226,7 +242,24 @@ def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> in
     program = [sys.executable, "-m", "collplan", "tune", *asked.arguments()]
     program.append("--progress" if shown else "--no-progress")
     os.environ[STARTER] = name_starter()
-    return relaunch(program, n_ranks, timeout_s=timeout_s)
+    while True:
+        status = relaunch(program, n_ranks, timeout_s=timeout_s)
+        if status == 0 or not _ended_by_candidate(asked.output):
+            return status
+        # A second time nothing may be forgotten, or never ends.
+        program = [word for word in program if word != "--restart"]
+
+
+def _ended_by_candidate(output: Path | None) -> bool:
+    """Return whether a candidate ended the run for sure: another run leaves it out."""
+    from executors.tuning.attempts import Attempts, Failure
+
+    assert output is not None
+    failure = Attempts(output).find()
+    if not isinstance(failure, Failure):
+        return False
+    sys.stderr.write(f"collplan: {failure}; going on without it\n")
+    return True
 
 
 @contextmanager

@@ -125,13 +125,19 @@ class Contest:
         ordered = sorted(self.active, key=lambda name: self.time(name).median_s)
         if self._n_rounds < LEAST_ROUNDS:
             limit_s = FAR * max(self._samples[ordered[0]])
-            self._keep([name for name in ordered if min(self._samples[name]) <= limit_s])
+            good = [name for name in ordered if min(self._samples[name]) <= limit_s]
+            # Where calls take so long that time is up already, intervals of all cost too much.
+            self._keep(good if self._spent_s < self._rules.seconds else self._others(good))
             return
         limit_s = min(self.time(ordered[0]).high_s, self.time(NATIVE_LABEL).high_s)
         good = [name for name in ordered if self.time(name).low_s <= limit_s]
         if self._n_rounds >= self._rules.least:
-            good = [name for name in good if name != NATIVE_LABEL][:FINALISTS]
+            good = self._others(good)
         self._keep(good)
+
+    @staticmethod
+    def _others(names: Sequence[str]) -> list[str]:
+        return [name for name in names if name != NATIVE_LABEL][:FINALISTS]
 
     def _keep(self, names: Sequence[str]) -> None:
         self.active = [name for name in self.active if name in names or name == NATIVE_LABEL]
@@ -145,9 +151,14 @@ class Contest:
         return time_of(self._samples[name])
 
     def ranking(self) -> list[str]:
-        """Return those still in but native, by their medians."""
-        others = [name for name in self.active if name != NATIVE_LABEL]
-        return sorted(others, key=lambda name: self.time(name).median_s)
+        """Return those still in but native: who beats it first, then by their medians.
+
+        Another one may have the least median and an interval that says nothing.
+        """
+        native = self.time(NATIVE_LABEL)
+        others = [(name, self.time(name)) for name in self.active if name != NATIVE_LABEL]
+        others.sort(key=lambda entry: (not beats(entry[1], native), entry[1].median_s))
+        return [name for name, _ in others]
 
 
 def beats(one: Time, other: Time) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from executors.tuning.attempts import Failure
 from specs.errors import CollplanError
 from specs.replacing import write_text
 from specs.tuning import Fingerprint, TuningTable, load_table, parse_table
@@ -33,8 +35,10 @@ class Journal:
         self.path = output.with_name(output.name + SUFFIX)
         self._arguments = dict(arguments)
 
-    def read(self, fingerprint: Fingerprint) -> tuple[TuningTable, tuple[str, ...]] | None:
-        """Return what there is already, and what was found wrong; None if nothing is.
+    def read(
+        self, fingerprint: Fingerprint
+    ) -> tuple[TuningTable, tuple[str, ...], tuple[Failure, ...]] | None:
+        """Return what there is already, what was found wrong, and who failed; None if nothing is.
 
         Parameters
         ----------
@@ -59,15 +63,19 @@ class Journal:
                 )
         table = parse_table(document["table"], source=str(self.path))
         check_fingerprint(self.path, table.fingerprint, fingerprint)
-        return table, tuple(document["wrong"])
+        failures = tuple(Failure(**entry) for entry in document.get("failures", ()))
+        return table, tuple(document["wrong"]), failures
 
-    def write(self, table: TuningTable, wrong: Sequence[str]) -> None:
+    def write(
+        self, table: TuningTable, wrong: Sequence[str], failures: Sequence[Failure] = ()
+    ) -> None:
         """Take the place of what was written before, whole or not at all."""
         document = {
             "format": FORMAT,
             "version": VERSION,
             "arguments": self._arguments,
             "wrong": list(wrong),
+            "failures": [asdict(failure) for failure in failures],
             "table": table.model_dump(mode="json", exclude_none=True),
         }
         write_text(self.path, json.dumps(document) + "\n")

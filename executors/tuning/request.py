@@ -40,6 +40,10 @@ class Request:
         Lanes a node, if known.
     numa_domains : int
         Of a node.
+    again : bool
+        Measure sweeps anew that the table has already.
+    give_up_s : float
+        A candidate has failed whose call takes longer, and than twenty native calls.
     """
 
     collectives: tuple[Collective, ...]
@@ -51,11 +55,14 @@ class Request:
     network: Network = field(default_factory=Network)
     lanes: int | None = None
     numa_domains: int = 1
+    again: bool = False
+    give_up_s: float = 60.0
 
     def arguments(self, placement: Placement) -> dict[str, Any]:
         """Return all that decides what is measured, as JSON can hold it."""
         network = hashlib.sha256(self.network.model_dump_json().encode()).hexdigest()[:12]
         return {
+            **({"again": "yes"} if self.again else {}),
             "collectives": [_in_words(collective) for collective in self.collectives],
             "ranks": list(self.ranks),
             "sizes": list(self.sizes),
@@ -153,9 +160,17 @@ class Goal:
                 return sweep
         return None
 
+    def find_rival(self, table: TuningTable) -> Sweep | None:
+        """Return the sweep in whose place this one would be, of another type or operation."""
+        key = self.collective.kind, self.op_commutes, self.placement
+        for sweep in table.sweeps:
+            if (sweep.collective, sweep.op_commutes, sweep.placement) == key:
+                return None if sweep == self.find(table) else sweep
+        return None
+
     def is_reached(self, sweep: Sweep | None) -> bool:
         """Return whether a sweep has all sizes."""
-        return sweep is not None and {p.bytes for p in sweep.points} == set(self.sizes)
+        return sweep is not None and {p.bytes for p in sweep.points} >= set(self.sizes)
 
     def __str__(self) -> str:
         """Name the sweep in one line, like ``bcast on 4 x 4 ranks block``."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from executors.tuning.attempts import Attempt, Attempts, Failure
 from executors.tuning.journal import AGAIN, Journal, read_complete
 from executors.tuning.prediction import Selection
 from executors.tuning.request import Goal, Request
@@ -16,17 +17,21 @@ from specs.tuning import Fingerprint, TuningTable
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """An unfinished table, and what was found wrong.
+    """An unfinished table, what was found wrong, and who failed.
 
     Parameters
     ----------
     table : TuningTable
+        With sweeps of earlier runs that others are added to.
     wrong : tuple of str
         Candidates whose results were wrong: where, at which size, the first element.
+    failures : tuple of Failure
+        Candidates that are tried no more.
     """
 
     table: TuningTable
     wrong: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
     def sweep_of(self, goal: Goal) -> Sweep:
         """Return what is measured of a goal."""
@@ -37,6 +42,14 @@ class State:
         known = {point.bytes for point in self.sweep_of(goal).points}
         return [size for size in goal.sizes if size not in known]
 
+    def failed_of(self, goal: Goal) -> dict[str, str]:
+        """Return the candidates that failed at any size of a goal, and how."""
+        return {
+            one.candidate: f"at {one.bytes} bytes: {one.reason}"
+            for one in self.failures
+            if one.sweep == str(goal)
+        }
+
     def after(self, goal: Goal, n_bytes: int, selection: Selection, verdict: Verdict) -> State:
         """Return the state with one more point."""
         specs = {candidate.name: candidate.spec for candidate in selection.kept}
@@ -44,8 +57,14 @@ class State:
             name: NATIVE if name == NATIVE_LABEL else Choice.of(specs[name])
             for name in verdict.times
         }
+        failed = {name: at for name, at in self.failed_of(goal).items() if name in specs}
+        wrong = {name: f"wrong result: {at}" for name, at in verdict.wrong.items()}
         point = Point(
-            bytes=n_bytes, times=verdict.times, winner=verdict.winner, skipped=selection.skipped
+            bytes=n_bytes,
+            times=verdict.times,
+            winner=verdict.winner,
+            skipped=selection.skipped,
+            failed=failed | wrong or None,
         )
         before = self.sweep_of(goal)
         sweep = before.replace(
@@ -53,15 +72,39 @@ class State:
             choices=before.choices | choices,
         )
         sweep = sweep.replace(complete=goal.is_reached(sweep))
-        others = [other for other in self.table.sweeps if other != before]
+        sweeps = [sweep if other == before else other for other in self.table.sweeps]
+        sweeps += [] if before in self.table.sweeps else [sweep]
         found = [f"{goal}, {n_bytes} bytes: {who}: {at}" for who, at in verdict.wrong.items()]
-        return State(self.table.replace(sweeps=(*others, sweep)), (*self.wrong, *found))
+        return State(self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *found), self.failures)
+
+    def write(self, journal: Journal) -> None:
+        """Let the journal have it."""
+        journal.write(self.table, self.wrong, self.failures)
 
 
 def open_state(
-    journal: Journal, goals: Sequence[Goal], request: Request, now: Fingerprint, *, restart: bool
+    journal: Journal,
+    goals: Sequence[Goal],
+    request: Request,
+    now: Fingerprint,
+    *,
+    restart: bool,
+    attempts: Attempts | None = None,
 ) -> State:
-    """Return what there is already, in the journal or as a complete table.
+    """Return what there is already: in the journal, or the table that is added to.
+
+    Parameters
+    ----------
+    journal : Journal
+    goals : sequence of Goal
+        What is asked for.
+    request : Request
+    now : Fingerprint
+        Of the machine and the software at hand.
+    restart : bool
+        Whether to begin with nothing.
+    attempts : Attempts, optional
+        Who may have ended the last run; begun anew.
 
     Raises
     ------
@@ -72,16 +115,65 @@ def open_state(
         fingerprint=now, numa_domains=request.numa_domains, network=request.network, sweeps=()
     )
     if restart:
-        journal.remove()
-        return State(empty)
-    begun = journal.read(now)
-    if begun is not None:
-        return State(*begun)
-    table = read_complete(journal.output, now)
-    if table is None:
-        return State(empty)
-    if len(table.sweeps) != len(goals) or not all(g.is_reached(g.find(table)) for g in goals):
-        raise CollplanError(
-            f"{journal.output}: is a table of other sweeps; give another --output, {AGAIN}"
-        )
-    return State(table)
+        state = State(empty)
+        # Whoever goes on must not add to the table that is to be replaced.
+        state.write(journal)
+    else:
+        begun = journal.read(now)
+        table = None if begun is not None else read_complete(journal.output, now)
+        if begun is not None:
+            state = State(*begun)
+        elif table is not None:
+            state = State(_to_add_to(table, goals, empty, journal, request.again))
+        else:
+            state = State(empty)
+    return state if attempts is None else _blaming(state, journal, attempts, restart)
+
+
+def _blaming(state: State, journal: Journal, attempts: Attempts, restart: bool) -> State:
+    """Return a state that knows who ended the last run; the file is begun anew."""
+    found = None if restart else attempts.find()
+    if isinstance(found, Failure) and found not in state.failures:
+        state = replace(state, failures=(*state.failures, found))
+        state.write(journal)
+    attempts.begin(found if isinstance(found, Attempt) else None)
+    return state
+
+
+def _to_add_to(
+    table: TuningTable, goals: Sequence[Goal], empty: TuningTable, journal: Journal, again: bool
+) -> TuningTable:
+    """Return the table without what is to be measured again.
+
+    Raises
+    ------
+    CollplanError
+        If sweeps of other types are in the way, or the model's machine is another.
+    """
+    path = journal.output
+    for what, before, here in (
+        ("lanes", table.fingerprint.lanes, empty.fingerprint.lanes),
+        ("numa_domains", table.numa_domains, empty.numa_domains),
+        ("network", table.network, empty.network),
+    ):
+        if before != here:
+            values = "" if what == "network" else f" {before}, here it is {here}"
+            raise CollplanError(
+                f"{path}: was tuned for a machine of other {what}{values}; give the same "
+                f"--machine to add to it, another --output, {AGAIN}"
+            )
+    rivals = {goal: goal.find_rival(table) for goal in goals}
+    for goal, rival in rivals.items():
+        if rival is not None and not again:
+            own, there = _measured_with(goal.empty_sweep()), _measured_with(rival)
+            raise CollplanError(
+                f"{path}: has {goal} measured with {there}, not {own}; say --again to replace it, "
+                f"or give another --output"
+            )
+    gone = [*rivals.values(), *(goal.find(table) for goal in goals)] if again else []
+    kept = tuple(sweep for sweep in table.sweeps if sweep not in gone)
+    return table.replace(sweeps=kept, n_sweeps=None)
+
+
+def _measured_with(sweep: Sweep) -> str:
+    return sweep.datatype if sweep.op is None else f"{sweep.datatype} {sweep.op.name}"

@@ -16,6 +16,7 @@ from executors.mpi.cores import ranks_per_core
 from executors.mpi.measure import Case, allocate_case, choose_oracle, native_truth, numpy_truth
 from executors.mpi.native import NativeCollective
 from executors.tuning.contest import Contest, Rules, Times, beats
+from executors.tuning.guard import Guard
 from executors.tuning.prediction import Candidate
 from planner import compile_plan
 from planner.plan import Buffer
@@ -34,6 +35,9 @@ SCRATCH_BYTES: Final = 1 << 27
 
 CONFIRMED: Final = 2
 """So many of the best go into the rounds that decide."""
+
+PATIENCE: Final = 20
+"""So many native calls a candidate's call may take, however long that is."""
 
 Advance = Callable[[float], object]
 """Called with the part that is done, from 0 to 1."""
@@ -68,6 +72,7 @@ def try_candidates(
     rules: Rules,
     *,
     advance: Advance,
+    guard: Guard | None = None,
     seed: int = 0,
 ) -> Verdict:
     """Find the fastest way to compute a spec's collective.
@@ -88,6 +93,8 @@ def try_candidates(
         How well medians must be known.
     advance : callable
         Told how much is done.
+    guard : Guard, optional
+        Ends the run where a candidate's call does not end.
     seed : int
         Of the inputs.
 
@@ -104,8 +111,12 @@ def try_candidates(
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, transport=MESSAGES, passes=())
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     case = allocate_case(compile_plan(flat, rank=comm.rank), spec.collective, comm, seed)
-    with NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native:
-        stand = _Stand(case, native, rules)
+    guard = guard or Guard()
+    with (
+        NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
+        guard.watching(),
+    ):
+        stand = _Stand(case, native, rules, guard)
         left = list(candidates)
         while left:
             stand.fill(left)
@@ -120,8 +131,9 @@ def try_candidates(
 class _Stand:
     """The native call, and the candidates that are bound beside it."""
 
-    def __init__(self, case: Case, native: NativeCollective, rules: Rules) -> None:
+    def __init__(self, case: Case, native: NativeCollective, rules: Rules, guard: Guard) -> None:
         self._case, self._comm, self._rules = case, case.comm, rules
+        self._guard = guard
         self._crowded = ranks_per_core(case.comm) > 1
         self._has_one_clock = self._crowded and share_clock(case.comm)
         oracle = choose_oracle(case.collective, case.comm.size)
@@ -130,6 +142,9 @@ class _Stand:
         self._bound: dict[str, BoundPlan] = {}
         self._turn = 0
         self.verdict = Verdict({}, NATIVE_LABEL)
+        begin = perf_counter()
+        native()
+        guard.limit_s = max(guard.limit_s, PATIENCE * (perf_counter() - begin))
 
     def fill(self, left: list[Candidate]) -> None:
         """Bind and check candidates from the front of a list, as many as fit."""
@@ -143,13 +158,18 @@ class _Stand:
                 continue
             plan, n_bytes = made
             room -= n_bytes
+            self._guard.announce(candidate.name)
+            self._comm.Barrier()
+            self._guard.begin(candidate.name)
             bound = _bind(plan, self._case)
             if isinstance(bound, str):
+                self._guard.end()
                 self.verdict.refused[candidate.name] = bound
                 continue
             self._case.fill()
             bound()
             wrong = self._case.compare(self._truth)
+            self._guard.end()
             if wrong is None:
                 self._bound[candidate.name] = bound
             else:
@@ -168,7 +188,8 @@ class _Stand:
         times = self.verdict.times
         if not times:
             self._run([NATIVE_LABEL])
-        faster = [name for name in self._bound if beats(times[name], times[NATIVE_LABEL])]
+        native_s = times[NATIVE_LABEL].median_s
+        faster = [name for name in self._bound if times[name].median_s < native_s]
         winner = NATIVE_LABEL
         if faster:
             ranking = self._run([NATIVE_LABEL, *faster], is_warm=True).ranking()
@@ -205,11 +226,16 @@ class _Stand:
             self._turn += 1
             for turn in range(len(calls)):
                 which = (self._turn + turn) % len(calls)
+                name = names[which]
                 self._case.refill()
+                self._guard.announce(name)
                 line_up(self._comm, self._crowded)
+                if name != NATIVE_LABEL:
+                    self._guard.begin(name)
                 begins[which, i] = perf_counter()
                 calls[which]()
                 ends[which, i] = perf_counter()
+                self._guard.end()
         seconds = perf_counter() - start
         everywhere = self._comm.allgather((begins.tolist(), ends.tolist(), seconds))
         began, ended = (np.array([entry[side] for entry in everywhere]) for side in (0, 1))

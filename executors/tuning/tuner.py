@@ -13,8 +13,10 @@ from executors.cost.sweep import price
 from executors.mpi.pair_timing import meet_asleep
 from executors.mpi.patterns import node_of_ranks
 from executors.mpi.world import first_alone
+from executors.tuning.attempts import Attempts
 from executors.tuning.claim import claimed
 from executors.tuning.fingerprint import take_fingerprint
+from executors.tuning.guard import Guard
 from executors.tuning.journal import Journal
 from executors.tuning.prediction import Spread, select
 from executors.tuning.request import Goal, Request
@@ -44,6 +46,8 @@ class Tuned:
         Complete.
     wrong : tuple of str
         Candidates whose results were wrong.
+    failures : tuple of str
+        Candidates that crashed, or did not end.
     n_points : int
         How many points there are.
     n_resumed : int
@@ -52,6 +56,7 @@ class Tuned:
 
     table: TuningTable
     wrong: tuple[str, ...]
+    failures: tuple[str, ...]
     n_points: int
     n_resumed: int
 
@@ -67,7 +72,8 @@ def tune(
     """Measure what is asked for and write the table; collective.
 
     After every point the unfinished table is written beside the output; a run with
-    the same arguments goes on from there.
+    the same arguments goes on from there. A table that is there already is added to.
+    Where a candidate's call does not end, all ranks end; the next run leaves it out.
 
     Parameters
     ----------
@@ -76,7 +82,7 @@ def tune(
     request : Request
         What to tune.
     output : Path
-        The table, YAML or JSON; written when all is measured.
+        The table, YAML or JSON; replaced when all is measured.
     restart : bool
         Forget what was measured before, and replace whatever table is there.
     on_progress : callable, optional
@@ -110,28 +116,37 @@ def _tune(
 ) -> Tuned:
     fingerprint = take_fingerprint(comm, request.lanes)
     journal = Journal(output, request.arguments(Placement.of_nodes(nodes)))
+    attempts = Attempts(output)
     opened = on_first(
-        comm, lambda: open_state(journal, goals, request, fingerprint, restart=restart)
+        comm,
+        lambda: open_state(
+            journal, goals, request, fingerprint, restart=restart, attempts=attempts
+        ),
     )
     n_points = sum(len(goal.sizes) for goal in goals)
     n_missing = sum(len(opened.missing(goal)) for goal in goals)
-    run = _Run(comm, request, journal, opened, _Course(goals, opened, on_progress))
+    run = _Run(comm, request, journal, attempts, opened, _Course(goals, opened, on_progress))
     if n_missing:
         # All would compile the simulator to machine code.
         first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
-        for goal in goals:
-            run.reach(goal)
-    state = on_first(comm, lambda: _conclude(run.state, goals, journal))
-    return Tuned(state.table, state.wrong, n_points, n_points - n_missing)
+        with attempts.noting_faults():
+            try:
+                for goal in goals:
+                    run.reach(goal)
+            except CollplanError:  # on all ranks, and no candidate's fault
+                attempts.remove()
+                raise
+    state = on_first(comm, lambda: _conclude(run.state, journal, attempts))
+    failures = tuple(map(str, state.failures))
+    return Tuned(state.table, state.wrong, failures, n_points, n_points - n_missing)
 
 
-def _conclude(state: State, goals: Sequence[Goal], journal: Journal) -> State:
-    """Write the complete table, its sweeps in the order asked for; then forget the journal."""
-    sweeps = tuple(state.sweep_of(goal) for goal in goals)
-    concluded = State(state.table.replace(sweeps=sweeps), state.wrong)
-    save_table(concluded.table, journal.output)
+def _conclude(state: State, journal: Journal, attempts: Attempts) -> State:
+    """Write the complete table; then forget how it came about."""
+    save_table(state.table, journal.output)
     journal.remove()
-    return concluded
+    attempts.remove()
+    return state
 
 
 def on_first(comm: Any, make: Callable[[], Result]) -> Result:
@@ -195,10 +210,16 @@ class _Run:
     """One run on the ranks of a communicator."""
 
     def __init__(
-        self, comm: Any, request: Request, journal: Journal, state: State, course: _Course
+        self,
+        comm: Any,
+        request: Request,
+        journal: Journal,
+        attempts: Attempts,
+        state: State,
+        course: _Course,
     ) -> None:
         self._comm, self._request, self._journal = comm, request, journal
-        self._course = course
+        self._attempts, self._course = attempts, course
         self.state = state
 
     def reach(self, goal: Goal) -> None:
@@ -227,9 +248,11 @@ class _Run:
         verdict: Verdict | None = None
         reason = None
         if part is not None:
-            kept, rules = selection.kept, request.rules
+            failed, rules = self.state.failed_of(goal), request.rules
+            kept = [one for one in selection.kept if one.name not in failed]
+            guard = Guard(self._attempts, str(goal), n_bytes, request.give_up_s)
             try:
-                verdict = try_candidates(part, spec, kept, rules, advance=advance)
+                verdict = try_candidates(part, spec, kept, rules, advance=advance, guard=guard)
             except CollplanError as error:
                 reason = f"{goal}, {n_bytes} bytes: {error}"
         meet_asleep(self._comm)
@@ -239,6 +262,6 @@ class _Run:
             if verdict is None:
                 raise CollplanError(reason)
             self.state = self.state.after(goal, n_bytes, selection, verdict)
-            self._journal.write(self.state.table, self.state.wrong)
+            self.state.write(self._journal)
 
         on_first(self._comm, note)

@@ -1,0 +1,200 @@
+"""What is being tried, in a file that outlives the processes: who ends with them is known after."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from specs.errors import CollplanError
+
+NOTE_BYTES: Final = 1024
+"""The note, written over and over; behind it is what went wrong, as ranks append it."""
+MOST_ENDS: Final = 3
+"""After so many runs that ended in it for no reason that is known, a candidate has failed."""
+_SAID: Final = "collplan: "
+_FAULT: Final = "Fatal Python error: "
+_ABORTED: Final = "Aborted"
+"""No fault of who is aborted: libraries end so when another rank is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A candidate at a point.
+
+    Parameters
+    ----------
+    sweep : str
+        The goal, in words.
+    bytes : int
+    candidate : str
+    n_ended : int
+        How many runs ended while it ran, for no known reason.
+    """
+
+    sweep: str
+    bytes: int
+    candidate: str
+    n_ended: int = 0
+
+    def is_like(self, other: Attempt) -> bool:
+        """Return whether the same was tried."""
+        return replace(self, n_ended=0) == replace(other, n_ended=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A candidate that made a run end, or did not end itself; it is left out of its sweep.
+
+    Parameters
+    ----------
+    sweep : str
+        The goal, in words.
+    bytes : int
+        At which size it was.
+    candidate : str
+    reason : str
+        In words.
+    """
+
+    sweep: str
+    bytes: int
+    candidate: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Say in one line what failed, and how."""
+        return f"{self.sweep}, {self.bytes} bytes: {self.candidate}: {self.reason}"
+
+
+class Attempts:
+    """The file beside an output that says what is being tried.
+
+    Rank 0 notes it; whatever rank finds a fault appends it, or the handler of fatal signals.
+    The kernel keeps what was written when processes are killed.
+
+    Parameters
+    ----------
+    output : Path
+        The table.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.path = output.with_name(f".{output.name}.trying")
+        self._suspect: Attempt | None = None
+        self._note: int | None = None
+        self._faults: int | None = None
+
+    def find(self) -> Failure | Attempt | None:
+        """Return who made the last run end: for sure, or maybe; None where nobody did."""
+        try:
+            content = self.path.read_bytes()
+        except OSError:
+            return None
+        attempt = _read_note(content[:NOTE_BYTES])
+        for line in content[NOTE_BYTES:].decode(errors="replace").splitlines():
+            if line.startswith(_SAID):
+                return _read_failure(line.removeprefix(_SAID))
+            what = line.removeprefix(_FAULT)
+            if attempt is not None and what != line and what != _ABORTED:
+                reason = f"crashed: {what}"
+                return Failure(attempt.sweep, attempt.bytes, attempt.candidate, reason)
+        if attempt is None:
+            return None
+        ended = replace(attempt, n_ended=attempt.n_ended + 1)
+        if ended.n_ended < MOST_ENDS:
+            return ended
+        reason = f"{MOST_ENDS} runs ended while it ran"
+        return Failure(ended.sweep, ended.bytes, ended.candidate, reason)
+
+    def begin(self, suspect: Attempt | None = None) -> None:
+        """Make the file anew; on rank 0.
+
+        Parameters
+        ----------
+        suspect : Attempt, optional
+            In which earlier runs ended.
+
+        Raises
+        ------
+        CollplanError
+            If it can't be written.
+        """
+        self._suspect = suspect
+        flags = os.O_CREAT | os.O_RDWR | os.O_TRUNC
+        try:
+            self._note = os.open(self.path, flags, 0o666)
+            os.pwrite(self._note, b" " * NOTE_BYTES, 0)
+        except OSError as error:
+            raise CollplanError(
+                f"{self.path}: cannot be written: {error.strerror}; give another --output"
+            ) from None
+
+    @contextmanager
+    def noting_faults(self) -> Iterator[None]:
+        """Append to the file what fatal signals say meanwhile; on every rank that has the file."""
+        was_enabled = faulthandler.is_enabled()
+        try:
+            self._faults = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        except OSError:  # another machine's file system
+            yield
+            return
+        faulthandler.enable(self._faults, all_threads=False)
+        try:
+            yield
+        finally:
+            faulthandler.disable()
+            if was_enabled:
+                faulthandler.enable(sys.__stderr__ or 2)
+            os.close(self._faults)
+            self._faults = None
+
+    def note(self, sweep: str, n_bytes: int, candidate: str) -> None:
+        """Say what is tried from now on; nothing where this is not rank 0."""
+        if self._note is None:
+            return
+        attempt = Attempt(sweep, n_bytes, candidate)
+        if self._suspect is not None and self._suspect.is_like(attempt):
+            attempt = self._suspect
+        text = json.dumps(asdict(attempt)).encode()[:NOTE_BYTES]
+        os.pwrite(self._note, text.ljust(NOTE_BYTES), 0)
+
+    def clear(self) -> None:
+        """Say that nothing is being tried."""
+        if self._note is not None:
+            os.pwrite(self._note, b" " * NOTE_BYTES, 0)
+
+    def blame(self, failure: Failure) -> bool:
+        """Append who failed; return whether nobody was blamed before."""
+        if self._faults is None:
+            return True
+        line = f"{_SAID}{json.dumps(asdict(failure))}\n".encode()
+        os.write(self._faults, line)
+        return os.fstat(self._faults).st_size == NOTE_BYTES + len(line)
+
+    def remove(self) -> None:
+        """Forget all: no run is under way; nothing where this is not rank 0."""
+        if self._note is not None:
+            os.close(self._note)
+            self._note = None
+            self.path.unlink(missing_ok=True)
+
+
+def _read_note(text: bytes) -> Attempt | None:
+    try:
+        return Attempt(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def _read_failure(text: str) -> Failure | None:
+    try:
+        return Failure(**json.loads(text))
+    except (ValueError, TypeError):
+        return None

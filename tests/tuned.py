@@ -1,0 +1,51 @@
+"""Requests, verdicts and journals of tuning runs that measured nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from executors.tuning.journal import Journal
+from executors.tuning.prediction import Candidate, Selection
+from executors.tuning.request import Goal, Request
+from executors.tuning.trial import Verdict
+from specs import Bcast, PlanSpec, Reduce
+from specs.sweep import Time
+from specs.tuning import Fingerprint
+
+FINGERPRINT = Fingerprint(
+    cpu="some",
+    cores_per_node=4,
+    mpi="MPICH 5",
+    mpi4py="4",
+    numpy="2",
+    collplan="0",
+    mpiexec="mpich",
+)
+CLUSTER = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}
+
+
+def spec_of(kind: str, count: int = 1024, **machine: Any) -> PlanSpec:
+    sized = {} if kind == "barrier" else {"count": count}
+    return PlanSpec.model_validate(
+        {"machine": machine or CLUSTER, "collective": {"kind": kind, **sized}}
+    )
+
+
+REQUEST = Request(collectives=(Bcast(count=0), Reduce(count=0)), sizes=(64, 1024))
+NODES = [0, 0, 2, 2]
+
+
+def verdict_of(winner: str, **times: float) -> Verdict:
+    known = {name: Time(median_s=t, low_s=t, high_s=t, n=9) for name, t in times.items()}
+    return Verdict(known, winner)
+
+
+def some_selection(*names: str) -> Selection:
+    spec = spec_of("bcast").replace(algorithms={"name": "chain"})
+    return Selection([Candidate(name, "flat", spec) for name in names], skipped=5)
+
+
+def begun(folder: Path, request: Request = REQUEST) -> tuple[Journal, list[Goal]]:
+    goals = list(request.goals(NODES))
+    return Journal(folder / "t.yaml", request.arguments(goals[0].placement)), goals
