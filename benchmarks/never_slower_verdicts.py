@@ -69,7 +69,7 @@ class Verdict:
             return "SLOWER"
         if self.ratio[2] < 1:
             return "faster"
-        return "as fast" if self.excess_s[2] <= 0 else "undecided"
+        return "as allowed" if self.excess_s[2] <= 0 else "undecided"
 
 
 def verdict_of(point: Mapping[str, Any]) -> Verdict:
