@@ -24,6 +24,7 @@ from planner.plan import Op, Stage
 if TYPE_CHECKING:
     from executors.mpi.engines import Choice
     from executors.mpi.program import Program
+    from executors.mpi.roll_call import RollCall
     from planner.plan import Plan
 
 ProgressBy = Literal["thread", "caller"]
@@ -129,7 +130,7 @@ def why_not_placed(plan: Plan, rank: int) -> str:
 
 
 def place_background(
-    plan: Plan, comm: MPI.Intracomm, program: Program, choice: Choice, wish: Wish
+    plan: Plan, rank: int, program: Program, choice: Choice, wish: Wish, call: RollCall
 ) -> Background | str:
     """Find processors for the background tasks of all ranks; collective.
 
@@ -137,14 +138,16 @@ def place_background(
     ----------
     plan : Plan
         The whole plan or this rank's program.
-    comm : MPI.Intracomm
-        Its ranks.
+    rank : int
+        This one.
     program : Program
         This rank's tasks.
     choice : Choice
         The engine that runs them.
     wish : Wish
         What was asked for, checked.
+    call : RollCall
+        Of all ranks.
 
     Returns
     -------
@@ -156,10 +159,9 @@ def place_background(
     BindError
         On all ranks, if one asked for a thread and cannot have it.
     """
-    rank = comm.rank
     name, node = MPI.Get_processor_name(), int(plan.rank_node[rank])
     fact = _Fact(host(), name, sorted(affinity()), node, cores_of_node(plan, rank))
-    facts: list[_Fact] = comm.allgather(fact)
+    facts: list[_Fact] = call.gather(fact)
     in_background = program.stage == Stage.BACKGROUND
     core = plan.core[program.row]
     cores: Sequence[int] = ()
@@ -174,7 +176,7 @@ def place_background(
     offer = _Offer(
         is_placed(plan, program, rank), wish.progress == "thread", reason, [] if reason else used
     )
-    offers: list[_Offer] = comm.allgather(offer)
+    offers: list[_Offer] = call.gather(offer)
     _refuse(offers, rank)
     if reason is not None:
         return reason

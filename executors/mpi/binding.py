@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import fields
 from types import TracebackType
@@ -35,10 +34,12 @@ from executors.mpi.engines import (
     load_by_turns,
 )
 from executors.mpi.errors import BindError, still_running
-from executors.mpi.meeting import Claim, agree, check_timeout, wait_for
+from executors.mpi.meeting import DOING, Claim, agree, check_timeout
 from executors.mpi.node_memory import NodeMemory
+from executors.mpi.peers import Peers
 from executors.mpi.prepared import Prepared
 from executors.mpi.program import shares_memory
+from executors.mpi.roll_call import RollCall
 from executors.mpi.watchdog import Watch
 from planner.plan import COLUMNS, Buffer
 from specs import CollplanError
@@ -144,16 +145,21 @@ def bind(
     agreed = agree(plan, comm, claim, timeout_s)
     assert prepared is not None
     assert choice is not None
-    if not agreed.is_loaded:
-        load_by_turns(comm, choice)
-    background: Background | str = why_not_placed(plan, comm.rank)
-    if agreed.has_background:
-        background = place_background(plan, comm, prepared.program, choice, wish)
-    # Where one rank has a time limit, the others have to answer it.
-    limit_s = timeout_s or math.inf if agreed.is_watched else None
-    return BoundPlan(
-        plan, comm, prepared, choice, background, agreed.shares_memory, recorder, limit_s
-    )
+    own = _duplicate(comm, agreed.limit_s)
+    call = RollCall(own, agreed.limit_s, DOING)
+    try:
+        if not agreed.is_loaded:
+            load_by_turns(own, choice, call)
+        background: Background | str = why_not_placed(plan, own.rank)
+        if agreed.has_background:
+            background = place_background(plan, own.rank, prepared.program, choice, wish, call)
+        node = None
+        if agreed.shares_memory:
+            node = NodeMemory(plan, prepared.program, own, call)
+    except BindError:
+        own.Free()
+        raise
+    return BoundPlan(plan, own, prepared, choice, background, node, call, recorder)
 
 
 class BoundPlan:
@@ -184,9 +190,9 @@ class BoundPlan:
         prepared: Prepared,
         choice: Choice,
         background: Background | str,
-        shares_memory: bool,
+        node: NodeMemory | None,
+        call: RollCall,
         recorder: Recorder | None = None,
-        timeout_s: float | None = None,
     ) -> None:
         self.engine: EngineName = choice.name
         self.why_python = choice.why_python
@@ -196,22 +202,13 @@ class BoundPlan:
             plan, prepared.program, comm.rank
         )
         sharing = ranks_per_core(comm)
-        # Not Dup: where ranks share cores, it keeps those that others need.
-        self._comm, request = comm.Idup()
-        wait_for(request, comm, timeout_s, "bind the plan")
-        # Errors become exceptions, whatever the communicator at hand does with its own.
-        self._comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self._comm, self._node = comm, node
         self._buffers = prepared.buffers
-        self._timeout_s = timeout_s
+        self._timeout_s = call.timeout_s
         program = prepared.program
-        self._node: NodeMemory | None = None
-        if shares_memory:
-            try:
-                self._node = NodeMemory(plan, program, self._comm)
-            except BindError:
-                self._comm.Free()
-                raise
-        watch = None if timeout_s is None else Watch(self._comm, plan, program, timeout_s)
+        watch = None
+        if call.timeout_s is not None:
+            watch = Watch(comm, plan, program, call.timeout_s, Peers(comm, call.wait))
         self._binding: CompiledBinding | PythonBinding
         if choice.name == "compiled":
             self._binding = CompiledBinding(
@@ -298,12 +295,12 @@ class BoundPlan:
         if self._comm == MPI.COMM_NULL:
             return
         self._require_idle("freed")
-        if self._timeout_s is not None:
-            wait_for(self._comm.Ibarrier(), self._comm, self._timeout_s, "free the plan")
+        call = RollCall(self._comm, self._timeout_s, "free the plan")
+        call.before_blocking()
         self._engine = NoEngine("the bound plan was freed: it cannot be started; bind it again")
         self._binding.free()
         if self._node is not None:
-            self._node.free()
+            self._node.free(call)
         self._comm.Free()
 
     def __enter__(self) -> Self:
@@ -330,6 +327,19 @@ class BoundPlan:
             raise BindError(f"the bound plan was freed: it cannot be {verb}; bind it again")
         if self._engine.is_running:
             raise still_running(verb)
+
+
+def _duplicate(comm: MPI.Intracomm, limit_s: float | None) -> MPI.Intracomm:
+    """Return a communicator for a plan's own messages, which knows how ranks share cores."""
+    call = RollCall(comm, limit_s, DOING, listens=False)
+    call.before_blocking()
+    ranks_per_core(comm)
+    # Not Dup: where ranks share cores, it keeps those that others need.
+    own, request = comm.Idup()
+    call.wait(request)
+    # Errors become exceptions, whatever the communicator at hand does with its own.
+    own.Set_errhandler(MPI.ERRORS_RETURN)
+    return own
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:

@@ -16,9 +16,9 @@ from executors.mpi.engine import Engine
 from executors.mpi.errors import BindError
 from executors.mpi.progress import NodeProgress
 from executors.mpi.recording import Recorder, RecordingEngine
+from executors.mpi.roll_call import RollCall
 from executors.mpi.views import extent_views, local_action
 from executors.mpi.watched import WatchedEngine, WatchedRecordingEngine
-from executors.mpi.world import first_alone
 from planner.plan import Op
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 EngineName = Literal["compiled", "python"]
 ENGINES: Final = get_args(EngineName)
+COMPILING_S: Final = 600.0
+"""How long ranks wait at least for one that compiles: many times what it takes."""
 
 
 class Applies(Protocol):
@@ -158,15 +160,19 @@ def choose_engine(
     return Choice("python", reason)
 
 
-def load_by_turns(comm: MPI.Intracomm, choice: Choice) -> None:
+def load_by_turns(comm: MPI.Intracomm, choice: Choice, call: RollCall) -> None:
     """Load compiled code, the first rank of each host before the others; collective."""
     # Hosts may have caches of their own; emulated nodes of one host share its.
-    hosts = comm.allgather(host())
-    on_host: Any = comm.Split(hosts.index(hosts[comm.rank]), comm.rank)
+    hosts: list[str] = call.gather(host())
     try:
-        first_alone(on_host, choice.load)
+        if hosts.index(hosts[comm.rank]) == comm.rank:
+            choice.load()
     finally:
-        on_host.Free()
+        # Compiling is no absence, however small the limit of ranks that wait.
+        patience_s = max(call.timeout_s or 0.0, COMPILING_S)
+        patient = RollCall(comm, patience_s, "load machine code")
+        patient.meet()
+    choice.load()
 
 
 class PythonBinding:

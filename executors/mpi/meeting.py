@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
-import time
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from mpi4py import MPI
 
 from executors.mpi.errors import BindError
-from executors.mpi.notices import Notices
 from executors.mpi.peers import name_ranks
-from executors.mpi.watchdog import GRACE_S, LONGEST_STEP_S, VERDICT_S, end_job, say
+from executors.mpi.roll_call import RollCall
 
 if TYPE_CHECKING:
     from planner.plan import Plan
     from specs import CollplanError
 
-N_SPEAKERS: Final = 8
-"""How many ranks speak where some did not come; all others tell them that they did."""
-EAGER_POLLS: Final = 200
-"""Polls in a row before a rank that waits for others sleeps between polls."""
-SLEEP_S: Final = 500e-6
+DOING: Final = "bind the plan"
 _NOTHING: Final = 2**64 - 1
 """Stands in a minimum for a rank that has nothing to say."""
 
@@ -70,12 +64,23 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Whether all ranks are loaded, and what of the rest is true of any."""
+    """What all ranks know of each other when they bring the same.
+
+    Parameters
+    ----------
+    is_loaded : bool
+        Whether all of them are.
+    shares_memory, has_background : bool
+        Whether that is true of any.
+    limit_s : float or None
+        This rank's time limit, infinity where only others have one, None where no
+        rank has. Where one has a limit, the others have to answer it.
+    """
 
     is_loaded: bool
     shares_memory: bool
-    is_watched: bool
     has_background: bool
+    limit_s: float | None
 
 
 def agree(
@@ -103,18 +108,26 @@ def agree(
         words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
     mine = np.array(words, dtype=np.uint64)
     lowest = np.empty_like(mine)
-    wait_for(comm.Iallreduce(mine, lowest, MPI.MIN), comm, timeout_s, "bind the plan")
+    # The messages on this communicator are the program's, so nobody listens.
+    RollCall(comm, timeout_s, DOING, listens=False).wait(comm.Iallreduce(mine, lowest, MPI.MIN))
     culprit, is_loaded, is_unshared, is_unwatched, is_alone = (int(value) for value in lowest[:5])
+    limit_s = None if is_unwatched else timeout_s or math.inf
+    call = RollCall(comm, limit_s, DOING, listens=False)
     if culprit < comm.size:
-        text = comm.bcast(str(claim.error), root=culprit)
-        raise claim.error or BindError(f"rank {culprit} cannot bind the plan: {text}")
+        raise_first(call, culprit, claim.error)
     least, most = lowest[5::2], ~lowest[6::2]
     # The minimum of the complement is the complement of the maximum.
     differs = (least != most) & (least != _NOTHING)
     if differs.any():
         which = list(aspects)[int(np.argmax(differs))]
-        raise BindError(_dispute(plan, comm, claim, which, aspects[which]))
-    return Agreement(bool(is_loaded), not is_unshared, not is_unwatched, not is_alone)
+        raise BindError(_dispute(plan, call, claim, which, aspects[which]))
+    return Agreement(bool(is_loaded), not is_unshared, not is_alone, limit_s)
+
+
+def raise_first(call: RollCall, culprit: int, error: CollplanError | None) -> NoReturn:
+    """Raise a rank's own error, or the first one's; collective."""
+    texts: list[str] = call.gather("" if error is None else str(error))
+    raise error or BindError(f"rank {culprit} cannot bind the plan: {texts[culprit]}")
 
 
 def _digest(text: str | None) -> int | None:
@@ -124,11 +137,11 @@ def _digest(text: str | None) -> int | None:
     return int.from_bytes(text.encode()[-7:].rjust(7), "little")
 
 
-def _dispute(plan: Plan, comm: MPI.Intracomm, claim: Claim, which: str, mine: int | None) -> str:
+def _dispute(plan: Plan, call: RollCall, claim: Claim, which: str, mine: int | None) -> str:
     """Say which ranks bring something else than most; the same on all ranks."""
     words = {"dtype": claim.dtype, "operation": claim.operation}.get(which)
     spec = plan.spec.to_json() if plan.spec is not None else None
-    brought: list[tuple[int | None, str | None, str | None]] = comm.allgather((mine, words, spec))
+    brought: list[tuple[int | None, str | None, str | None]] = call.gather((mine, words, spec))
     counts = Counter(value for value, _, _ in brought if value is not None)
     # Of equally frequent ones, the lowest rank's was counted first.
     usual = counts.most_common(1)[0][0]
@@ -175,69 +188,3 @@ def check_timeout(timeout_s: float | None) -> None:
     """Raise `BindError` for a time limit that is none."""
     if timeout_s is not None and not timeout_s > 0:
         raise BindError(f"timeout_s is {timeout_s}, must be above 0 s; leave it out for no limit")
-
-
-def wait_for(
-    request: MPI.Request, comm: MPI.Intracomm, timeout_s: float | None, doing: str
-) -> None:
-    """Wait until a collective completes; end the job if it takes too long.
-
-    Parameters
-    ----------
-    request : MPI.Request
-        Of a nonblocking collective.
-    comm : MPI.Intracomm
-        On which it runs.
-    timeout_s : float or None
-        How long it may take; None for as long as it does.
-    doing : str
-        What ranks come to do, for messages, such as "bind the plan".
-
-    Raises
-    ------
-    StallError
-        After the job was told to end, if it lets this process go on.
-    """
-    waited_s, polls = 0.0, 0
-    seen_s = time.monotonic()
-    while not request.Test():
-        polls += 1
-        if polls < EAGER_POLLS:
-            os.sched_yield()
-        else:
-            time.sleep(SLEEP_S)
-        now = time.monotonic()
-        waited_s += min(now - seen_s, LONGEST_STEP_S)
-        seen_s = now
-        if timeout_s is not None and waited_s >= timeout_s:
-            _report_absent(comm, waited_s, doing)
-
-
-def _report_absent(comm: MPI.Intracomm, waited_s: float, doing: str) -> None:
-    """Find out who else waits, say who does not, and end the job."""
-    rank, size = comm.rank, comm.size
-    # The job ends anyway, so a message that the program did not send does no harm.
-    notices = Notices(comm)
-    # Few listen, or a thousand ranks would send a million messages.
-    speakers = range(min(size, N_SPEAKERS))
-    notices.send(set(speakers) - {rank})
-    notices.collect_for(GRACE_S, enough=size - 1 if rank in speakers else 1)
-    if rank not in speakers:
-        # Speakers that are here end the job first.
-        time.sleep(GRACE_S)
-        absent = set(speakers)
-    else:
-        absent = set(range(size)) - notices.heard - {rank}
-    reason = f"waited {waited_s:.3g} s to {doing}"
-    if rank not in speakers or rank == min(notices.heard | {rank}):
-        say(rank, [f"{reason}; {name_ranks(absent)}{_in_world(comm, absent)} did not come"])
-    else:
-        time.sleep(VERDICT_S)
-    raise end_job(comm, reason)
-
-
-def _in_world(comm: MPI.Intracomm, ranks: set[int]) -> str:
-    """Say which ranks of the world those of a communicator are, where they differ."""
-    ordered = sorted(ranks)
-    there = MPI.Group.Translate_ranks(comm.group, ordered, MPI.COMM_WORLD.group)
-    return "" if list(there) == ordered else f" ({name_ranks(there)} of the world)"

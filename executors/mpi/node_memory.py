@@ -20,11 +20,13 @@ from mpi4py import MPI
 
 from executors.mpi.compiled.atomics import read_word
 from executors.mpi.errors import BindError
+from executors.mpi.meeting import raise_first
 from executors.mpi.watchdog import end_job, say
 from planner.plan import Buffer
 
 if TYPE_CHECKING:
     from executors.mpi.program import Program
+    from executors.mpi.roll_call import RollCall
     from planner.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -48,6 +50,8 @@ class NodeMemory:
         This rank's tasks.
     comm : MPI.Intracomm
         All ranks of the plan, with errors returned.
+    call : RollCall
+        Of all of them.
 
     Attributes
     ----------
@@ -66,8 +70,9 @@ class NodeMemory:
         On all ranks, if ranks of a node share no memory, or their programs do not fit.
     """
 
-    def __init__(self, plan: Plan, program: Program, comm: MPI.Intracomm) -> None:
+    def __init__(self, plan: Plan, program: Program, comm: MPI.Intracomm, call: RollCall) -> None:
         own_node = plan.rank_node[comm.rank]
+        call.before_blocking()
         self._comm: Any = comm.Split(int(own_node), comm.rank)
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.n_ranks = self._comm.size
@@ -75,14 +80,14 @@ class NodeMemory:
         self._lease: weakref.ref[_Lease] | None = None
         size = int(plan.shared_sizes[own_node]) * plan.itemsize
         try:
-            _raise_together(comm, self._find_strangers(comm))
-            seen = self._comm.allgather((size, program.sharing.awaited))
+            _raise_together(comm, call, self._find_strangers(comm.rank, call))
+            seen = call.gather((size, program.sharing.awaited), self._comm)
             ranks = np.flatnonzero(plan.rank_node == own_node)
-            _raise_together(comm, _find_misfit(program, comm.rank, ranks, seen))
+            _raise_together(comm, call, _find_misfit(program, comm.rank, ranks, seen))
             awaited = [len(rows) for _, rows in seen]
-            _raise_together(comm, self._allocate(size, awaited))
-        except BaseException:
-            self.free()
+            _raise_together(comm, call, self._allocate(size, awaited, call))
+        except BindError:
+            self.free(call)
             raise
         place = np.searchsorted(ranks, program.sharing.rank)
         self.waits: Index = self._flags[place] + program.sharing.flag * WORD_BYTES
@@ -138,39 +143,42 @@ class NodeMemory:
                     say(comm.rank, [f"{reason}; rank {late} has not completed start {epoch}"])
                     raise end_job(comm, reason)
 
-    def free(self) -> None:
+    def free(self, call: RollCall) -> None:
         """Free the window, collectively; it stays where a rank still holds arrays in it."""
         if self._window != MPI.WIN_NULL:
             is_held = self._lease is not None and self._lease() is not None
             self._window.Unlock_all()
-            if self._comm.allreduce(is_held, MPI.LOR):
+            if any(call.gather(is_held, self._comm)):
                 _in_use.append(self._window)
             else:
                 self._window.Free()
             self._window = MPI.WIN_NULL
         self._comm.Free()
 
-    def _find_strangers(self, comm: MPI.Intracomm) -> BindError | None:
+    def _find_strangers(self, rank: int, call: RollCall) -> BindError | None:
         """Return the error of ranks that a plan has on one node and MPI does not."""
+        call.before_blocking()
         together: Any = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         n_together = together.size
         together.Free()
-        seen = self._comm.allgather((comm.rank, MPI.Get_processor_name(), n_together))
+        mine = rank, MPI.Get_processor_name(), n_together
+        seen: list[tuple[int, str, int]] = call.gather(mine, self._comm)
         if all(n == self.n_ranks for _, _, n in seen):
             return None
-        where = ", ".join(f"rank {rank} on {name}" for rank, name, _ in seen)
+        where = ", ".join(f"rank {other} on {name}" for other, name, _ in seen)
         return BindError(
             f"the plan shares memory between ranks that have none in common: {where}; "
             "compile for the nodes that ranks run on, or with transport: messages"
         )
 
-    def _allocate(self, size: int, awaited: list[int]) -> BindError | None:
+    def _allocate(self, size: int, awaited: list[int], call: RollCall) -> BindError | None:
         """Make the window and say where things lie in it."""
         lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
         firsts = self.n_ranks + np.concatenate(([0], np.cumsum(lines, dtype=np.int64)))
         header = -(-int(firsts[-1]) * LINE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0
+        call.before_blocking()
         try:
             self._window = MPI.Win.Allocate_shared(mine, 1, MPI.INFO_NULL, self._comm)
         except MPI.Exception as error:
@@ -186,7 +194,7 @@ class NodeMemory:
         if self._comm.rank == 0:
             everything[skip : skip + header] = 0
         self._window.Sync()
-        self._comm.Barrier()
+        call.meet(self._comm)
         self._window.Sync()
         self._bytes = everything[skip + header : skip + n_bytes]
         self.counters = everything.ctypes.data + skip
@@ -222,9 +230,8 @@ def _find_misfit(
     )
 
 
-def _raise_together(comm: MPI.Intracomm, error: BindError | None) -> None:
+def _raise_together(comm: MPI.Intracomm, call: RollCall, error: BindError | None) -> None:
     """Raise on all ranks if one has an error."""
-    culprit = comm.allreduce(comm.size if error is None else comm.rank, MPI.MIN)
+    culprit = call.least(comm.size if error is None else comm.rank)
     if culprit < comm.size:
-        text = comm.bcast(str(error), root=culprit)
-        raise error or BindError(f"rank {culprit} cannot bind the plan: {text}")
+        raise_first(call, culprit, error)

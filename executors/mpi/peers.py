@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
@@ -27,13 +27,15 @@ class Peers:
     ----------
     comm : MPI.Intracomm
         Whose ranks.
+    wait : callable
+        How to wait for all of them.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, wait: Callable[[MPI.Request], object]) -> None:
         self._place = _place()
         mine = np.array([self._place, os.getpid(), began(os.getpid())], dtype=np.uint64)
         self._all: npt.NDArray[np.uint64] = np.empty((comm.size, 3), dtype=np.uint64)
-        comm.Allgather(mine, self._all)
+        wait(comm.Iallgather(mine, self._all))
 
     def pid(self, rank: int) -> int:
         """Return a rank's process id."""

@@ -12,10 +12,11 @@ from mpi4py import MPI
 
 from executors.mpi.errors import StallError
 from executors.mpi.notices import Notices, spread
-from executors.mpi.peers import Peers, name_ranks
+from executors.mpi.peers import name_ranks
 from executors.mpi.waiting import Waits
 
 if TYPE_CHECKING:
+    from executors.mpi.peers import Peers
     from executors.mpi.program import Program
     from executors.mpi.waiting import Standstill
     from planner.plan import Plan
@@ -48,7 +49,7 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Sees whether a program gets on; collective over `comm`.
+    """Sees whether a program gets on.
 
     Parameters
     ----------
@@ -60,12 +61,21 @@ class Watch:
         What the rank runs.
     timeout_s : float
         How long nothing may end.
+    peers : Peers
+        The processes of `comm`.
     """
 
-    def __init__(self, comm: MPI.Intracomm, plan: Plan, program: Program, timeout_s: float) -> None:
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        plan: Plan,
+        program: Program,
+        timeout_s: float,
+        peers: Peers,
+    ) -> None:
         self._comm, self._timeout_s = comm, timeout_s
         self._waits = Waits(plan, program)
-        self._peers = Peers(comm)
+        self._peers = peers
         self._notices = Notices(comm)
         self._engine: weakref.ref[Watched] | None = None
         self._progress = -1
