@@ -1,20 +1,26 @@
-"""What a call of the drop-in costs beyond the plan itself, and beyond native MPI.
+"""What a call of the drop-in costs beyond the plan itself, for every form of its buffers.
 
-usage: python benchmarks/drop_in.py [--calls N] [--rounds N]
+usage: [mpiexec -n N] python benchmarks/drop_in.py [--calls N] [--rounds N]
 
-On one rank, so that nothing waits for others: a plan's call, the same through the
-drop-in, a native call, the same through the drop-in; the least of several rounds.
+In every round the plan alone is called so many times in a row, then the same through the
+drop-in; the difference of the two is what is looked up and rebound. Messages are of 16
+doubles a rank, so that a plan takes as little as it can. Rank 0 prints times of a call on
+the slowest rank: of the plan, and what the drop-in adds, the median over rounds and the
+middle half, and the least of all rounds with it less the least without. The last line says
+what it takes to make a plan.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -22,51 +28,127 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import collplan
 from tables_everywhere import planning_table
 
+Times = npt.NDArray[np.float64]
+Call = Callable[[], object]
+COUNT = 16
 
-def least_us(call: Callable[[], object], n_calls: int, n_rounds: int) -> float:
-    """Return the time of a call, in µs: the least mean of the rounds."""
-    best = float("inf")
-    for _ in range(n_rounds):
+
+def forms(comm: Any) -> dict[str, Call]:
+    """Return calls that differ in how they give their buffers, by name."""
+    sent, received = np.ones(COUNT), np.empty(COUNT)
+    blocks = np.empty(COUNT * comm.size)
+    others = [np.empty(COUNT), np.empty(COUNT)]
+    raw, double, in_place = bytearray(8 * COUNT), MPI.DOUBLE, MPI.IN_PLACE
+
+    def turns() -> None:
+        others.reverse()
+        comm.Allreduce(others[1], others[0])
+
+    return {
+        "Barrier()": comm.Barrier,
+        "Allreduce(a, b)": lambda: comm.Allreduce(sent, received),
+        "Allreduce, other arrays each time": turns,
+        "Allreduce, [a, DOUBLE]": lambda: comm.Allreduce([sent, double], [received, double]),
+        "Allreduce, (a, DOUBLE)": lambda: comm.Allreduce((sent, double), (received, double)),
+        "Allreduce, [a, n, DOUBLE]": lambda: comm.Allreduce(
+            [sent, COUNT, double], [received, COUNT, double]
+        ),
+        "Allreduce, [a, n]": lambda: comm.Allreduce([sent, COUNT], [received, COUNT]),
+        'Allreduce, [a, "d"]': lambda: comm.Allreduce([sent, "d"], [received, "d"]),
+        "Allreduce, IN_PLACE": lambda: comm.Allreduce(in_place, received),
+        "Allreduce, IN_PLACE, [b, DOUBLE]": lambda: comm.Allreduce(in_place, [received, double]),
+        "Bcast(a)": lambda: comm.Bcast(sent),
+        "Bcast, [a, DOUBLE]": lambda: comm.Bcast([sent, double]),
+        "Bcast, [a, n, DOUBLE]": lambda: comm.Bcast([sent, COUNT, double]),
+        "Bcast, bytearray": lambda: comm.Bcast(raw),
+        "Allgather(a, b)": lambda: comm.Allgather(sent, blocks),
+        "Allgather, [a, DOUBLE]": lambda: comm.Allgather([sent, double], [blocks, double]),
+        "Allgather, IN_PLACE": lambda: comm.Allgather(in_place, blocks),
+        "Reduce(a, b, root=0)": lambda: comm.Reduce(sent, received, MPI.SUM, 0),
+        "Gather(a, b, root=0)": lambda: comm.Gather(sent, blocks, 0),
+        "Scatter(b, a, root=0)": lambda: comm.Scatter(blocks, sent, 0),
+    }
+
+
+def time_us(call: Call, n_calls: int) -> float:
+    """Return the mean time of a call, in µs."""
+    calls = range(n_calls)
+    begin = perf_counter()
+    for _ in calls:
+        call()
+    return (perf_counter() - begin) / n_calls * 1e6
+
+
+def measure(world: MPI.Intracomm, calls: Sequence[Call], n_calls: int, n_rounds: int) -> Times:
+    """Return times in µs on the slowest rank, shape (n_rounds, n_calls); collective."""
+    found = np.empty((n_rounds, len(calls)))
+    for number in range(n_rounds):
+        for which, call in enumerate(calls):
+            world.Barrier()
+            found[number, which] = time_us(call, n_calls)
+    world.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return found
+
+
+def show(name: str, without: Times, through: Times) -> None:
+    """Print what a call takes, and what the drop-in adds."""
+    low, middle, high = np.percentile(through - without, [25, 50, 75])
+    least = through.min() - without.min()
+    print(
+        f"{name:34s} {np.median(without):7.2f} {without.min():6.2f}   {middle:7.2f} {least:6.2f}"
+        f"   {low:6.2f} to {high:.2f}",
+        flush=True,
+    )
+
+
+def show_binding(world: MPI.Intracomm, n_rounds: int) -> None:
+    """Print what it costs to make a plan: of the first of all, and of later ones."""
+    table = planning_table(world.size)
+    seconds = []
+    for number in range(n_rounds):
+        comm = collplan.Comm(world, table=table, force=True, native_calls=0)
+        # The first one of a communicator finds out where ranks are, too.
+        comm.Bcast(np.zeros(2))
+        buffers = np.ones(COUNT + number), np.empty(COUNT + number)
+        world.Barrier()
         begin = perf_counter()
-        for _ in range(n_calls):
-            call()
-        best = min(best, (perf_counter() - begin) / n_calls)
-    return best * 1e6
+        comm.Allreduce(*buffers)
+        seconds.append(perf_counter() - begin)
+        comm.let_go()
+    slowest = np.array(seconds)
+    world.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+    if world.rank == 0:
+        low, middle, high = np.percentile(slowest, [0, 50, 100]) * 1e3
+        print(f"a plan is made in {middle:.1f} ms ({low:.1f} to {high:.1f} ms)", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=300)
     asked = parser.parse_args()
-    native = MPI.COMM_SELF
-    planned = collplan.Comm(native, table=planning_table(1), force=True)
-    without = collplan.Comm(native)
-    sent, received = np.ones(16), np.empty(16)
-    others = [np.empty(16), np.empty(16)]
-
-    def turns() -> None:
-        others.reverse()
-        planned.Allreduce(sent, others[0])
-
-    planned.Allreduce(sent, received)
-    (entry,) = planned._plans.kept.values()
-    assert entry.bound is not None
-    calls: dict[str, Callable[[], object]] = {
-        "the plan itself": entry.bound,
-        "drop-in, a plan, the same arrays": lambda: planned.Allreduce(sent, received),
-        "drop-in, a plan, other arrays each time": turns,
-        "drop-in, a plan, [array, datatype]": lambda: planned.Allreduce(
-            [sent, MPI.DOUBLE], [received, MPI.DOUBLE]
-        ),
-        "drop-in, a plan, in place": lambda: planned.Allreduce(MPI.IN_PLACE, received),
-        "native": lambda: native.Allreduce(sent, received),
-        "drop-in, native": lambda: without.Allreduce(sent, received),
-    }
-    print(f"{MPI.Get_library_version().splitlines()[0]}, allreduce of 128 bytes on one rank")
-    for name, call in calls.items():
-        call()
-        print(f"{name:42s} {least_us(call, asked.calls, asked.rounds):7.2f} µs", flush=True)
+    world = MPI.COMM_WORLD
+    planned = collplan.Comm(world, table=planning_table(world.size), force=True, native_calls=0)
+    without = collplan.Comm(world)
+    if world.rank == 0:
+        library = MPI.Get_library_version().splitlines()[0].split(",")[0]
+        print(f"{' '.join(library.split())}, {world.size} ranks; µs a call")
+        print(f"{'':34s} {'plan':>7s} {'least':>6s}   {'beyond':>7s} {'least':>6s}   middle half")
+    for name, call in forms(planned).items():
+        for _ in range(5):
+            call()
+        entry = next(reversed(planned._plans.kept.values()))
+        found = measure(world, [entry.bound, call], asked.calls, asked.rounds)
+        if world.rank == 0:
+            show(name, *found.T)
+    sent, received = np.ones(COUNT), np.empty(COUNT)
+    natives = [lambda comm=comm: comm.Allreduce(sent, received) for comm in (world, without)]
+    found = measure(world, natives, asked.calls, asked.rounds)
+    if world.rank == 0:
+        show("native Allreduce(a, b)", *found.T)
+    planned.let_go()
+    show_binding(world, 10)
 
 
-main()
+if __name__ == "__main__":
+    main()
