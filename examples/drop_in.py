@@ -34,11 +34,11 @@ def main(table: str) -> None:
         MPI.COMM_WORLD, table=table, force=True, operations=[(my_op, "compose")]
     )
     sendbuf, recvbuf = np.full(10_000, 2.0 + comm.rank), np.empty(10_000)
+    maps, result = np.array([2 + 1j * comm.rank]), np.empty(1, complex)
     for _ in range(5):
         comm.Allreduce(sendbuf, recvbuf)
+        comm.Allreduce(maps, result, my_op)
     assert (recvbuf == sum(2.0 + rank for rank in range(comm.size))).all()
-    maps, result = np.array([2 + 1j * comm.rank]), np.empty(1, complex)
-    comm.Allreduce(maps, result, my_op)
     assert result[0].real == 2.0**comm.size
     my_op.Free()
     if comm.rank == 0:

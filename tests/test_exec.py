@@ -34,7 +34,7 @@ def test_an_unchanged_program_runs_by_plans_and_the_log_says_so(mpi: str, table:
     assert done.returncode == 0, done.stderr
     words = "unchanged executors __main__ ['--table', '-n', 'x'] 6.0"
     assert words in done.stdout
-    assert "collplan: rank 0: 3 collectives by plans, 0 native" in done.stderr
+    assert "collplan: rank 0: 3 collectives by plans, 6 native" in done.stderr
     assert "allreduce" in done.stderr
     assert "won at 64 bytes on 1 node of 3 ranks" in done.stderr
 
@@ -53,10 +53,8 @@ def test_the_example_composes_by_a_plan(mpi: str, table: Path) -> None:
     example = str(REPO / "examples" / "drop_in.py")
     done = run([str(mpiexec_of(python)), "-n", "2", str(python), example, str(table)])
     assert done.returncode == 0, done.stderr
-    assert [line.split()[:2] for line in sorted(done.stdout.splitlines())[:2]] == [
-        ["allreduce", "reduce_bcast"],
-        ["allreduce", "ring"],
-    ]
+    ran = {tuple(line.split()[1:5]) for line in done.stdout.splitlines()[1:]}
+    assert {name for name, _, _, calls in ran if calls == "3"} == {"reduce_bcast", "ring"}, ran
 
 
 def test_how_a_program_ends_is_how_it_ended(table: Path) -> None:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from executors.comm.family import Family, read_table
 from executors.comm.methods import Planned, Topological, making
-from executors.comm.plans import MAX_PLANS
+from executors.comm.plans import MAX_PLANS, NATIVE_CALLS
 from specs.tuning import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
@@ -39,6 +39,8 @@ class Comm(Planned, MPI.Intracomm):
         `collplan.register_operation`; others of your own run natively.
     max_plans : int
         Plans kept for each communicator.
+    native_calls : int
+        Equal calls that run natively before a plan is made for them; the same on all ranks.
 
     Raises
     ------
@@ -59,6 +61,7 @@ class Comm(Planned, MPI.Intracomm):
         force: bool = False,
         operations: Iterable[tuple[MPI.Op, str]] = (),
         max_plans: int = MAX_PLANS,
+        native_calls: int = NATIVE_CALLS,
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
@@ -66,7 +69,7 @@ class Comm(Planned, MPI.Intracomm):
         if table is None:
             table = os.environ.get(TABLE)
         names = {op.handle: name for op, name in operations}
-        family = Family(read_table(native, table, force=force), names, max_plans)
+        family = Family(read_table(native, table, force=force), names, max_plans, native_calls)
         family.log_at_exit(native)
         self._join(family)
 

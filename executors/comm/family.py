@@ -39,6 +39,8 @@ class Family:
         The user's own, by handle.
     max_plans : int
         Plans kept for each communicator.
+    native_calls : int
+        Equal calls that run natively before a plan is made for them.
 
     Raises
     ------
@@ -47,15 +49,21 @@ class Family:
     """
 
     def __init__(
-        self, table: TuningTable | None, operations: Mapping[int, str], max_plans: int
+        self,
+        table: TuningTable | None,
+        operations: Mapping[int, str],
+        max_plans: int,
+        native_calls: int,
     ) -> None:
         for name in operations.values():
             get_operation(name)
         if max_plans < 1:
             raise CollplanError(f"max_plans is {max_plans}; keep at least 1 plan")
+        if native_calls < 0:
+            raise CollplanError(f"native_calls is {native_calls}; say 0 to plan from the first")
         self.table = table
         self.operations = {**PREDEFINED, **operations}
-        self.max_plans = max_plans
+        self.max_plans, self.native_calls = max_plans, native_calls
         self.statistics = Statistics()
 
     def plans(self, comm: MPI.Intracomm) -> Plans | None:
@@ -63,7 +71,14 @@ class Family:
         if comm == MPI.COMM_NULL:
             return None
         native = MPI.Intracomm(comm)
-        return Plans(native, self.table, self.operations, self.statistics, self.max_plans)
+        return Plans(
+            native,
+            self.table,
+            self.operations,
+            self.statistics,
+            self.max_plans,
+            self.native_calls,
+        )
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Let rank 0 print what ran when the program ends, where that is asked for."""

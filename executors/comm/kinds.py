@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mpi4py import MPI
@@ -33,6 +33,17 @@ class Kind:
     sends_at: str = "all"
     receives_at: str = "all"
     reduces: bool = False
+    uses: tuple[tuple[bool, bool], tuple[bool, bool]] = field(init=False, compare=False)
+    """Whether a rank sends and receives; of others, then of the root."""
+
+    def __post_init__(self) -> None:
+        found = tuple((self.sends(is_root), self.receives(is_root)) for is_root in (False, True))
+        object.__setattr__(self, "uses", found)
+
+    @property
+    def sends_own_block(self) -> bool:
+        """Return whether what a rank sends in place is its own block of what it receives."""
+        return self.receives_blocks and not self.sends_blocks
 
     def sends(self, is_root: bool) -> bool:
         """Return whether a rank has a send buffer."""
@@ -61,10 +72,6 @@ KINDS: Final = {
 }
 
 
-class Truncated(Exception):
-    """Less is to be received than is sent."""
-
-
 @dataclass(slots=True)  # not frozen: made at every call
 class Arguments:
     """One rank's buffers in one call.
@@ -82,6 +89,23 @@ class Arguments:
     sent: Message | None
     received: Message | None
     is_in_place: bool
+
+    @property
+    def fits(self) -> bool:
+        """Return whether blocks are received as large as they are sent, as far as one rank sees."""
+        sent, received = self.sent, self.received
+        return sent is None or received is None or sent.n_bytes == received.n_bytes
+
+    @property
+    def is_truncated(self) -> bool:
+        """Return whether less is to be received than is sent."""
+        sent, received = self.sent, self.received
+        return sent is not None and received is not None and received.n_bytes < sent.n_bytes
+
+    def is_plain(self, itemsize: int) -> bool:
+        """Return whether a plan of so large elements can use all memory as it is."""
+        messages = [one for one in (self.sent, self.received) if one is not None]
+        return self.fits and all(one.is_plain(itemsize) for one in messages)
 
     @property
     def n_bytes(self) -> int:
@@ -103,8 +127,6 @@ def read_arguments(kind: Kind, sendbuf: Any, recvbuf: Any, size: int, is_root: b
 
     Raises
     ------
-    Truncated
-        If less is received than sent.
     Exception
         Of any type, where mpi4py refuses the arguments, too.
     """
@@ -122,8 +144,8 @@ def read_arguments(kind: Kind, sendbuf: Any, recvbuf: Any, size: int, is_root: b
         received = read_message(recvbuf, size if has_blocks else 1, is_written=True)
     if kind.reduces:
         sent, received = _as_reduced(sent), _as_reduced(received)
-    if sent is not None and received is not None:
-        _require_fit(kind, sent, received)
+        if sent is not None and received is not None:
+            _require_same(sent, received)
     return Arguments(kind, sent, received, in_place)
 
 
@@ -154,9 +176,6 @@ def _as_reduced(message: Message | None) -> Message | None:
     return replace(message, element=element)
 
 
-def _require_fit(kind: Kind, sent: Message, received: Message) -> None:
-    if kind.reduces:
-        if sent.element != received.element or sent.count != received.count:
-            raise ValueError("send and receive buffer differ")
-    elif received.n_bytes < sent.n_bytes:
-        raise Truncated
+def _require_same(sent: Message, received: Message) -> None:
+    if sent.element != received.element or sent.count != received.count:
+        raise ValueError("send and receive buffer differ")

@@ -47,6 +47,14 @@ class Message:
         """Return the bytes of a block's signature."""
         return self.count * self.element.size
 
+    def block(self, number: int) -> Message:
+        """Return one of the blocks, counted from 0."""
+        buffer, _, displ, datatype = self.spec
+        skip = number * self.count
+        address = self.address + skip * self.element.extent
+        spec = [buffer, self.count, displ + skip, datatype]
+        return Message(address, self.count, 1, self.element, spec, self.is_reachable)
+
     def is_plain(self, itemsize: int) -> bool:
         """Return whether a plan of so large elements can use the memory as it is."""
         return self.is_reachable and self.element.is_plain and self.address % itemsize == 0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 import numpy as np
 from mpi4py import MPI
 
-from executors.comm.elements import is_known
-from executors.comm.kinds import KINDS, Arguments, Kind, Truncated, read_arguments, read_broadcast
+from executors.comm.keys import IN_PLACE_AT, find_key
+from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
 from executors.comm.plans import Entry, Plans, Request
 from executors.comm.staging import run_staged
 
@@ -62,7 +62,7 @@ class Planned:
             return _native_barrier(self)
         entry = self._plans.ready.get(("barrier",))
         if entry is None:
-            return _run_slowly(self, _BARRIER, _native_barrier, (), key=("barrier",))
+            return _run_read(self, _BARRIER, _native_barrier, (), ("barrier",))
         return _run(self, entry, 0, 0, _native_barrier, ())
 
     def barrier(self) -> None:
@@ -83,7 +83,7 @@ class Planned:
                 key = entry = None  # mpi4py is to say what is wrong
             if entry is not None:
                 return _run(self, entry, 0, there.address, _native_bcast, (buf, root))
-        return _run_slowly(self, _BCAST, _native_bcast, (buf, root), None, buf, None, root, key)
+        return _run_slowly(self, _BCAST, _native_bcast, (buf, root), key)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Reduce to the root, as the table says."""
@@ -108,7 +108,7 @@ class Planned:
                 key = entry = None  # mpi4py is to say what is wrong
             if entry is not None:
                 return _run(self, entry, sent.address, address, _native_reduce, given)
-        return _run_slowly(self, _REDUCE, _native_reduce, given, sendbuf, recvbuf, op, root, key)
+        return _run_slowly(self, _REDUCE, _native_reduce, given, key)
 
     def Free(self) -> None:
         """Free the communicator and its plans."""
@@ -162,90 +162,80 @@ def _run(
     if entry.is_native:
         native(comm, *given)
     else:
-        if (sent_at != entry.sent_at or received_at != entry.received_at) and not entry.use(
+        comm._plans.kept.move_to_end(entry.number)
+        if (sent_at == entry.sent_at and received_at == entry.received_at) or entry.use(
             sent_at, received_at
         ):
-            comm._plans.ready.clear()  # of other memory: to be looked at each time
-            getattr(comm, native.__name__)(*given)
-            return
-        comm._plans.kept.move_to_end(entry.number)
-        entry.bound()  # type: ignore[misc]
+            entry.bound()  # type: ignore[misc]
+        else:
+            run_staged(
+                entry, _read(comm._plans, KINDS[entry.request.kind], given), comm._plans.rank
+            )
     row.calls += 1
     row.seconds += perf_counter() - begin
 
 
-def _run_slowly(
-    comm: Any,
-    kind: Kind,
-    native: Any,
-    given: tuple[Any, ...],
-    sendbuf: Any = None,
-    recvbuf: Any = None,
-    op: MPI.Op | None = None,
-    root: int = 0,
-    key: Key = None,
-) -> None:
+def _run_slowly(comm: Any, kind: Kind, native: Any, given: tuple[Any, ...], key: Key) -> None:
+    """Run what the arguments ask for, in any of the forms that mpi4py knows."""
+    if key is None:
+        plans: Plans = comm._plans
+        found = find_key(kind, *_parts(kind, given), plans.rank)
+        if found is not None:
+            key, sent_at, received_at = found
+            entry = plans.ready.get(key)
+            if entry is not None:
+                _run(comm, entry, sent_at, received_at, native, given)
+                return
+    _run_read(comm, kind, native, given, key)
+
+
+def _run_read(comm: Any, kind: Kind, native: Any, given: tuple[Any, ...], key: Key) -> None:
     """Run what the arguments ask for, whatever they look like; `key` finds it again."""
     plans: Plans = comm._plans
-    if key is None:
-        key, sent_at, received_at = _typed_key(kind, sendbuf, recvbuf, op, root)
-        known = None if key is None else plans.ready.get(key)
-        if known is not None:
-            _run(comm, known, sent_at, received_at, native, given)
-            return
     try:
-        arguments = _read(plans, kind, sendbuf, recvbuf, root)
-        request = _request(plans, arguments, op, root)
-    except Truncated:
-        raise MPI.Exception(MPI.ERR_TRUNCATE) from None
+        arguments = _read(plans, kind, given)
+        request = _request(plans, arguments, *_parts(kind, given)[2:])
     except Exception:
         # What cannot be understood mpi4py refuses, and says why.
         native(comm, *given)
         return
     entry = plans.entry(request)
-    itemsize = entry.dtype.itemsize
-    messages = [one for one in (arguments.sent, arguments.received) if one is not None]
-    is_plain = not arguments.is_in_place and all(one.is_plain(itemsize) for one in messages)
-    if key is not None and (is_plain or entry.is_native):
-        plans.remember(key, entry)
-    if is_plain or entry.is_native:
-        sent_at = 0 if arguments.sent is None else arguments.sent.address
-        received_at = 0 if arguments.received is None else arguments.received.address
-        _run(comm, entry, sent_at, received_at, native, given)
+    if entry.is_native or arguments.is_plain(entry.itemsize):
+        if key is not None and entry.is_settled:
+            plans.remember(key, entry)
+        _run(comm, entry, *_addresses(arguments), native, given)
         return
+    row = entry.row
     begin = perf_counter()
     plans.kept.move_to_end(entry.number)
     run_staged(entry, arguments, plans.rank)
-    entry.row.calls += 1
-    entry.row.seconds += perf_counter() - begin
+    row.calls += 1
+    row.seconds += perf_counter() - begin
 
 
-def _typed_key(
-    kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
-) -> tuple[Key, int, int]:
-    """Return what finds a call with ``[array, datatype]`` again, and where its arrays are."""
-    parts = ["typed", kind.name, root, None if op is None else op.handle]
-    found = [0, 0]
-    for which, given in enumerate((sendbuf, recvbuf)):
-        if given is None and which == 0 and kind is _BCAST:
-            continue
-        if type(given) not in (list, tuple) or len(given) != 2:
-            return None, 0, 0
-        array, datatype = given
-        if type(array) is not _NDARRAY or type(datatype) is not MPI.Datatype:
-            return None, 0, 0
-        try:
-            there = _view(array, which == 0)
-        except Exception:  # mpi4py is to say what is wrong
-            return None, 0, 0
-        if not is_known(datatype):
-            return None, 0, 0
-        parts += [there.nbytes, datatype.handle]
-        found[which] = there.address
-    return tuple(parts), found[0], found[1]
+def _parts(kind: Kind, given: tuple[Any, ...]) -> tuple[Any, Any, MPI.Op | None, int]:
+    """Return send and receive buffer, operation and root, as a method was given them."""
+    if kind is _BCAST:
+        return None, given[0], None, given[1]
+    n_given = len(given)
+    if n_given == 0:
+        return None, None, None, 0
+    op = given[2] if kind.reduces else None
+    root = given[-1] if n_given == 4 or (n_given == 3 and op is None) else 0
+    return given[0], given[1], op, root
 
 
-def _read(plans: Plans, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
+def _addresses(arguments: Arguments) -> tuple[int, int]:
+    """Return where a rank's buffers are, `IN_PLACE_AT` for the one that is in place."""
+    sent, received = arguments.sent, arguments.received
+    places = [0 if one is None else one.address for one in (sent, received)]
+    if arguments.is_in_place:
+        places[0 if sent is None else 1] = IN_PLACE_AT
+    return places[0], places[1]
+
+
+def _read(plans: Plans, kind: Kind, given: tuple[Any, ...]) -> Arguments:
+    sendbuf, recvbuf, _, root = _parts(kind, given)
     if not 0 <= root < plans.size:
         raise ValueError("there is no such root")
     if kind is _BCAST:
@@ -278,7 +268,7 @@ def _moving(name: str) -> Callable[..., Any]:
                 key = entry = None  # mpi4py is to say what is wrong
             if entry is not None:
                 return _run(self, entry, sent.address, received.address, native, given)
-        return _run_slowly(self, kind, native, given, sendbuf, recvbuf, key=key)
+        return _run_slowly(self, kind, native, given, key)
 
     return method
 
@@ -304,7 +294,7 @@ def _reducing(name: str) -> Callable[..., Any]:
                 key = entry = None  # mpi4py is to say what is wrong
             if entry is not None:
                 return _run(self, entry, sent.address, received.address, native, given)
-        return _run_slowly(self, kind, native, given, sendbuf, recvbuf, op, key=key)
+        return _run_slowly(self, kind, native, given, key)
 
     return method
 
@@ -340,7 +330,7 @@ def _rooted(name: str) -> Callable[..., Any]:
                 key = entry = None  # mpi4py is to say what is wrong
             if entry is not None:
                 return _run(self, entry, sent_at, received_at, native, given)
-        return _run_slowly(self, kind, native, given, sendbuf, recvbuf, None, root, key)
+        return _run_slowly(self, kind, native, given, key)
 
     return method
 

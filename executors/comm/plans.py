@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from ctypes import memmove
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -11,25 +12,31 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.comm.elements import unit_of
-from executors.comm.messages import array_at
+from executors.comm.collectives import collective_of, commutes, dtype_of, why_not_reduced
+from executors.comm.keys import IN_PLACE_AT
+from executors.comm.kinds import KINDS
+from executors.comm.meetings import Meetings
 from executors.comm.statistics import Row, Statistics
 from executors.mpi.binding import BoundPlan, bind
 from executors.mpi.patterns import node_of_ranks
 from executors.mpi.world import first_alone
 from planner import compile_plan
-from planner.operations import get_operation
 from planner.plan import Buffer, Plan
-from specs import COLLECTIVES, CollplanError, Operation, numpy_dtype
-from specs.operation import LOGICAL
+from specs import COLLECTIVES, CollplanError
 from specs.tuning import NATIVE, NATIVE_LABEL, Decision, Placement, TuningTable
 
 Array = npt.NDArray[Any]
 
 MAX_PLANS: Final = 32
 """Plans a communicator keeps; each has a communicator of MPI's, which are few."""
+NATIVE_CALLS: Final = 2
+"""Equal calls that run natively before a plan is made, which few calls would not pay for."""
 MAX_ENTRIES: Final = 4096
 """How many decisions are remembered before all that led to native calls are forgotten."""
+
+_NOWHERE: Final = -2
+_ALIGNED: Final = 64
+_DIFFERENT: Final = "ranks ask for different things"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +72,17 @@ class Entry:
         Where calls are counted.
     bound : BoundPlan, optional
         None for native.
-    dtype : dtype, optional
-        Of the plan's elements.
-    n_sent, n_received : int
-        Elements this rank's program uses of its buffers.
+    itemsize : int
+        Bytes of the plan's elements.
+    sent_bytes, received_bytes : int
+        What this rank's program uses of its buffers.
+    skip : int
+        Bytes before this rank's input where it lies in the receive buffer.
     """
 
     __slots__ = (
-        "bound", "dtype", "is_native", "keys", "n_received", "n_sent", "number", "received_at",
-        "request", "row", "sent_at",
+        "_stage", "_stage_at", "bound", "is_native", "is_settled", "itemsize", "keys", "number",
+        "received_at", "received_bytes", "request", "row", "sent_at", "sent_bytes", "skip",
     )  # fmt: skip
 
     def __init__(
@@ -81,31 +90,71 @@ class Entry:
         request: Request,
         row: Row,
         bound: BoundPlan | None = None,
-        dtype: np.dtype[Any] | None = None,
-        n_sent: int = 0,
-        n_received: int = 0,
+        itemsize: int = 1,
+        sent_bytes: int = 0,
+        received_bytes: int = 0,
+        skip: int = 0,
     ) -> None:
         self.request, self.row, self.bound = request, row, bound
         self.is_native = bound is None
-        self.dtype = np.dtype(np.uint8) if dtype is None else dtype
-        self.n_sent, self.n_received = n_sent, n_received
-        self.sent_at = self.received_at = 0
+        self.is_settled = True
+        """Whether all equal requests will run the same, as long as it is kept."""
+        self.itemsize, self.skip = itemsize, skip
+        self.sent_bytes, self.received_bytes = sent_bytes, received_bytes
+        self.sent_at = self.received_at = _NOWHERE
         self.number = -1
         self.keys: set[tuple[Any, ...]] = set()
+        self._stage: Array | None = None
+        self._stage_at = 0
 
     def use(self, sent_at: int, received_at: int) -> bool:
-        """Bind the memory at two addresses; return whether a plan can use it as it is."""
-        itemsize = self.dtype.itemsize
+        """Bind the memory at two addresses; return whether a plan can use it as it is.
+
+        `IN_PLACE_AT` stands for memory of the entry's own, into which input in the receive
+        buffer is copied.
+        """
+        if sent_at == IN_PLACE_AT or received_at == IN_PLACE_AT:
+            stage_at = self._stage_at or self._make_stage()
+            if received_at == IN_PLACE_AT:
+                received_at = stage_at
+            else:
+                memmove(stage_at, received_at + self.skip, self.sent_bytes)
+                sent_at = stage_at
+        elif -self.sent_bytes < sent_at - received_at < self.received_bytes:
+            return False  # they overlap
+        itemsize = self.itemsize
         if sent_at % itemsize or received_at % itemsize:
             return False
-        assert self.bound is not None
-        self.sent_at = self.received_at = -1
-        sendbuf = array_at(sent_at, self.n_sent, self.dtype) if self.n_sent else None
-        recvbuf = array_at(received_at, self.n_received, self.dtype) if self.n_received else None
-        if self.n_sent or self.n_received:
-            self.bound.rebind(sendbuf, recvbuf)
-        self.sent_at, self.received_at = sent_at, received_at
+        if sent_at != self.sent_at or received_at != self.received_at:
+            # Should that fail, the next call tries again.
+            self.sent_at = self.received_at = _NOWHERE
+            self.bound.rebind_addresses(sent_at, received_at)  # type: ignore[union-attr]
+            self.sent_at, self.received_at = sent_at, received_at
         return True
+
+    def _make_stage(self) -> int:
+        """Return where memory is that lives as long as the entry, aligned for any element."""
+        n_bytes = max(self.sent_bytes, self.received_bytes)
+        self._stage = np.empty(n_bytes + _ALIGNED, np.uint8)
+        first = MPI.Get_address(self._stage)
+        self._stage_at = first + -first % _ALIGNED
+        return self._stage_at
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request that runs natively until its plan is worth making.
+
+    Parameters
+    ----------
+    decision : Decision
+        To make a plan.
+    n_left : int
+        Calls until then.
+    """
+
+    decision: Decision
+    n_left: int
 
 
 class Plans:
@@ -126,6 +175,8 @@ class Plans:
         Where calls are counted.
     max_plans : int
         How many plans are kept at most.
+    native_calls : int
+        How many equal requests run natively before a plan is made for them.
     """
 
     def __init__(
@@ -135,15 +186,19 @@ class Plans:
         operations: Mapping[int, str],
         statistics: Statistics,
         max_plans: int = MAX_PLANS,
+        native_calls: int = NATIVE_CALLS,
     ) -> None:
         self.comm, self.table, self.operations = comm, table, operations
         self.statistics, self.max_plans = statistics, max_plans
+        self.native_calls = native_calls
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
         self.ready: dict[tuple[Any, ...], Entry] = {}
         """Entries by what one rank's arguments look like; of this rank alone."""
         self.kept: OrderedDict[int, Entry] = OrderedDict()
         """Entries with plans by their numbers, the longest unused first."""
         self._decided: dict[Request, Entry] = {}
+        self._waiting: dict[Request, Waiting] = {}
+        self._meetings: Meetings | None = None
         self._n_bound = 0
         self._private: MPI.Intracomm | None = None
         self._placement: Placement | None = None
@@ -151,11 +206,35 @@ class Plans:
         self._kinds = {sweep.collective for sweep in sweeps if sweep.complete}
 
     def entry(self, request: Request) -> Entry:
-        """Return what to run; collective where a plan has to be made."""
+        """Return what to run; collective at first, and where a plan has to be made.
+
+        Raises
+        ------
+        MPI.Exception, CollplanError
+            If ranks ask for different things, as far as this rank can see.
+        """
         found = self._decided.get(request)
         if found is None:
+            if not self._all_ask(request):
+                return self._unsettled(request, Decision(NATIVE, NATIVE_LABEL, _DIFFERENT))
             found = self._decided[request] = self._decide(request)
+        waiting = self._waiting.get(request)
+        if waiting is None:
+            return found
+        if waiting.n_left:
+            waiting.n_left -= 1
+            return found
+        del self._waiting[request]
+        found = self._decided[request] = self._bind(request, waiting.decision)
         return found
+
+    def _all_ask(self, request: Request) -> bool:
+        """Return whether all ranks have come with the same; collective where plans are made."""
+        if request.kind not in self._kinds:
+            return True
+        if self._meetings is None:
+            self._meetings = Meetings(self.private)
+        return self._meetings.all_bring(request, self.kept.values())
 
     def remember(self, key: tuple[Any, ...], entry: Entry) -> None:
         """Let `ready` find an entry by this rank's arguments."""
@@ -169,6 +248,9 @@ class Plans:
         while self.kept:
             self._drop_oldest()
         self.ready.clear()
+        if self._meetings is not None:
+            self._meetings.end()
+            self._meetings = None
         if self._private is not None:
             self._private.Free()
             self._private = None
@@ -178,13 +260,18 @@ class Plans:
         if reason is not None:
             return self._keep_native(request, Decision(NATIVE, NATIVE_LABEL, reason))
         assert self.table is not None, "without a table there is a reason for native"
-        commutes = None if request.op is None else _commutes(request.op)
+        is_commuting = None if request.op is None else commutes(request.op)
         decision = self.table.decide(
-            request.kind, request.n_bytes, self.size, self.placement, commutes
+            request.kind, request.n_bytes, self.size, self.placement, is_commuting
         )
         if decision.choice.native:
             return self._keep_native(request, decision)
-        return self._bind(request, decision)
+        if self.native_calls == 0:
+            return self._bind(request, decision)
+        self._waiting[request] = Waiting(decision, self.native_calls)
+        why = f"a plan takes time to make: {decision.label} from call {self.native_calls + 1} on"
+        native_s = decision.native_s
+        return self._unsettled(request, Decision(NATIVE, NATIVE_LABEL, why, native_s, native_s))
 
     def _why_native(self, request: Request) -> str | None:
         if self.table is None:
@@ -194,7 +281,7 @@ class Plans:
         if request.n_bytes == 0 and request.kind != "barrier":
             return "nothing to move"
         if COLLECTIVES[request.kind].has_op:
-            return _why_not_reduced(request)
+            return why_not_reduced(request)
         return None
 
     @property
@@ -233,10 +320,13 @@ class Plans:
             why = f"{decision.label} cannot run here: {problem or 'not on another rank'}"
             return self._keep_native(request, Decision(NATIVE, NATIVE_LABEL, why))
         row = self._row(request, decision, planned=True)
-        sizes = plan.buffer_sizes[self.rank]
-        dtype = _dtype_of(request)
-        sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
-        entry = Entry(request, row, bound, dtype, sent, received)
+        itemsize = dtype_of(request).itemsize
+        sent, received = (
+            int(plan.buffer_sizes[self.rank, which]) * itemsize
+            for which in (Buffer.SEND, Buffer.RECV)
+        )
+        skip = self.rank * sent if KINDS[request.kind].sends_own_block else 0
+        entry = Entry(request, row, bound, itemsize, sent, received, skip)
         entry.number, self._n_bound = self._n_bound, self._n_bound + 1
         self.kept[entry.number] = entry
         return entry
@@ -244,7 +334,7 @@ class Plans:
     def _compile(self, request: Request, decision: Decision) -> Plan:
         assert self.table is not None
         machine = self.table.machine(self.placement)
-        spec = decision.choice.plan_spec(machine, _collective(request))
+        spec = decision.choice.plan_spec(machine, collective_of(request))
         # Loops that are compiled to machine code on first use: one rank does, others read.
         if not self._n_bound:
             return first_alone(self.private, lambda: compile_plan(spec, rank=self.rank))
@@ -263,9 +353,16 @@ class Plans:
         assert entry.bound is not None
         entry.bound.free()
 
+    def _unsettled(self, request: Request, decision: Decision) -> Entry:
+        """Return a native entry for some calls."""
+        entry = Entry(request, self._row(request, decision, planned=False))
+        entry.is_settled = False
+        return entry
+
     def _keep_native(self, request: Request, decision: Decision) -> Entry:
         if len(self._decided) >= MAX_ENTRIES:
             self._decided = {entry.request: entry for entry in self.kept.values()}
+            self._waiting.clear()
         return Entry(request, self._row(request, decision, planned=False))
 
     def _row(self, request: Request, decision: Decision, *, planned: bool) -> Row:
@@ -279,49 +376,3 @@ class Plans:
             native_s=decision.native_s,
             chosen_s=decision.chosen_s,
         )
-
-
-def _commutes(op: str) -> bool:
-    return get_operation(op).commutative
-
-
-def _why_not_reduced(request: Request) -> str | None:
-    """Return why no plan can reduce so; None if one can."""
-    if request.op is None:
-        return "the operation is not one that plans know"
-    if request.element is None:
-        return "the datatype is not one that plans reduce"
-    if request.element == "bool" and request.op not in LOGICAL:
-        return f"{request.op} is not defined on bool"
-    try:
-        _operation(request.op).check_datatype(request.element)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _operation(op: str) -> Operation:
-    return Operation(name=op, commutative=_commutes(op))
-
-
-def _dtype_of(request: Request) -> np.dtype[Any]:
-    if request.kind == "barrier":
-        return np.dtype(np.uint8)
-    return unit_of(request.n_bytes) if request.element is None else numpy_dtype(request.element)
-
-
-def _collective(request: Request) -> Any:
-    """Return the collective to plan: never in place, which ranks may differ in."""
-    model: Any = COLLECTIVES[request.kind]
-    if request.kind == "barrier":
-        return model()
-    dtype = _dtype_of(request)
-    fields: dict[str, Any] = {
-        "count": request.n_bytes // dtype.itemsize,
-        "datatype": request.element or dtype.name,
-    }
-    if model.is_rooted:
-        fields["root"] = request.root
-    if request.op is not None:
-        fields["op"] = _operation(request.op)
-    return model(**fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 
 import numpy as np
@@ -16,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def run_staged(entry: Entry, arguments: Arguments, rank: int) -> None:
-    """Run an entry's plan where arguments are in place, or not as the plan needs them.
+    """Run an entry's plan where arguments are not as the plan needs them.
 
     This rank takes part in the plan as all others do, with copies of its buffers.
 
@@ -28,25 +29,42 @@ def run_staged(entry: Entry, arguments: Arguments, rank: int) -> None:
         This rank's.
     rank : int
         In the communicator.
+
+    Raises
+    ------
+    MPI.Exception
+        Of class ``ERR_TRUNCATE``, if less is to be received than is sent: when this rank has
+        taken part, so that others need not wait for it.
     """
-    itemsize = entry.dtype.itemsize
-    received, sent = arguments.received, arguments.sent
-    n_received, n_sent = entry.n_received * itemsize, entry.n_sent * itemsize
-    target = _target(arguments, n_received, itemsize)
-    if n_sent == 0:
+    itemsize = entry.itemsize
+    sent = arguments.sent
+    target = target_of(arguments, entry.received_bytes, itemsize)
+    if entry.sent_bytes == 0:
         source = _NOTHING
     elif sent is None:
-        source = _own_input(arguments, n_sent, rank)
+        source = own_input(arguments, entry.sent_bytes, rank)
     else:
-        source = array_at(sent.address, n_sent, _BYTE) if sent.is_plain(itemsize) else pack(sent)
+        source = pack(sent)
     is_usable = entry.use(_address(source), _address(target))
     assert is_usable, "copies are aligned, and other memory was looked at"
     assert entry.bound is not None
     entry.bound()
-    is_input = arguments.kind.name == "bcast" and rank == entry.request.root
-    if received is None or received.is_plain(itemsize) or is_input or n_received == 0:
+    if arguments.is_truncated:
+        raise MPI.Exception(MPI.ERR_TRUNCATE)
+    if not (arguments.kind.name == "bcast" and rank == entry.request.root):
+        unpack_all(target, arguments, itemsize)
+
+
+def unpack_all(target: Bytes, arguments: Arguments, itemsize: int) -> None:
+    """Put what a plan has left in `target_of` its arguments where this rank receives."""
+    received = arguments.received
+    if received is None or _is_target(arguments, itemsize) or not len(target):
         return
-    unpack(target, received, n_received)
+    if arguments.fits:
+        unpack(target, received, len(target))
+        return
+    for number, block in enumerate(target.reshape(received.blocks, -1)):
+        unpack(block, received.block(number), len(block))
 
 
 def pack(message: Message) -> Bytes:
@@ -69,24 +87,30 @@ def unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
     _loop().Sendrecv([packed, n_bytes, MPI.BYTE], 0, recvbuf=spec, source=0)
 
 
-def _target(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
+def _is_target(arguments: Arguments, itemsize: int) -> bool:
+    """Return whether a plan can write where this rank receives."""
+    received = arguments.received
+    return received is not None and arguments.fits and received.is_plain(itemsize)
+
+
+def target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
     """Return where the plan writes on this rank."""
     received = arguments.received
     if n_bytes == 0:
         return _NOTHING
-    if received is None:  # scatter in place: what comes is there already
+    if received is None or not arguments.fits:  # scatter in place: what comes is there already
         return np.empty(n_bytes, np.uint8)
-    if received.is_plain(itemsize):
+    if _is_target(arguments, itemsize):
         return array_at(received.address, n_bytes, _BYTE)
     # What the plan does not write stays: the root's broadcast, exscan's first.
     return pack(received)
 
 
-def _own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
+def own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
     """Return a copy of this rank's input, which MPI_IN_PLACE leaves where results go."""
     received = arguments.received
     assert received is not None
-    skip = rank * n_bytes if arguments.kind.name in ("gather", "allgather") else 0
+    skip = rank * n_bytes if arguments.kind.sends_own_block else 0
     if received.element.is_plain and received.is_reachable:
         return array_at(received.address + skip, n_bytes, _BYTE).copy()
     return pack(received)[skip : skip + n_bytes].copy()
@@ -96,9 +120,13 @@ def _address(array: Bytes) -> int:
     return MPI.Get_address(array) if len(array) else 0
 
 
-@cache
 def _loop() -> MPI.Intracomm:
-    """Return a communicator of this rank alone, which nobody else knows."""
+    """Return a communicator of this rank and thread alone, which nobody else knows."""
+    return _loop_of(threading.get_ident())
+
+
+@cache
+def _loop_of(_thread: int) -> MPI.Intracomm:
     return MPI.Intracomm(MPI.COMM_SELF).Dup()
 
 

@@ -264,6 +264,41 @@ class BoundPlan:
         self._require_idle("given other buffers")
         self._use(self._buffers.check(sendbuf, recvbuf))
 
+    def rebind_addresses(self, sent_at: int, received_at: int) -> None:
+        """Use memory at other addresses from the next start on; not collective.
+
+        Where nothing but addresses changes, it takes a fraction of what `rebind` does.
+        Nothing keeps the memory alive, and nothing sees whether it is large enough.
+
+        Parameters
+        ----------
+        sent_at, received_at : int
+            Where as many of the plan's elements lie, aligned, as this rank's program uses
+            of its send and receive buffer; any number for a buffer that it uses nothing of.
+
+        Raises
+        ------
+        BindError
+            If the plan is running or freed.
+        """
+        if self._engine.move(sent_at, received_at):
+            return
+        self._require_idle("given other buffers")
+        self._use(self._buffers.at(sent_at, received_at))
+
+    @property
+    def is_expected(self) -> bool:
+        """Return whether another rank has started what this one has not.
+
+        As far as messages to this rank, and memory that it shares, tell; of a plan that is
+        running nothing is known.
+        """
+        if self._engine.is_running:
+            return False
+        node = self._node
+        is_past = node is not None and node.any_is_past(self._binding.epoch)
+        return is_past or self._comm.Iprobe()
+
     def allocate(self) -> tuple[Array, Array]:
         """Return a send and a receive buffer of the plan's size, and use them from now on.
 

@@ -129,6 +129,10 @@ class Engine:
             self._get_on()
         note_start(self)
 
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Return False: requests and views hold addresses."""
+        return False
+
     def test(self) -> bool:
         """Advance without blocking; return whether everything is done.
 

@@ -64,6 +64,9 @@ class AnyEngine(Protocol):
     def run(self) -> None:
         """Start and wait."""
 
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Use memory elsewhere as send and receive buffer; return False where that takes more."""
+
 
 class NoEngine:
     """What a bound plan has before it has buffers, and after it was freed.
@@ -91,6 +94,10 @@ class NoEngine:
 
     def wait(self) -> None:
         """Return: nothing is running."""
+
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Return False: there is nothing to move."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)

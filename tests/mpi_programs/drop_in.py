@@ -31,6 +31,12 @@ KINDS = {
 }
 
 
+def planning(native_calls: int = 0, **options: Any) -> Any:
+    """Return a drop-in that runs all by plans, from the first call on."""
+    table = planning_table(WORLD.size)
+    return collplan.Comm(WORLD, table=table, force=True, native_calls=native_calls, **options)
+
+
 def call(comm: Any, kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> None:
     parts = KINDS[kind]
     given = [recvbuf] if kind == "bcast" else [sendbuf, recvbuf]
@@ -206,9 +212,7 @@ def check_operations(comm: Any) -> None:
 
     collplan.register_operation("compose", combine, commutative=False)
     known, unknown = (MPI.Op.Create(reduce, commute=False) for _ in range(2))
-    ours = collplan.Comm(
-        WORLD, table=planning_table(WORLD.size), force=True, operations=[(known, "compose")]
-    )
+    ours = planning(operations=[(known, "compose")])
     mine = np.array([2 + 1j * WORLD.rank, 1 + 1j])
     results = [np.zeros(2, complex) for _ in range(3)]
     WORLD.Allreduce(mine, results[0], known)
@@ -267,7 +271,7 @@ def half_size(comm: Any) -> int:
 
 def check_letting_go(comm: Any) -> None:
     """More sizes than plans are kept: all ranks free the same ones in the same calls."""
-    few = collplan.Comm(WORLD, table=planning_table(WORLD.size), force=True, max_plans=2)
+    few = planning(max_plans=2)
     generator = np.random.default_rng(5)
     for n in generator.integers(1, 7, 40):
         # Ranks find entries differently: some by arrays, some each time anew.
@@ -331,7 +335,7 @@ def main() -> None:
     for name in sections:
         if len(sys.argv) > 1 and name not in sys.argv[1:]:
             continue
-        comm = collplan.Comm(WORLD, table=planning_table(WORLD.size), force=True)
+        comm = planning()
         globals()[name](comm)
         comm.let_go()
     if WORLD.rank == 0:

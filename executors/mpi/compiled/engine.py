@@ -113,10 +113,12 @@ class CompiledEngine:
         if node is not None:
             self._memory.share(node)
         self._address, self._words = self._memory.address, self._memory.words
+        self._bases = self._memory.bases
         self._messages = Messages(program, patterns, buffers[0].itemsize)
         self._messages.describe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
+        self._moves_freely = not self._messages.any_spans
         self._thread: ProgressThread | None = None
         if background is not None:
             longest_s = sleep_between_polls(background.crowd)
@@ -201,6 +203,13 @@ class CompiledEngine:
         self._messages.redescribe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
+
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Use memory elsewhere as send and receive buffer; return False where that takes more."""
+        if self._words[_LEFT] or not self._moves_freely:
+            return False
+        self._bases[0], self._bases[1] = sent_at, received_at
+        return True
 
     def free(self) -> None:
         """End the thread, if there is one, and free datatypes."""

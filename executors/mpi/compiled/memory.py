@@ -67,6 +67,8 @@ class LoopMemory:
         Where the state lies.
     words : memoryview
         The state's words, for fast looks from Python.
+    bases : memoryview
+        Where buffers lie, by their numbers.
     tasks : ndarray of TASK, shape (n_tasks + 1,)
         The tasks; what messages say is still to be filled in.
     statuses : ndarray of uint8
@@ -91,6 +93,7 @@ class LoopMemory:
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
         self.statuses = np.zeros(int((program.op <= RECV).sum()) * status_bytes, np.uint8)
         self._bases = np.zeros(N_BASES, dtype=np.int64)
+        self.bases: memoryview[int] = self._bases.data
         self._place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
         self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS)
         self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)

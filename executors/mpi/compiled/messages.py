@@ -60,6 +60,11 @@ class Messages:
         )
         self._spanning: list[int] = []
 
+    @property
+    def any_spans(self) -> bool:
+        """Return whether a message spans buffers, and has to be made anew for others."""
+        return bool(self._spanning)
+
     def describe(self, rows: Table, buffers: Sequence[Array]) -> None:
         """Fill in buffer, offset, count and datatype of all messages."""
         program = self._program
