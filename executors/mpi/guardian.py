@@ -1,32 +1,36 @@
 """Stand between Hydra and a rank, so that survivors of a rank that dies may speak.
 
 Hydra kills all ranks at once when a process of its own dies. Run as a script with
-a rank's command line; imports next to nothing, for there is one for each rank.
+a rank's command line; imports next to nothing, for there is one for each rank. When
+its own parent dies, however that is, it ends with its rank.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 import time
+from typing import NoReturn
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Signals that reach the rank by themselves, for it is in the same process group."""
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LINGER_S = 1.0
 """How long others may speak before Hydra hears of it."""
 
 
 def main(command: list[str]) -> int:
     """Run a command, and return its exit status when it is over."""
+    die_with(os.getppid(), signal.SIGKILL)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_IGN)
-    try:
-        # A child that inherited ignored signals could not be interrupted.
-        child = os.posix_spawnp(command[0], command, os.environ, setsigdef=PASSED_ON)
-    except OSError as error:
-        say(f"{command[0]} cannot be started: {error.strerror}")
-        return 127
+    own = os.getpid()
+    child = os.fork()
+    if child == 0:
+        become(command, own)
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status):
         return os.WEXITSTATUS(status)
@@ -38,6 +42,33 @@ def main(command: list[str]) -> int:
             tell(rank)
         time.sleep(LINGER_S)
     return 128 + killer
+
+
+def become(command: list[str], parent: int) -> NoReturn:
+    """Run a command in this process, which is a child of the guardian's."""
+    die_with(parent, signal.SIGKILL)
+    for number in PASSED_ON:
+        # Who inherits ignored signals cannot be interrupted.
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        say(f"{command[0]} cannot be started: {error.strerror}")
+    os._exit(127)
+
+
+def die_with(parent: int, number: int) -> None:
+    """Let the kernel send this process a signal when its parent dies, by whatever.
+
+    It does so when the parent's thread ends that made this process, and goes on to
+    do so when the process becomes another program.
+    """
+    if _LIBC is None:
+        return
+    _LIBC.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0)
+    if os.getppid() != parent:
+        # It died before it was asked.
+        os.kill(os.getpid(), number)
 
 
 def say(text: str) -> None:

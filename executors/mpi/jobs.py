@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from executors.mpi.errors import LaunchError
+from executors.mpi.guardian import die_with
 
 INSTALL: Final = "install one: pip install 'collplan[mpich]'"
 """The way out where MPI is missing."""
@@ -70,7 +71,9 @@ def _run(
     stdin: int,
     pipe: int | None,
 ) -> subprocess.CompletedProcess[str]:
+    own = os.getpid()
     try:
+        # The child only asks the kernel to end it, politely, when this process is killed.
         job = subprocess.Popen(
             list(command),
             env=dict(environment),
@@ -78,6 +81,7 @@ def _run(
             stdout=pipe,
             stderr=pipe,
             text=True,
+            preexec_fn=lambda: die_with(own, signal.SIGTERM),
         )
     except OSError as error:
         raise LaunchError(f"{command[0]} cannot be started: {error.strerror}; {INSTALL}") from None

@@ -77,7 +77,7 @@ class Launcher:
     def command(self, n_ranks: int, program: Sequence[str]) -> list[str]:
         """Return the command that runs `program` on `n_ranks` ranks."""
         guard: list[str] = []
-        if self.library.family == "mpich" and hasattr(os, "posix_spawnp"):
+        if self.library.family == "mpich" and hasattr(os, "fork"):
             guard = [sys.executable, "-I", "-S", str(_GUARDIAN)]
         return [str(self.mpiexec), "-n", str(n_ranks), *guard, *program]
 
