@@ -163,3 +163,21 @@ def test_the_command_goes_on_by_itself(
         f"collplan: {SWEEP}, 64 bytes: {name}: did not end within 60 s; going on without it"
         for name in ("chain", "linear")
     ]
+
+
+def test_a_failure_of_another_run_does_not_start_ranks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that refuse their arguments have not begun, and leave what is there."""
+    mpi_python("mpich")
+    output = tmp_path / "t.yaml"
+    earlier = Attempts(output)
+    earlier.begin()
+    with earlier.noting_faults():
+        earlier.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
+    statuses = [2]
+    monkeypatch.setattr("executors.mpi.launch.relaunch", lambda *_, **__: statuses.pop())
+    monkeypatch.setattr("executors.mpi.launch.is_under_mpi", lambda: False)
+    monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
+    assert main(["tune", "-o", str(output), "-n", "2"]) == 2
+    assert isinstance(Attempts(output).find(), Failure)

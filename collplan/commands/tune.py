@@ -224,6 +224,7 @@ def _list(asked: Asked) -> int:
 
 def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> int:
     from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.tuning.attempts import Attempts, Failure
     from executors.tuning.claim import STARTER, end_with_parents, name_starter
     from specs.errors import CollplanError
 
@@ -242,24 +243,18 @@ def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> in
     program = [sys.executable, "-m", "collplan", "tune", *asked.arguments()]
     program.append("--progress" if shown else "--no-progress")
     os.environ[STARTER] = name_starter()
+    assert asked.output is not None, "prepare() refuses that"
+    attempts = Attempts(asked.output)
     while True:
+        before = attempts.find()
         status = relaunch(program, n_ranks, timeout_s=timeout_s)
-        if status == 0 or not _ended_by_candidate(asked.output):
+        failure = attempts.find()
+        # What was there before is of another run: this one may not even have begun.
+        if status == 0 or not isinstance(failure, Failure) or failure == before:
             return status
+        sys.stderr.write(f"collplan: {failure}; going on without it\n")
         # A second time nothing may be forgotten, or never ends.
         program = [word for word in program if word != "--restart"]
-
-
-def _ended_by_candidate(output: Path | None) -> bool:
-    """Return whether a candidate ended the run for sure: another run leaves it out."""
-    from executors.tuning.attempts import Attempts, Failure
-
-    assert output is not None
-    failure = Attempts(output).find()
-    if not isinstance(failure, Failure):
-        return False
-    sys.stderr.write(f"collplan: {failure}; going on without it\n")
-    return True
 
 
 @contextmanager
