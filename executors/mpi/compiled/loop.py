@@ -317,7 +317,7 @@ def _run_ready(state: Record, end_ns: int) -> Long:
 
 
 @compiled
-def _idle(state: Record, polls: int) -> None:
+def idle(state: Record, polls: int) -> None:
     """Leave the core to others, more and more."""
     idling = record_at(state.idling, 0, IDLING)
     if polls > idling.spins:
@@ -361,7 +361,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
             polls = 0
             continue
         polls += 1
-        _idle(state, polls)
+        idle(state, polls)
         # A sleep is longer than a look at the clock.
         if (polls % POLLS_A_CLOCK == 0 or polls > spins) and _now(state) >= end_ns:
             return PENDING
