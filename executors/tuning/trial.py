@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,8 @@ SCRATCH_BYTES: Final = 1 << 27
 
 CONFIRMED: Final = 2
 """So many of the best go into the rounds that decide."""
+DECIDING: Final = 2
+"""These are at least so many times as many as others: one outlier more, and native stays."""
 
 PATIENCE: Final = 20
 """So many native calls a candidate's call may take, however long that is."""
@@ -192,7 +194,9 @@ class _Stand:
         faster = [name for name in self._bound if times[name].median_s < native_s]
         winner = NATIVE_LABEL
         if faster:
-            ranking = self._run([NATIVE_LABEL, *faster], is_warm=True).ranking()
+            least = min(DECIDING * self._rules.least, max(self._rules.most, self._rules.least))
+            rules = replace(self._rules, least=least)
+            ranking = self._run([NATIVE_LABEL, *faster], rules, is_warm=True).ranking()
             faster = [name for name in ranking if beats(times[name], times[NATIVE_LABEL])]
             winner = (faster or [NATIVE_LABEL])[0]
         self.verdict = Verdict(times, winner, self.verdict.wrong, self.verdict.refused)
@@ -202,9 +206,11 @@ class _Stand:
         for bound in self._bound.values():
             bound.free()
 
-    def _run(self, names: list[str], *, is_warm: bool = False) -> Contest:
+    def _run(
+        self, names: list[str], rules: Rules | None = None, *, is_warm: bool = False
+    ) -> Contest:
         """Run a contest to its end; note all times."""
-        contest = Contest(names, self._rules)
+        contest = Contest(names, rules or self._rules)
         if not is_warm:
             self._time(names, 1)
         while n_rounds := contest.next_rounds():
