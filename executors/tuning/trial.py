@@ -34,7 +34,7 @@ SCRATCH_BYTES: Final = 1 << 27
 """So much memory of a rank their scratch buffers may take together."""
 
 CONFIRMED: Final = 2
-"""So many of the best go into the rounds that decide."""
+"""So many of the best go into the rounds that decide, and the best of the other families."""
 DECIDING: Final = 2
 """These are at least so many times as many as others: one outlier more, and native stays."""
 
@@ -142,6 +142,7 @@ class _Stand:
         self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
         self._native: Call = native
         self._bound: dict[str, BoundPlan] = {}
+        self._families: dict[str, str] = {}
         self._turn = 0
         self.verdict = Verdict({}, NATIVE_LABEL)
         begin = perf_counter()
@@ -174,6 +175,7 @@ class _Stand:
             self._guard.end()
             if wrong is None:
                 self._bound[candidate.name] = bound
+                self._families[candidate.name] = candidate.family
             else:
                 self.verdict.wrong[candidate.name] = str(wrong)
                 bound.free()
@@ -181,9 +183,16 @@ class _Stand:
     def run_heat(self) -> None:
         """Measure all that are bound beside native; keep the best of them bound."""
         contest = self._run([NATIVE_LABEL, *self._bound])
-        best = contest.ranking()[:CONFIRMED]
+        best = self._finalists(contest.ranking())
         for name in [name for name in self._bound if name not in best]:
             self._bound.pop(name).free()
+
+    def _finalists(self, ranking: Sequence[str]) -> list[str]:
+        """Return who goes on: what made one lucky may have made its like lucky, too."""
+        best = list(ranking[:CONFIRMED])
+        families = {self._families[name] for name in best}
+        others = [name for name in ranking if self._families[name] not in families]
+        return [*best, *others[:1]]
 
     def confirm(self) -> None:
         """Measure the best beside native again: of many, one may have been lucky."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from mpi4py import MPI
@@ -90,10 +92,16 @@ def candidate(name: str, **changes: Any) -> Candidate:
     return Candidate(name, "flat", PlanSpec.model_validate(fields))
 
 
-def tried(others: dict[str, Cost], *more: Candidate, native: Cost | None = None) -> Verdict:
+def tried(
+    others: dict[str, Cost],
+    *more: Candidate,
+    native: Cost | None = None,
+    families: Mapping[str, str] = MappingProxyType({}),
+) -> Verdict:
     parts: list[float] = []
     with costs(native or (lambda _: NATIVE_S), others | {str(c.name): lambda _: 0.0 for c in more}):
-        candidates = [*(candidate(name) for name in others), *more]
+        named = [replace(candidate(name), family=families.get(name, "flat")) for name in others]
+        candidates = [*named, *more]
         verdict = try_candidates(comm, SPEC, candidates, RULES, advance=parts.append)
     assert comm.allgather(verdict) == [verdict] * p
     assert parts == sorted(parts)
@@ -145,6 +153,22 @@ def second_best_wins_when_the_best_fails() -> None:
     assert verdict.times["ring"].median_s > NATIVE_S
 
 
+def the_best_of_another_family_goes_on() -> None:
+    """Those that are alike were lucky together: who comes after them decides it."""
+    n_lucky = 1 + 1 + RULES.most
+
+    def lucky(i: int) -> float:
+        return (1e-3 if i % 2 else 2e-3) if i < n_lucky else 11e-3
+
+    costs: dict[str, Cost] = {"ring": lucky, "linear": lucky}
+    steady: dict[str, Cost] = {"rabenseifner": lambda i: 1.2e-3 if i % 2 else 2.2e-3}
+    assert tried(costs | steady).winner == "native"
+    verdict = tried(costs | steady, families={"rabenseifner": "full_lane"})
+    assert verdict.winner == "rabenseifner"
+    # Deciding takes twice as many rounds as there must be.
+    assert verdict.times["native"].n >= 2 * RULES.least
+
+
 def many_in_groups() -> None:
     """Candidates that do not fit at once are measured in groups; the best of all wins."""
     limit, trial.MOST_AT_ONCE = trial.MOST_AT_ONCE, 2
@@ -186,6 +210,7 @@ slowest_rank_counts()
 native_stays()
 luck_does_not_last()
 second_best_wins_when_the_best_fails()
+the_best_of_another_family_goes_on()
 many_in_groups()
 wrong_and_refused()
 errors_are_shared()
