@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from executors.mpi.computing import own_computations, why_not_apart
 from executors.mpi.cores import affinity, host
 from executors.mpi.errors import BindError
 from planner.plan import Op, Stage
@@ -162,10 +163,11 @@ def place_background(
     name, node = MPI.Get_processor_name(), int(plan.rank_node[rank])
     fact = _Fact(host(), name, sorted(affinity()), node, cores_of_node(plan, rank))
     facts: list[_Fact] = call.gather(fact)
-    in_background = program.stage == Stage.BACKGROUND
+    computes = own_computations(plan, program, rank)
+    in_background = (program.stage == Stage.BACKGROUND) & ~computes
     core = plan.core[program.row]
     cores: Sequence[int] = ()
-    reason = _own_reason(plan, program, rank, choice, wish)
+    reason = _own_reason(plan, program, rank, choice, wish) or why_not_apart(program, computes)
     if reason is None:
         if wish.cores is None:
             cores, reason = _cores_of(facts, rank)

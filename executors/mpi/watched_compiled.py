@@ -44,7 +44,8 @@ class WatchedCompiledEngine(CompiledEngine):
             gated=self._numbers("waiting", self._memory.get("n_waiting")).tolist(),
             n_left=n_left,
             is_ending=is_ending and n_left == 0,
-            is_computing=self._memory.get("computing") >= 0,
+            is_computing=self._memory.get("computing") >= 0
+            or self._memory.get("beside_left_ns") > 0,
         )
 
     def test(self) -> bool:

@@ -2,7 +2,7 @@
 
 Two semaphores count: starts handed over, and those whose background is over. They order all
 that one thread did before all that the other does. While the thread has a start, the caller
-reads counters, for which any value will do, and writes nothing but where it waits.
+reads counters, for which any value will do, and writes nothing but where it waits and computes.
 """
 
 from __future__ import annotations
@@ -49,6 +49,26 @@ def _sleep(state: Record, turn_ns: int) -> bool:
     state.deadline_s += ns // SECOND_NS
     state.deadline_ns = ns % SECOND_NS
     return bool(call(state.sem_timedwait, (pointer(state.over), pointer(state.deadline))) == 0)
+
+
+@compiled
+def _callers_clock(state: Record) -> Long:
+    """Return the time; where the loop keeps it, the thread does."""
+    call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.deadline)))
+    return state.deadline_s * SECOND_NS + state.deadline_ns
+
+
+@compiled
+def compute_beside(state: Record) -> bool:
+    """Keep the caller's core busy while a thread has the background; return whether it is over."""
+    if state.beside_left_ns > 0:
+        begin = _callers_clock(state)
+        for_ns = min(state.beside_left_ns, state.turn_ns)
+        gone = np.int64(0)
+        while gone < for_ns:
+            gone = _callers_clock(state) - begin
+        state.beside_left_ns -= gone
+    return bool(state.beside_left_ns <= 0)
 
 
 @compiled

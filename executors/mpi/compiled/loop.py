@@ -22,6 +22,7 @@ from executors.mpi.compiled.calls import (
 )
 from executors.mpi.compiled.handing import (
     await_start,
+    compute_beside,
     go_to_core,
     hand_back,
     hand_over,
@@ -375,6 +376,7 @@ def _begin(state: Record) -> None:
     state.n_left = state.n_tasks + state.is_ending
     state.n_past_gate = 0
     state.n_at_end = 0
+    state.beside_left_ns = state.beside_ns
     state.n_left_in_start = state.n_in_start
     state.n_left_held = state.n_held_in_all
     # What is not inside the start is the thread's, where there is one.
@@ -450,6 +452,8 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
         if state.has_thread:
             hand_over(state)
     if state.is_handed and what != START and what != GO_ON_STARTING:
+        if not compute_beside(state):
+            return PENDING
         # Testing does not wait.
         return take_back(state, 0 if what == TEST else state.turn_ns)
     return DONE

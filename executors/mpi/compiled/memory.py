@@ -15,6 +15,7 @@ from executors.mpi.compiled.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE,
 from executors.mpi.compiled.moves import N_CURSORS
 from executors.mpi.compiled.state import CURSOR, IDLING, RECV, STATE, TASK
 from executors.mpi.compiled.symbols import address_of
+from executors.mpi.computing import left_to_caller
 from planner.plan import Stage
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ class LoopMemory:
     ) -> None:
         self._state = np.zeros(1, dtype=STATE)
         self._kept: list[Array] = []
+        beside_ns = 0
+        if background is not None:
+            program, beside_ns = left_to_caller(program, background.processor >= 0)
         self.address: int = self._state.ctypes.data
         self.words: memoryview[int] = self._state.view(np.int64).data
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
@@ -95,7 +99,7 @@ class LoopMemory:
         self._bases = np.zeros(N_BASES, dtype=np.int64)
         self.bases: memoryview[int] = self._bases.data
         self._place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
-        self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS)
+        self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS, beside_ns=beside_ns)
         self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)
         self._fill_tasks(program, patterns, itemsize)
         self._fill_queues(program, handle_bytes, has_thread=background is not None)

@@ -116,7 +116,7 @@ _COUNTERS = (
     *("n_active", "n_messages", "n_local", "n_held", "n_moved_bytes"),
     *("progress", "idle_polls", "computing", "compute_end_ns", "code", "n_failed"),
     *("epoch", "n_waiting", "n_past_gate", "n_at_end", "is_ending"),
-    *("is_handed", "found", "processor", "is_stopping"),
+    *("is_handed", "found", "processor", "is_stopping", "beside_left_ns"),
 )
 _FIXED = (
     *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
@@ -124,6 +124,7 @@ _FIXED = (
     *("turn_ns", "monotonic", "now_s", "now_ns", "sleep_s", "sleep_ns"),
     *("has_thread", "thread_turn_ns", "realtime", "deadline_s", "deadline_ns", "mask_bytes"),
     *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
+    "beside_ns",  # how long the caller computes while a thread has the background
     *("any_source", "any_tag", "n_probed"),
 )
 _ADDRESSES = (
