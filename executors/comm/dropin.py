@@ -10,7 +10,9 @@ from typing import Any, Final, Self
 from mpi4py import MPI
 
 from executors.comm.family import Family, read_table
+from executors.comm.ground import lay_ground
 from executors.comm.methods import Planned, Topological, making
+from executors.comm.nonblocking import LEAST_BYTES
 from executors.comm.plans import MAX_PLANS, NATIVE_CALLS
 from specs.tuning import TuningTable
 
@@ -41,6 +43,8 @@ class Comm(Planned, MPI.Intracomm):
         Plans kept for each communicator.
     native_calls : int
         Equal calls that run natively before a plan is made for them; the same on all ranks.
+    nonblocking_from : int
+        From how many bytes on non-blocking forms run by plans; the same on all ranks.
 
     Raises
     ------
@@ -62,6 +66,7 @@ class Comm(Planned, MPI.Intracomm):
         operations: Iterable[tuple[MPI.Op, str]] = (),
         max_plans: int = MAX_PLANS,
         native_calls: int = NATIVE_CALLS,
+        nonblocking_from: int = LEAST_BYTES,
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return
@@ -69,9 +74,11 @@ class Comm(Planned, MPI.Intracomm):
         if table is None:
             table = os.environ.get(TABLE)
         names = {op.handle: name for op, name in operations}
-        family = Family(read_table(native, table, force=force), names, max_plans, native_calls)
+        read = read_table(native, table, force=force)
+        family = Family(read, names, max_plans, native_calls, nonblocking_from)
         family.log_at_exit(native)
         self._join(family)
+        self._settle_on("no table" if read is None else lay_ground(native, read))
 
 
 class Cartcomm(Topological, MPI.Cartcomm):

@@ -13,6 +13,7 @@ from typing import Final
 from mpi4py import MPI
 from pydantic import ValidationError
 
+from executors.comm.nonblocking import LEAST_BYTES
 from executors.comm.plans import Plans
 from executors.comm.statistics import Statistics
 from executors.emulation.running import MACHINE
@@ -41,6 +42,8 @@ class Family:
         Plans kept for each communicator.
     native_calls : int
         Equal calls that run natively before a plan is made for them.
+    nonblocking_from : int
+        Bytes from which on non-blocking forms run by plans.
 
     Raises
     ------
@@ -54,6 +57,7 @@ class Family:
         operations: Mapping[int, str],
         max_plans: int,
         native_calls: int,
+        nonblocking_from: int = LEAST_BYTES,
     ) -> None:
         for name in operations.values():
             get_operation(name)
@@ -64,6 +68,7 @@ class Family:
         self.table = table
         self.operations = {**PREDEFINED, **operations}
         self.max_plans, self.native_calls = max_plans, native_calls
+        self.nonblocking_from = nonblocking_from
         self.statistics = Statistics()
 
     def plans(self, comm: MPI.Intracomm) -> Plans | None:

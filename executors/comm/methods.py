@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 import numpy as np
 from mpi4py import MPI
 
+from executors.comm.forms import forms, topological_forms
 from executors.comm.keys import IN_PLACE_AT, find_key
 from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
+from executors.comm.nonblocking import NonBlocking
 from executors.comm.plans import Entry, Plans, Request
 from executors.comm.staging import run_staged
 
 if TYPE_CHECKING:
     from executors.comm.family import Family
+    from executors.comm.ground import Ground
     from executors.comm.statistics import Statistics
 
 _NDARRAY: Final = np.ndarray
@@ -34,6 +37,9 @@ class Planned:
     """The drop-in for each of mpi4py's classes."""
     _family: Family | None = None
     _plans: Plans | None = None
+    _ground: Ground | None = None
+    _nonblocking: NonBlocking | str | None = None
+    """What starts plans without blocking, or why nothing does."""
 
     def stats(self) -> Statistics:
         """Return what ran, on this communicator and all of its family.
@@ -53,6 +59,8 @@ class Planned:
 
     def let_go(self) -> None:
         """Free the plans of this communicator; collective. Calls make them anew."""
+        if isinstance(self._nonblocking, NonBlocking):
+            self._nonblocking.finish()
         if self._plans is not None:
             self._plans.free()
 
@@ -124,15 +132,30 @@ class Planned:
         self._family = family
         self._plans = family.plans(cast("MPI.Intracomm", self))
 
+    def _settle_on(self, ground: Ground | str) -> None:
+        """Use a ground for non-blocking collectives, or say why there is none."""
+        if isinstance(ground, str):
+            self._nonblocking = ground
+        elif self._plans is not None and self._family is not None:
+            self._ground = ground
+            self._nonblocking = NonBlocking(self._plans, ground, self._family.nonblocking_from)
+
     def _leave(self) -> None:
         if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            if self._ground is not None and isinstance(self._nonblocking, NonBlocking):
+                self._nonblocking.finish()
+                self._ground.comm.Free()
+                self._nonblocking = self._ground = None
             self._plans.free()
             self._plans = None
 
-    def _adopt(self, made: Any) -> Any:
-        """Return a communicator made from this one as a drop-in of the same family."""
+    def _adopt(self, made: Any, waits: bool) -> Any:
+        """Return a communicator made from this one as a drop-in of the same family.
+
+        Where the call that made it `waits` for all of its ranks, they may meet again.
+        """
         if isinstance(made, tuple):
-            return (self._adopt(made[0]), *made[1:])
+            return (self._adopt(made[0], waits), *made[1:])
         if self._family is None:
             return made
         if not isinstance(made, Planned):
@@ -141,6 +164,8 @@ class Planned:
                 return made
             made = form.__new__(form, made)
         made._join(self._family)
+        if waits and self._ground is not None and made._plans is not None:
+            made._settle_on(self._ground.below(MPI.Intracomm(made)))
         return made
 
 
@@ -337,29 +362,12 @@ def _rooted(name: str) -> Callable[..., Any]:
 
 def making(name: str) -> Callable[..., Any]:
     """Return a method that makes a communicator: a drop-in of the same family."""
+    waits = not name.startswith("I")
     native = getattr(MPI.Cartcomm, name)
 
     @wraps(native)
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        return self._adopt(native(self, *args, **options))
-
-    return method
-
-
-def _counted(name: str, why: str) -> Callable[..., Any]:
-    """Return a method that no plan covers: native, and counted."""
-    native = getattr(MPI.Cartcomm, name)
-
-    @wraps(native)
-    def method(self: Any, *args: Any, **options: Any) -> Any:
-        if self._family is None:
-            return native(self, *args, **options)
-        begin = perf_counter()
-        found = native(self, *args, **options)
-        row = self._family.statistics.row(name, "native", why, self.Get_size())
-        row.calls += 1
-        row.seconds += perf_counter() - begin
-        return found
+        return self._adopt(native(self, *args, **options), waits)
 
     return method
 
@@ -373,22 +381,6 @@ _MAKING: Final = (
     *("Split", "Split_type", "Shrink", "Ishrink", "Create_cart", "Create_graph"),
     *("Create_dist_graph", "Create_dist_graph_adjacent"),
 )
-_UPPER: Final = (
-    *("Bcast", "Gather", "Scatter", "Allgather", "Alltoall", "Reduce", "Allreduce"),
-    *("Reduce_scatter_block", "Scan", "Exscan"),
-)
-_VECTORS: Final = (
-    *("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw", "Reduce_scatter"),
-)
-_NEIGHBORS: Final = (
-    *("Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv"),
-    "Neighbor_alltoallw",
-)
-_OBJECTS: Final = (
-    *("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan"),
-    "exscan",
-)
-
 
 def _fill() -> None:
     """Give `Planned` the methods that are alike."""
@@ -401,20 +393,11 @@ def _fill() -> None:
     for name in _MAKING:
         if hasattr(MPI.Intracomm, name):
             setattr(Planned, name, making(name))
-    for name in _OBJECTS:
-        if hasattr(MPI.Intracomm, name):
-            setattr(Planned, name, _counted(name, "objects"))
-    for name in _VECTORS:
-        if hasattr(MPI.Intracomm, name):
-            setattr(Planned, name, _counted(name, "no plan covers it"))
-    for name in ("Barrier", *_UPPER, *_VECTORS):
-        for form, why in (f"I{name.lower()}", "non-blocking"), (f"{name}_init", "persistent"):
-            if hasattr(MPI.Intracomm, form):
-                setattr(Planned, form, _counted(form, why))
-    for name in _NEIGHBORS:
-        for form in (name, f"I{name.lower()}", f"{name}_init", name.lower()):
-            if hasattr(MPI.Topocomm, form):
-                setattr(Topological, form, _counted(form, "no plan covers it"))
+    for name, method in forms().items():
+        setattr(Planned, name, method)
+    for name, method in topological_forms().items():
+        setattr(Topological, name, method)
+
 
 
 _fill()

@@ -1,0 +1,372 @@
+"""Non-blocking collectives by plans: decided, made and started without asking other ranks.
+
+MPI promises that such a call does not wait for others. So all that takes others was made when
+the communicator was, and what is run depends on what all ranks have asked for so far.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from mpi4py import MPI
+
+from executors.comm.collectives import collective_of, commutes, dtype_of
+from executors.comm.keys import find_key
+from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
+from executors.comm.messages import array_at
+from executors.comm.nonblocking_staging import Staged, stage
+from executors.comm.plans import MAX_ENTRIES, Request
+from executors.mpi.compiled.reductions import is_compiled
+from executors.mpi.in_flight import Flight, board
+from executors.mpi.instances import Copy, LocalProgram
+from planner import compile_plan
+from planner.operations import get_operation
+from planner.plan import Buffer
+from specs import CollplanError
+from specs.request import MESSAGES
+from specs.tuning import NATIVE, NATIVE_LABEL, Decision
+
+if TYPE_CHECKING:
+    from executors.comm.ground import Ground
+    from executors.comm.plans import Plans
+    from executors.comm.statistics import Row
+
+_BYTE: Final = np.dtype(np.uint8)
+LEAST_BYTES: Final = 64 * 1024
+"""From which size on plans are started without blocking; below, the thread costs more."""
+
+
+class PlannedRequest(MPI.Request):
+    """A request of MPI's for a plan; who waits for it here advances the plan himself."""
+
+    flight: Flight | None = None
+
+    def Wait(self, status: MPI.Status | None = None) -> Any:
+        """Wait until the collective has completed."""
+        if self and self.flight is not None:
+            board().wait(self.flight)
+        return super().Wait(status)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        """Return whether the collective has completed."""
+        if self and self.flight is not None:
+            board().test(self.flight)
+        return super().Test(status)
+
+    def wait(self, status: MPI.Status | None = None) -> Any:
+        """Wait until the collective has completed."""
+        if self and self.flight is not None:
+            board().wait(self.flight)
+        return super().wait(status)
+
+    def test(self, status: MPI.Status | None = None) -> Any:
+        """Return whether the collective has completed."""
+        if self and self.flight is not None:
+            board().test(self.flight)
+        return super().test(status)
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """How a request runs: natively, or by copies of a program.
+
+    Parameters
+    ----------
+    row : Row
+        Where calls are counted.
+    program : LocalProgram or None
+        None for native.
+    itemsize, sent_bytes, received_bytes : int
+        Of the program's elements, and what it uses of this rank's buffers.
+    root : int
+        The request's.
+    is_settled : bool
+        Whether all equal requests run so, as long as it is kept.
+    """
+
+    row: Row
+    request: Request
+    program: LocalProgram | None = None
+    dtype: np.dtype[Any] = _BYTE
+    n_sent: int = 0
+    n_received: int = 0
+    is_settled: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Started:
+    """A start that MPI has not let go of, and what must live as long."""
+
+    number: int
+    program: LocalProgram
+    copy: Copy
+    flight: Flight
+    staged: Staged | None
+    given: Any
+
+    def let_go(self) -> None:
+        """Forget the caller's memory, which the program needs no more."""
+        if self.staged is not None and self.staged.datatype is not None:
+            self.staged.datatype.Free()
+        self.staged = self.given = None
+
+
+class NonBlocking:
+    """Non-blocking collectives of one communicator.
+
+    Parameters
+    ----------
+    plans : Plans
+        The communicator's, whose rules hold here, too.
+    ground : Ground
+        Where messages go, and what was found out together beforehand.
+    least_bytes : int
+        From which size on plans are used.
+    """
+
+    def __init__(self, plans: Plans, ground: Ground, least_bytes: int) -> None:
+        self._plans, self._ground, self._least_bytes = plans, ground, least_bytes
+        self._ways: dict[Request, Way] = {}
+        self._made: OrderedDict[Request, Way] = OrderedDict()
+        self._waiting: dict[Request, int] = {}
+        self._ready: dict[Any, Way] = {}
+        self._in_flight: deque[Started] = deque()
+        self._n_started = 0
+        self._n_before_reaping = 1
+
+    def start(self, kind: Kind, native: Any, given: tuple[Any, ...]) -> MPI.Request:
+        """Start a collective; return a request of MPI's.
+
+        Parameters
+        ----------
+        kind : Kind
+        native : callable
+            mpi4py's method, bound to the communicator.
+        given : tuple
+            Its arguments: buffers, operation and root, as far as the collective has them.
+        """
+        begin = perf_counter()
+        way, arguments, places = self._find(kind, given)
+        request: MPI.Request
+        if way is None:
+            request = native(*given)  # refuses, and says why
+            return request
+        if way.program is None:
+            request = native(*given)
+        else:
+            self._made.move_to_end(way.request)
+            if places is None or not _is_usable(way, *places):
+                if arguments is None:
+                    arguments = self._read(kind, given)
+                staged = stage(way, arguments, self._plans.rank)
+            else:
+                sent = array_at(places[0], way.n_sent, way.dtype) if way.n_sent else None
+                received = None
+                if way.n_received:
+                    received = array_at(places[1], way.n_received, way.dtype)
+                staged = Staged(sent, received)
+            request = self._launch(way.program, staged, given)
+        way.row.calls += 1
+        way.row.seconds += perf_counter() - begin
+        return request
+
+    def finish(self) -> None:
+        """Wait for all that is in flight, and free all programs."""
+        while self._in_flight:
+            started = self._in_flight.popleft()
+            board().wait(started.flight)
+            started.let_go()
+            started.copy.free()
+        for way in self._made.values():
+            if way.program is not None:
+                way.program.close()
+        self._ways.clear()
+        self._made.clear()
+        self._waiting.clear()
+        self._ready.clear()
+
+    def _find(
+        self, kind: Kind, given: tuple[Any, ...]
+    ) -> tuple[Way | None, Arguments | None, tuple[int, int] | None]:
+        """Return how a call runs, None if mpi4py is to refuse it, and what was read of it."""
+        parts = split(kind, given)
+        found = find_key(kind, *parts, self._plans.rank)
+        if found is not None:
+            way = self._ready.get(found[0])
+            if way is not None:
+                return way, None, found[1:]
+        try:
+            arguments = self._read(kind, given)
+            op, root = parts[2:]
+            name = None if op is None else self._plans.operations.get(op.handle)
+            request = Request(kind.name, arguments.n_bytes, root, name, arguments.element_name)
+        except Exception:
+            return None, None, None
+        way = self._way(request)
+        if way.is_settled and found is not None:
+            if len(self._ready) >= MAX_ENTRIES:
+                self._ready.clear()
+            self._ready[found[0]] = way
+        return way, arguments, None
+
+    def _read(self, kind: Kind, given: tuple[Any, ...]) -> Arguments:
+        sendbuf, recvbuf, _, root = split(kind, given)
+        plans = self._plans
+        if not 0 <= root < plans.size:
+            raise ValueError("there is no such root")
+        if kind.name == "bcast":
+            return read_broadcast(recvbuf, plans.rank == root)
+        return read_arguments(kind, sendbuf, recvbuf, plans.size, plans.rank == root)
+
+    def _way(self, request: Request) -> Way:
+        found = self._ways.get(request)
+        if found is not None and found.is_settled:
+            return found
+        if found is None:
+            decision = self._decide(request)
+            if decision.choice.native:
+                return self._keep(request, Way(self._row(request, decision), request))
+            self._waiting[request] = self._plans.native_calls
+            why = f"a plan takes time to make: {decision.label} from call "
+            why += f"{self._plans.native_calls + 1} on"
+            waits = Decision(NATIVE, NATIVE_LABEL, why, decision.native_s, decision.native_s)
+            found = Way(self._row(request, waits), request, is_settled=False)
+            self._ways[request] = found
+        if self._waiting[request]:
+            self._waiting[request] -= 1
+            return found
+        del self._waiting[request]
+        return self._keep(request, self._make(request, self._decide(request)))
+
+    def _keep(self, request: Request, way: Way) -> Way:
+        if len(self._ways) >= MAX_ENTRIES:
+            self._ways = dict(self._made)
+            self._waiting.clear()
+            self._ready.clear()
+        self._ways[request] = way
+        return way
+
+    def _decide(self, request: Request) -> Decision:
+        """Return what all ranks decide alike."""
+        plans, table = self._plans, self._ground.table
+        reason = plans._why_native(request) or _why_not_compiled(request)
+        if reason is None:
+            n_blocks = plans.size if _has_blocks(request.kind) else 1
+            if request.n_bytes * n_blocks < self._least_bytes:
+                reason = f"non-blocking: below {self._least_bytes} bytes a plan gains too little"
+        if reason is not None:
+            return Decision(NATIVE, NATIVE_LABEL, reason)
+        is_commuting = None if request.op is None else commutes(request.op)
+        decision = table.decide(
+            request.kind, request.n_bytes, plans.size, self._ground.placement, is_commuting
+        )
+        if not decision.choice.native and decision.choice.transport != MESSAGES:
+            why = f"{decision.label}: non-blocking, its windows cannot be made without waiting"
+            return Decision(NATIVE, NATIVE_LABEL, why)
+        return decision
+
+    def _make(self, request: Request, decision: Decision) -> Way:
+        """Make a program; where the spec allows no plan, it does so on no rank."""
+        plans, ground = self._plans, self._ground
+        try:
+            machine = ground.table.machine(ground.placement)
+            spec = decision.choice.plan_spec(machine, collective_of(request))
+            plan = compile_plan(spec, rank=plans.rank)
+        except CollplanError as error:
+            why = f"{decision.label} cannot run here: {error}"
+            return Way(self._row(request, Decision(NATIVE, NATIVE_LABEL, why)), request)
+        # What fails from here on, such as for want of memory, does so as in MPI: on this rank.
+        program = LocalProgram(plan, ground.comm)
+        if len(self._made) >= plans.max_plans:
+            self._drop_oldest()
+        sizes = plan.buffer_sizes[plans.rank]
+        sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
+        row = self._row(request, decision)
+        way = Way(row, request, program, dtype_of(request), sent, received)
+        self._made[request] = way
+        return way
+
+    def _drop_oldest(self) -> None:
+        request, way = self._made.popitem(last=False)
+        del self._ways[request]
+        self._ready = {key: kept for key, kept in self._ready.items() if kept is not way}
+        assert way.program is not None
+        way.program.close()
+
+    def _launch(self, program: LocalProgram, staged: Staged, given: tuple[Any, ...]) -> MPI.Request:
+        self._reap()
+        n_spaces = self._ground.n_tag_spaces
+        for started in self._in_flight:
+            if started.number > self._n_started - n_spaces:
+                break
+            board().wait(started.flight)
+        copy = program.take()
+        space = self._n_started % n_spaces
+        request = PlannedRequest(copy.start(staged.source, staged.target, space, staged.finish))
+        flight = request.flight = copy.flight
+        number, self._n_started = self._n_started, self._n_started + 1
+        self._in_flight.append(Started(number, program, copy, flight, staged, given))
+        return request
+
+    def _reap(self) -> None:
+        """Take back copies that MPI has let go of, now and then."""
+        if len(self._in_flight) < self._n_before_reaping:
+            return
+        left: deque[Started] = deque()
+        for started in self._in_flight:
+            if started.flight.is_done:
+                started.let_go()
+            if started.flight.is_freed:
+                started.program.give_back(started.copy)
+            else:
+                left.append(started)
+        self._in_flight = left
+        self._n_before_reaping = 2 * len(left) + 1
+
+    def _row(self, request: Request, decision: Decision) -> Row:
+        return self._plans.statistics.row(
+            f"I{request.kind}",
+            decision.label,
+            decision.why,
+            self._plans.size,
+            request.n_bytes,
+            planned=not decision.choice.native,
+            native_s=decision.native_s,
+            chosen_s=decision.chosen_s,
+        )
+
+
+def split(kind: Kind, given: tuple[Any, ...]) -> tuple[Any, Any, MPI.Op | None, int]:
+    """Return send and receive buffer, operation and root, of what a method was given."""
+    if kind.name == "barrier":
+        return None, None, None, 0
+    if kind.name == "bcast":
+        return None, given[0], None, given[1]
+    op = given[2] if kind.reduces else None
+    root = given[-1] if kind.name in ("gather", "scatter", "reduce") else 0
+    return given[0], given[1], op, root
+
+
+def _why_not_compiled(request: Request) -> str | None:
+    """Return why no thread can run the reduction, whatever part of it is this rank's."""
+    if request.op is None or is_compiled(get_operation(request.op), dtype_of(request)):
+        return None
+    return f"non-blocking: {request.op} on {request.element} has no compiled form"
+
+
+def _has_blocks(name: str) -> bool:
+    kind = KINDS[name]
+    return kind.sends_blocks or kind.receives_blocks
+
+
+def _is_usable(way: Way, sent_at: int, received_at: int) -> bool:
+    """Return whether a program can use the memory at two addresses as it is."""
+    itemsize = way.dtype.itemsize
+    if sent_at < 0 or received_at < 0 or sent_at % itemsize or received_at % itemsize:
+        return False
+    apart = sent_at - received_at
+    return not -way.n_sent * itemsize < apart < way.n_received * itemsize

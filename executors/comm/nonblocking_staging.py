@@ -1,0 +1,91 @@
+"""Memory of a plan in flight: the caller's own, or copies where that is not as plans need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.comm.kinds import Arguments
+from executors.comm.staging import own_input, pack, target_of, unpack_all
+
+if TYPE_CHECKING:
+    from executors.comm.nonblocking import Way
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Staged:
+    """What a program reads and writes.
+
+    Parameters
+    ----------
+    source, target : ndarray or None
+        Of the program's dtype, or None where it uses none.
+    finish : callable or None
+        What is left to do when the program is over.
+    datatype : MPI.Datatype or None
+        Held until then, and to be freed after it.
+    """
+
+    source: Array | None
+    target: Array | None
+    finish: Callable[[], None] | None = None
+    datatype: MPI.Datatype | None = None
+
+
+def stage(way: Way, arguments: Arguments, rank: int) -> Staged:
+    """Return memory for a program where arguments are not as it needs them.
+
+    Parameters
+    ----------
+    way : Way
+        With a program.
+    arguments : Arguments
+        This rank's.
+    rank : int
+        In the communicator.
+    """
+    itemsize = way.dtype.itemsize
+    sent = arguments.sent
+    target = target_of(arguments, way.n_received * itemsize, itemsize)
+    n_sent = way.n_sent * itemsize
+    if n_sent == 0:
+        source = None
+    else:
+        source = own_input(arguments, n_sent, rank) if sent is None else pack(sent)
+    staged = Staged(
+        None if source is None else source.view(way.dtype),
+        target.view(way.dtype) if len(target) else None,
+    )
+    is_input = arguments.kind.name == "bcast" and rank == way.request.root
+    if arguments.is_truncated:
+        staged.finish = _refuse
+    elif not is_input and not _is_written_by_plan(arguments, itemsize) and len(target):
+        held, staged.datatype = _hold(arguments)
+        staged.finish = lambda: unpack_all(target, held, itemsize)
+    return staged
+
+
+def _is_written_by_plan(arguments: Arguments, itemsize: int) -> bool:
+    received = arguments.received
+    return received is None or (arguments.fits and received.is_plain(itemsize))
+
+
+def _refuse() -> None:
+    raise MPI.Exception(MPI.ERR_TRUNCATE)
+
+
+def _hold(arguments: Arguments) -> tuple[Arguments, MPI.Datatype | None]:
+    """Return arguments whose datatype stays though the caller may free it before the end."""
+    assert arguments.received is not None
+    buffer, count, displ, datatype = arguments.received.spec
+    if datatype.is_predefined:
+        return arguments, None
+    held = datatype.Dup()
+    received = replace(arguments.received, spec=[buffer, count, displ, held])
+    return replace(arguments, received=received), held

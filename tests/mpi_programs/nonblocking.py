@@ -1,0 +1,376 @@
+"""Non-blocking collectives of the drop-in beside native MPI's: results, many in flight, ends.
+
+usage: nonblocking.py [SECTION...]
+"""
+
+import gc
+import itertools
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+import collplan
+from executors.mpi.in_flight import board
+from tables_everywhere import planning_table
+
+WORLD = MPI.COMM_WORLD
+SIZE, RANK = WORLD.size, WORLD.rank
+TOTAL = sum(range(SIZE))
+KINDS = {
+    "bcast": ("recv", "root"),
+    "gather": ("send", "blocks_recv", "root"),
+    "scatter": ("blocks_send", "recv", "root"),
+    "allgather": ("send", "blocks_recv"),
+    "alltoall": ("blocks_send", "blocks_recv"),
+    "reduce": ("send", "recv", "op", "root"),
+    "allreduce": ("send", "recv", "op"),
+    "reduce_scatter_block": ("blocks_send", "recv", "op"),
+    "scan": ("send", "recv", "op"),
+    "exscan": ("send", "recv", "op"),
+}
+
+
+def drop_in(**options: Any) -> Any:
+    wanted = {"native_calls": 0, "nonblocking_from": 0, "force": True, **options}
+    return collplan.Comm(WORLD, table=planning_table(SIZE), **wanted)
+
+
+def start(comm: Any, kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> MPI.Request:
+    parts = KINDS[kind]
+    given = [recvbuf] if kind == "bcast" else [sendbuf, recvbuf]
+    given += [op] if "op" in parts else []
+    given += [root] if "root" in parts else []
+    request: MPI.Request = getattr(comm, f"I{kind}")(*given)
+    assert isinstance(request, MPI.Request)
+    return request
+
+
+def buffers(kind: str, count: int, dtype: Any, salt: int = 0) -> tuple[Any, Any]:
+    """Return a send buffer that is this rank's own, and a receive buffer nobody wrote."""
+    parts = KINDS[kind]
+    sends = count * (SIZE if "blocks_send" in parts else 1)
+    receives = count * (SIZE if "blocks_recv" in parts else 1)
+    sendbuf = (np.arange(sends) * 7 + 3 * RANK + 1 + salt).astype(dtype)
+    return sendbuf, np.full(receives, RANK + 1 + salt, dtype)
+
+
+def planned(comm: Any) -> int:
+    return int(comm.stats().as_dict()["planned_calls"])
+
+
+def reasons(comm: Any) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for row in comm.stats().as_dict()["rows"]:
+        if not row["planned"]:
+            found.setdefault(row["collective"], set()).add(row["why"])
+    return found
+
+
+def check_results(comm: Any) -> None:
+    """All collectives, at once: what native MPI leaves."""
+    ours, theirs, requests = [], [], []
+    cases = [
+        (kind, count, op, root)
+        for kind, parts in KINDS.items()
+        for count in (1, 40)
+        for op in ((MPI.SUM, MPI.MAX) if "op" in parts else (MPI.SUM,))
+        for root in (range(SIZE) if "root" in parts else (0,))
+    ]
+    for salt, (kind, count, op, root) in enumerate(cases):
+        dtype = (np.int32, np.float64, np.complex64)[salt % 3 if op == MPI.SUM else 0]
+        for comm_, kept in ((comm, ours), (WORLD, theirs)):
+            kept.append(buffers(kind, count, dtype, salt))
+            requests.append(start(comm_, kind, *kept[-1], op, root))
+        if salt % 24 == 23:
+            MPI.Request.Waitall(requests)
+            requests.clear()
+    requests.append(comm.Ibarrier())
+    MPI.Request.Waitall(requests)
+    for one, other in zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True):
+        assert np.array_equal(one, other), (one, other)
+    assert planned(comm) == len(ours) + 1, comm.stats()
+    assert reasons(comm) == {}
+
+
+def check_many_in_flight(comm: Any) -> None:
+    """The same signature many times at once, completed in all orders and by all calls."""
+    n_requests = 24
+    for order in (1, -1):
+        outs = [np.zeros(30) for _ in range(n_requests)]
+        requests = [
+            comm.Iallreduce(np.full(30, float(i + RANK)), out) for i, out in enumerate(outs)
+        ]
+        for i in list(range(n_requests))[::order]:
+            requests[i].Wait()
+            assert requests[i] == MPI.REQUEST_NULL
+            assert (outs[i] == SIZE * i + TOTAL).all(), (i, outs[i])
+            requests[i].Wait()  # of nothing any more
+    outs = [np.zeros(30) for _ in range(8)]
+    requests = [comm.Iallreduce(np.full(30, float(i)), out) for i, out in enumerate(outs)]
+    native = [np.zeros(3) for _ in range(8)]
+    sent = [np.full(3, float(i)) for i in range(8)]  # mpi4py does not keep them
+    requests += [WORLD.Iallreduce(one, out) for one, out in zip(sent, native, strict=True)]
+    statuses = [MPI.Status() for _ in requests]
+    left = set(range(len(requests)))
+    while len(left) > 8:
+        found = MPI.Request.Waitany(requests)
+        left.remove(found)
+    while not MPI.Request.Testall(requests, statuses):
+        pass
+    for i in range(8):
+        assert (outs[i] == SIZE * i).all()
+        assert (native[i] == SIZE * i).all()
+    request = comm.Ibcast(np.zeros(9))
+    while not request.Test():
+        pass
+    status = MPI.Status()
+    comm.Ibarrier().Wait(status)
+    assert (status.Get_count(MPI.BYTE), status.source) == (0, MPI.ANY_SOURCE)
+    assert not status.Is_cancelled()
+    assert reasons(comm) == {}
+
+
+def check_blocking_calls_between(comm: Any) -> None:
+    """Planned and native blocking calls while others are in flight; ranks wait elsewhere."""
+    first, second, out = np.zeros(500), np.zeros(500), np.zeros(500)
+    for turn in range(5):
+        one = comm.Iallreduce(np.full(500, 1.0 * RANK), first)
+        comm.Allreduce(np.full(500, 2.0), out)
+        two = comm.Iallreduce(np.full(500, 3.0 * RANK), second)
+        comm.Bcast(out, root=turn % SIZE)
+        WORLD.Barrier()
+        assert comm.allreduce(1) == SIZE
+        assert (out == 2 * SIZE).all()
+        # MPI gets it on while this rank waits for something else.
+        if RANK == 0:
+            one.Wait()
+            for rank in range(1, SIZE):
+                WORLD.send(turn, rank)
+        else:
+            assert WORLD.recv(source=0) == turn
+            one.Wait()
+        two.Wait()
+        assert (first == TOTAL).all()
+        assert (second == 3 * TOTAL).all()
+
+
+def check_in_place(comm: Any) -> None:
+    for kind, root in itertools.product(KINDS, range(SIZE)):
+        results = []
+        for one in (comm, WORLD):
+            sendbuf, recvbuf = buffers(kind, 6, np.int32)
+            recvbuf[:] = np.arange(len(recvbuf)) + RANK
+            mark: Any = MPI.IN_PLACE
+            if kind == "scatter":
+                recvbuf = mark if root == RANK else recvbuf
+            elif kind == "reduce_scatter_block":
+                recvbuf, sendbuf = sendbuf, mark
+            elif "root" not in KINDS[kind] or root == RANK:
+                sendbuf = mark
+            start(one, kind, sendbuf, recvbuf, MPI.SUM, root).Wait()
+            results.append([] if recvbuf is mark else recvbuf.tolist())
+        assert results[0] == results[1], (kind, root, results)
+
+
+def check_buffers(comm: Any) -> None:
+    """Datatypes with gaps, freed at once; memory that is not aligned; buffers nobody else has."""
+    column = MPI.DOUBLE.Create_vector(4, 1, 3).Commit()
+    for strided in range(SIZE):
+        matrix, flat = np.full((4, 3), 1.0 * RANK), np.full(4, 1.0 * RANK)
+        mine = column.Dup()
+        spec: Any = [matrix, 1, mine] if strided == RANK else flat
+        request = comm.Ibcast(spec, root=(strided + 1) % SIZE)
+        mine.Free()
+        other = comm.Ibcast([flat, MPI.DOUBLE] if strided == RANK else [matrix, 1, column])
+        MPI.Request.Waitall([request, other])
+        got = matrix[:, 0] if strided == RANK else flat
+        assert (got == (strided + 1) % SIZE).all(), got
+        assert (matrix[:, 1:] == RANK).all()
+    column.Free()
+    raw = np.zeros(41, np.uint8)
+    comm.Iallreduce(np.full(5, 2.0), [raw[1:], MPI.DOUBLE]).Wait()
+    assert (raw[1:].view(np.float64) == 2.0 * SIZE).all()
+    out = np.zeros(100)
+    requests = [
+        comm.Iallreduce(np.full(100, float(i)), out if i == 3 else np.empty(100)) for i in range(6)
+    ]
+    gc.collect()
+    np.full(10000, np.nan)
+    MPI.Request.Waitall(requests)
+    assert (out == 3.0 * SIZE).all()
+    pair = np.zeros(3, collplan.numpy_dtype("double_int"))
+    pair["value"], pair["index"] = [5.0, -RANK, 1.0], RANK
+    found = np.zeros_like(pair)
+    comm.Iallreduce([pair, MPI.DOUBLE_INT], [found, MPI.DOUBLE_INT], MPI.MINLOC).Wait()
+    assert found["index"].tolist() == [0, SIZE - 1, 0], found
+    assert reasons(comm) == {}
+
+
+def check_operations(comm: Any) -> None:
+    """Operations whose order matters, and that plans do not know, are native and right."""
+
+    def combine(left: Any, right: Any, out: Any) -> None:
+        out[...] = left.real * right.real + 1j * (left.imag * right.real + right.imag)
+
+    def reduce(left: Any, right: Any, _: MPI.Datatype) -> None:
+        a, b = np.frombuffer(left, complex), np.frombuffer(right, complex)
+        combine(a, b.copy(), b)
+
+    collplan.register_operation("compose", combine, commutative=False)
+    known, unknown = (MPI.Op.Create(reduce, commute=False) for _ in range(2))
+    ours = drop_in(operations=[(known, "compose")])
+    mine = np.array([2 + 1j * RANK, 1 + 1j])
+    results = [np.zeros(2, complex) for _ in range(3)]
+    WORLD.Allreduce(mine, results[0], known)
+    requests = [
+        ours.Iallreduce(mine, results[1], known),
+        ours.Iallreduce(mine, results[2], unknown),
+    ]
+    MPI.Request.Waitall(requests)
+    assert all(np.array_equal(one, results[0]) for one in results), results
+    whys = reasons(ours)["Iallreduce"]
+    assert any("the operation is not one that plans know" in why for why in whys), whys
+    assert any("has no compiled form" in why for why in whys), whys
+    known.Free()
+    unknown.Free()
+    ours.let_go()
+
+
+def check_families(comm: Any) -> None:
+    """Communicators made from a drop-in, and such that are freed while something is in flight."""
+    half, twin = comm.Split(RANK % 2, RANK), comm.Dup()
+    outs = [np.zeros(50) for _ in range(3)]
+    requests = [
+        one.Iallreduce(np.ones(50), out) for one, out in zip((comm, half, twin), outs, strict=True)
+    ]
+    sizes = comm.size, half.size, twin.size
+    half.Free()
+    twin.Free()
+    MPI.Request.Waitall(requests)
+    assert [out[0] for out in outs] == list(sizes)
+    assert planned(comm) == 3
+    later, request = comm.Idup()
+    request.Wait()
+    mine = np.ones(50)
+    later.Iallreduce(mine, outs[0]).Wait()
+    later.Free()
+    assert reasons(comm)["Iallreduce"] == {
+        "non-blocking: the communicator was made by a call that waits for nobody"
+    }
+    nobody = comm.Split(MPI.UNDEFINED)
+    assert nobody == MPI.COMM_NULL
+    grid = comm.Create_cart([SIZE], periods=[True])
+    grid.Ibcast(outs[0]).Wait()
+    grid.Free()
+    comm.let_go()
+    comm.Ibcast(outs[0]).Wait()
+
+
+def check_what_decides(comm: Any) -> None:
+    """Small messages, few calls and unplanned collectives are native; all is counted."""
+    ours = drop_in(native_calls=2, nonblocking_from=1000)
+    # mpi4py does not keep what native calls use.
+    ones, out, few_out, blocks = np.ones(200), np.zeros(200), np.zeros(20), np.zeros(40 * SIZE)
+    for _ in range(5):
+        ours.Iallreduce(ones, out).Wait()
+    ours.Iallreduce(ones[:20], few_out).Wait()
+    sent = blocks.copy()
+    ours.Ialltoall(sent, blocks).Wait()
+    ours.Iallgatherv(ones[:1], [blocks, [1] * SIZE]).Wait()
+    ours.Iallreduce(recvbuf=out, sendbuf=ones, op=MPI.MAX).Wait()
+    assert (out == 1).all()
+    rows = ours.stats().as_dict()["rows"]
+    counts = {(row["collective"], row["planned"]): 0 for row in rows}
+    for row in rows:
+        counts[row["collective"], row["planned"]] += row["calls"]
+    assert counts[("Iallreduce", True)] == 3, rows
+    assert counts[("Iallreduce", False)] == 4, rows
+    assert reasons(ours)["Iallgatherv"] == {"no plan covers it"}
+    ours.let_go()
+    few = drop_in(max_plans=2)
+    outs = [np.zeros(n) for n in (1, 2, 3, 4, 1, 2, 3, 4)]
+    MPI.Request.Waitall([few.Iallreduce(np.ones(len(each)), each) for each in outs])
+    assert all((each == SIZE).all() for each in outs)
+    assert len(few._nonblocking._made) == 2
+    few.let_go()
+
+
+def check_mistakes(comm: Any) -> None:
+    """What mpi4py refuses it refuses still; what is too short is said by who waits."""
+    for bad, error in (
+        (lambda: comm.Iallreduce(np.zeros(3), np.zeros(4)), ValueError),
+        (lambda: comm.Ibcast(object()), TypeError),
+        (lambda: comm.Ibcast(np.zeros((4, 4))[:, 1]), (ValueError, BufferError)),
+        (lambda: comm.Iallreduce(np.zeros(3)), TypeError),
+        (lambda: comm.Ibcast(np.zeros(3), 0, 0), TypeError),
+        (lambda: comm.Ibcast(np.zeros(3), wrong=1), TypeError),
+        (lambda: comm.Ibcast(np.zeros(3), root=SIZE), MPI.Exception),
+    ):
+        try:
+            bad()
+        except error:
+            continue
+        raise AssertionError("no error")
+    short = np.zeros(3 * SIZE)
+    request = comm.Iallgather(
+        np.zeros(4), [short, 3, MPI.DOUBLE] if RANK == 0 else np.zeros(4 * SIZE)
+    )
+    try:
+        request.Wait()
+        said = MPI.SUCCESS
+    except MPI.Exception as error:
+        said = error.Get_error_class()
+    assert said == (MPI.SUCCESS if RANK else MPI.ERR_TRUNCATE)
+
+
+def check_soak(comm: Any) -> None:
+    """Hundreds of them: nothing is kept of those that are over."""
+    generator = np.random.default_rng(3)
+    pending: list[tuple[Any, Any, int]] = []
+    refs = []
+    for turn in range(300):
+        n = int(generator.integers(1, 6)) * 100
+        out = np.zeros(n)
+        refs.append(weakref.ref(out))
+        pending.append((comm.Iallreduce(np.full(n, float(turn)), out), out, turn))
+        if len(pending) > int(generator.integers(1, 12)):
+            request, out, value = pending.pop(int(generator.integers(len(pending))))
+            if turn % 3:
+                request.Wait()
+            else:
+                MPI.Request.Waitall([request])
+            assert (out == SIZE * value).all()
+        del out
+    MPI.Request.Waitall([request for request, _, _ in pending])
+    pending.clear()
+    comm.Ibarrier().Wait()
+    comm.Ibarrier().Wait()
+    gc.collect()
+    alive = sum(ref() is not None for ref in refs)
+    assert alive <= 20, alive
+    assert len(comm._nonblocking._in_flight) <= 20
+    names = [thread.name for thread in threading.enumerate()]
+    assert names.count("collplan flights") == 1, names
+    comm.let_go()
+    assert sum(ref() is not None for ref in refs) <= 1
+    assert all(flight.is_done for flight in board()._flights.values())
+
+
+def main() -> None:
+    assert not any(thread.name == "collplan flights" for thread in threading.enumerate())
+    sections = [name for name in globals() if name.startswith("check_")]
+    for name in sections:
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
+        comm = drop_in()
+        globals()[name](comm)
+        comm.let_go()
+    if RANK == 0:
+        print("passed", flush=True)
+
+
+main()

@@ -1,0 +1,40 @@
+"""Non-blocking forms of the drop-in under both MPIs, and the tables they choose from."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_launching import assert_passes, mpirun
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+
+
+@pytest.mark.parametrize(
+    ("mpi", "n_ranks"), [("mpich", 1), ("openmpi", 2), ("mpich", 3), ("openmpi", 4)]
+)
+def test_nonblocking_forms_leave_what_native_mpi_leaves(mpi: str, n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "nonblocking.py", mpi=mpi, timeout_s=120))
+
+
+@pytest.mark.parametrize("mpi", ["mpich", "openmpi"])
+def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
+    level = {"MPI4PY_RC_THREAD_LEVEL": "serialized"}
+    assert_passes(mpirun(2, "nonblocking_alone.py", mpi=mpi, timeout_s=60, **level))
+
+
+def test_tables_for_messages_name_the_best_that_needs_no_shared_memory() -> None:
+    from executors.comm.ground import passing_messages
+    from specs.tuning import parse_table
+    from tables_everywhere import NOWHERE, sweep
+
+    found = sweep("allreduce", 2, True)
+    found["choices"]["shared"] = {"algorithms": "linear", "transport": "shared"}
+    for point in found["points"]:
+        point["times"]["shared"] = {"median_s": 1e-9, "low_s": 1e-9, "high_s": 1e-9, "n": 3}
+        point["winner"] = "shared"
+    # Where nothing but native is known besides, and where that is faster.
+    found["points"][1]["times"].pop("ring")
+    table = parse_table({"fingerprint": NOWHERE.model_dump(), "sweeps": [found]})
+    winners = [point.winner for point in passing_messages(table).sweeps[0].points]
+    assert winners == ["reduce_bcast", "native"]
+    assert passing_messages(passing_messages(table)) == passing_messages(table)
