@@ -11,13 +11,27 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Final
 
 import numba
+import numba.core.caching
+import numba.core.ccallback
+import numba.core.runtime
+import numba.core.sigutils
+
+if sys.platform != "win32":
+    import fcntl
+
+core: Any = numba.core
+PATIENCE_S: Final = 60.0
+"""How long another process may take to compile a function before this one does, too."""
+POLL_S: Final = 0.02
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,9 +43,19 @@ def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[...,
     """Return a decorator like `compiled` with further options of numba's ``njit``."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        with _cache_of(function):
-            dispatcher: Callable[..., Any] = numba.njit(cache=True, **options)(function)
-        return dispatcher
+        dispatcher: Any = numba.njit(**options)(function)
+        with _folder_of(function):
+            kept = _SharedCache(function)
+        compile_alone = dispatcher.compile
+
+        def compile_once(signature: Any) -> Any:
+            with kept.released():
+                return compile_alone(signature)
+
+        # What ``cache=True`` sets, and what numba calls for types that are new to a process.
+        dispatcher._cache, dispatcher.compile = kept, compile_once
+        decorated: Callable[..., Any] = dispatcher
+        return decorated
 
     return decorate
 
@@ -50,8 +74,13 @@ def compile_callback(function: Callable[..., Any], signature: Any, **options: An
     **options
         Further options of numba's ``cfunc``.
     """
-    with _cache_of(function):
-        callback: Any = numba.cfunc(signature, cache=True, **options)(function)
+    signature = core.sigutils.normalize_signature(signature)
+    callback = core.ccallback.CFunc(function, signature, locals={}, options=options)
+    with _folder_of(function):
+        kept = _SharedCache(function)
+    callback._cache = kept
+    with kept.released():
+        callback.compile()
     _callbacks.append(callback)
     return int(callback.address)
 
@@ -60,11 +89,62 @@ _callbacks: list[Any] = []
 """Keeps machine code alive whose addresses have been handed out."""
 
 
+class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
+    """The machine code of one function, which other processes may need at the same time."""
+
+    _lock: IO[bytes] | None = None
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return what is kept, or None when it is this process that has to compile."""
+        # What numba's own does before this prepares for compiling, which takes longer than
+        # everything else: loading needs its run time only.
+        core.runtime.rtsys.initialize(context)
+        found = self._load_overload(signature, context)
+        if found is None:
+            self._acquire()
+            found = super().load_overload(signature, context)
+        return found
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Let others have the function at the end, compiled or not."""
+        try:
+            yield
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def _acquire(self) -> None:
+        """Wait until no other process compiles the function.
+
+        Where files cannot be locked, or whoever compiles was stopped, two compile.
+        """
+        if sys.platform == "win32" or self._lock is not None:
+            return
+        end_s = time.monotonic() + PATIENCE_S
+        try:
+            self._impl.locator.ensure_cache_path()
+            path = Path(self.cache_path) / f"{self._impl.filename_base}.lock"
+            self._lock = path.open("wb")
+            while True:
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > end_s:
+                        return
+                    time.sleep(POLL_S)
+                else:
+                    return
+        except OSError:
+            return
+
+
 @contextmanager
-def _cache_of(function: Callable[..., Any]) -> Iterator[None]:
+def _folder_of(function: Callable[..., Any]) -> Iterator[None]:
     """Let numba put a function's machine code where its sources say.
 
-    Numba reads its setting when a function is decorated, not when it is compiled:
+    Numba reads its setting when a cache is made, not when a function is compiled:
     other code's functions keep their own place.
     """
     config: Any = numba.config  # its settings are made at run time
