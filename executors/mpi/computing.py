@@ -24,7 +24,8 @@ def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
     """
     in_background = program.stage == Stage.BACKGROUND
     on_own_core = plan.core[program.row] == plan.rank_core[rank]
-    return (program.op == Op.COMPUTE) & in_background & on_own_core
+    computes: Mask = (program.op == Op.COMPUTE) & in_background & on_own_core
+    return computes
 
 
 def why_not_apart(program: Program, computes: Mask) -> str | None:
