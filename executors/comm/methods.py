@@ -382,6 +382,7 @@ _MAKING: Final = (
     *("Create_dist_graph", "Create_dist_graph_adjacent"),
 )
 
+
 def _fill() -> None:
     """Give `Planned` the methods that are alike."""
     for name in ("allgather", "alltoall"):
@@ -397,7 +398,6 @@ def _fill() -> None:
         setattr(Planned, name, method)
     for name, method in topological_forms().items():
         setattr(Topological, name, method)
-
 
 
 _fill()

@@ -33,7 +33,12 @@ def main() -> None:
         from tables_everywhere import planning_table
 
         MPI.COMM_WORLD = Comm(
-            native, table=planning_table(native.size), force=True, max_plans=400, native_calls=0
+            native,
+            table=planning_table(native.size),
+            force=True,
+            max_plans=400,
+            native_calls=0,
+            nonblocking_from=0,
         )
         family = MPI.COMM_WORLD.stats()
     sys.path.insert(0, folder)
