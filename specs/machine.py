@@ -195,12 +195,19 @@ class Machine(SpecModel):
 
     @property
     def rank_to_core(self) -> Ints:
-        """Core of every rank, counted within its node."""
+        """Core of every rank, counted within its node, where ranks lie on the first cores.
+
+        So do plans that leave free cores unused. The passes that give some to
+        communication spread the ranks: there the plan's ``rank_core`` says where they are.
+        """
         return self.rank_to_local
 
     @cached_property
     def rank_to_numa(self) -> Ints:
-        """NUMA domain of every rank, counted within its node."""
+        """NUMA domain of every rank, counted within its node, on the cores of `rank_to_core`.
+
+        Where passes have spread the ranks, those of the plan's ``rank_core`` may be others.
+        """
         return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
 
     @classmethod
