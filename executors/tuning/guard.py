@@ -60,9 +60,13 @@ class Guard:
             thread.join()
             self._attempts.clear()
 
-    def announce(self, candidate: str) -> None:
-        """Say whose turn is next, before ranks meet for it."""
-        if self._attempts is not None:
+    def announce(self, candidate: str | None) -> None:
+        """Say whose turn is next, before ranks meet for it; None for native."""
+        if self._attempts is None:
+            return
+        if candidate is None:
+            self._attempts.clear()
+        else:
             self._attempts.note(self._sweep, self._n_bytes, candidate)
 
     def begin(self, candidate: str) -> None:

@@ -163,13 +163,13 @@ class _Stand:
             room -= n_bytes
             self._guard.announce(candidate.name)
             self._comm.Barrier()
-            self._guard.begin(candidate.name)
+            # Not watched: the first one compiles the engine.
             bound = _bind(plan, self._case)
             if isinstance(bound, str):
-                self._guard.end()
                 self.verdict.refused[candidate.name] = bound
                 continue
             self._case.fill()
+            self._guard.begin(candidate.name)
             bound()
             wrong = self._case.compare(self._truth)
             self._guard.end()
@@ -243,7 +243,7 @@ class _Stand:
                 which = (self._turn + turn) % len(calls)
                 name = names[which]
                 self._case.refill()
-                self._guard.announce(name)
+                self._guard.announce(None if name == NATIVE_LABEL else name)
                 line_up(self._comm, self._crowded)
                 if name != NATIVE_LABEL:
                     self._guard.begin(name)
