@@ -25,6 +25,12 @@ def test_drop_in_leaves_what_native_mpi_leaves(mpi: str, n_ranks: int) -> None:
     assert_passes(mpirun(n_ranks, "drop_in.py", mpi=mpi, timeout_s=120))
 
 
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("n_ranks", [1, 3])
+def test_drop_in_recognises_what_mpi_forbids(mpi: str, n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "drop_in_mistakes.py", mpi=mpi, timeout_s=120))
+
+
 def test_the_package_can_be_imported_without_mpi() -> None:
     code = "import sys, executors.comm; print('mpi4py' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

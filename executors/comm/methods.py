@@ -13,6 +13,7 @@ from mpi4py import MPI
 from executors.comm.forms import forms, topological_forms
 from executors.comm.keys import IN_PLACE_AT, find_key
 from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
+from executors.comm.meetings import Different, run_different
 from executors.comm.nonblocking import NonBlocking
 from executors.comm.plans import Entry, Plans, Request
 from executors.comm.staging import run_staged
@@ -224,7 +225,11 @@ def _run_read(comm: Any, kind: Kind, native: Any, given: tuple[Any, ...], key: K
         # What cannot be understood mpi4py refuses, and says why.
         native(comm, *given)
         return
-    entry = plans.entry(request)
+    try:
+        entry = plans.entry(request)
+    except Different as found:
+        run_different(comm, native, given, request, found.requests)
+        return
     if entry.is_native or arguments.is_plain(entry.itemsize):
         if key is not None and entry.is_settled:
             plans.remember(key, entry)

@@ -36,7 +36,6 @@ MAX_ENTRIES: Final = 4096
 
 _NOWHERE: Final = -2
 _ALIGNED: Final = 64
-_DIFFERENT: Final = "ranks ask for different things"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +209,14 @@ class Plans:
 
         Raises
         ------
+        Different
+            If all ranks came, and ask for different things.
         MPI.Exception, CollplanError
-            If ranks ask for different things, as far as this rank can see.
+            If others are in another call, as far as this rank can see.
         """
         found = self._decided.get(request)
         if found is None:
-            if not self._all_ask(request):
-                return self._unsettled(request, Decision(NATIVE, NATIVE_LABEL, _DIFFERENT))
+            self._meet(request)
             found = self._decided[request] = self._decide(request)
         waiting = self._waiting.get(request)
         if waiting is None:
@@ -228,13 +228,12 @@ class Plans:
         found = self._decided[request] = self._bind(request, waiting.decision)
         return found
 
-    def _all_ask(self, request: Request) -> bool:
-        """Return whether all ranks have come with the same; collective where plans are made."""
-        if request.kind not in self._kinds:
-            return True
-        if self._meetings is None:
-            self._meetings = Meetings(self.private)
-        return self._meetings.all_bring(request, self.kept.values())
+    def _meet(self, request: Request) -> None:
+        """See that all ranks have come with the same; collective where plans are made."""
+        if request.kind in self._kinds:
+            if self._meetings is None:
+                self._meetings = Meetings(self.private)
+            self._meetings.all_bring(request, self.kept.values())
 
     def remember(self, key: tuple[Any, ...], entry: Entry) -> None:
         """Let `ready` find an entry by this rank's arguments."""
