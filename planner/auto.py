@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from planner.alltoall_auto import has_designs, price_designs
 from planner.candidates import SEGMENTS, likely_forms, segmented
 from planner.decompose import draft
 from planner.errors import AlgorithmError
 from planner.price import Workload
 from planner.tables import tables_of
 from specs import PlanSpec
-from specs.request import AUTO
+from specs.request import AUTO, FLAT
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Candidate:
     Parameters
     ----------
     spec : PlanSpec
-        With decomposition, algorithms and passes named.
+        With decomposition, algorithms, transport and passes named.
     price_s : float
         About how long it takes, in seconds: it ranks candidates, no more.
     """
@@ -34,7 +35,8 @@ def resolve(spec: PlanSpec) -> PlanSpec:
     """Return `spec` with ``auto`` replaced by the cheapest decomposition.
 
     What the spec says of passes stays; where it says nothing, segments and
-    windows come with the decomposition. Equal prices go to the simpler.
+    windows come with the decomposition, and with designs of alltoall what they
+    need of passes and transport. Equal prices go to the simpler.
 
     Raises
     ------
@@ -53,7 +55,20 @@ def resolve(spec: PlanSpec) -> PlanSpec:
 
 @lru_cache(maxsize=64)
 def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
-    """Return all candidates for a spec's collective on its machine, cheapest first."""
+    """Return all candidates for a spec's collective on its machine, cheapest first.
+
+    Where all are refused, as by what a pass needs, the flat one is left to say why.
+    """
+    if has_designs(spec):
+        found = [Candidate(*priced) for priced in price_designs(spec)]
+    else:
+        found = _through_leaders(spec)
+    found.sort(key=lambda candidate: candidate.price_s)
+    return tuple(found) or (Candidate(spec.replace(decomposition=FLAT), 0.0),)
+
+
+def _through_leaders(spec: PlanSpec) -> list[Candidate]:
+    """Return what closed forms of rounds and segments price, simple ones first."""
     found = []
     for decomposition, algorithms in likely_forms(spec):
         plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
@@ -68,7 +83,7 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
             if segment < workload.n_bytes.max(initial=0):
                 price_s = workload.price_ns(segment) * 1e-9
                 found.append(Candidate(plain.replace(passes=segmented(segment)), price_s))
-    return tuple(sorted(found, key=lambda candidate: candidate.price_s))
+    return found
 
 
 def _workload(spec: PlanSpec) -> Workload:

@@ -49,6 +49,8 @@ PIPELINE: Final = "pipelined"
 STREAMING: Final = ("linear", "chain", "binary", "binomial", "ring", "pairwise")
 """Flat algorithms worth segments: what is long moves whole, or in turn."""
 MOST_LEADERS: Final = 16
+SHARED: Final = Transport(name="shared")
+"""What designs through a node's memory say."""
 
 
 @dataclass(frozen=True)
@@ -228,17 +230,39 @@ def _with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool
     return forms
 
 
+def alltoall_forms(spec: PlanSpec) -> list[Form]:
+    """Return the designs of alltoall that its machine has a use for, flat ones first.
+
+    Beside those of all ranks or one a node, the same with other numbers of leaders.
+    One node has no leaders: there its memory takes the place of messages.
+    """
+    machine = spec.machine
+    made = {name: design.of(spec) for name, design in DESIGNS.items()}
+    forms = [
+        Form(name, one.decomposition, one.algorithms, False, one.passes, one.transport)
+        for name, one in made.items()
+    ]
+    flat = [form for form in forms if form.decomposition.name == "flat"]
+    fullest = max(machine.node_to_n_ranks)
+    if fullest == 1:
+        return flat
+    if machine.nodes == 1:
+        return [*flat, *(form for form in forms if form.name == "ohio_v1")]
+    forms = [*flat, *(form for form in forms if form.decomposition.name != "flat")]
+    for name in ("node_aware", "khorassani"):
+        one = made[name]
+        for leaders in _leaders(machine.lanes, fullest):
+            form = one.decomposition.form
+            chosen = Decomposition(name="multi_leader", leaders=leaders, form=form)
+            forms.append(Form(name_of(chosen), chosen, AUTO, False, one.passes, one.transport))
+    return forms
+
+
 def _designs(spec: PlanSpec) -> list[Form]:
     """Return the designs of alltoall through memory that nodes share."""
-    machine = spec.machine
-    if spec.collective.kind != "alltoall" or machine.nodes == 1 or max(machine.node_to_n_ranks) < 2:
+    if spec.collective.kind != "alltoall":
         return []
-    designs = [(design.name, design.of(spec)) for design in DESIGNS.values()]
-    return [
-        Form(name, one.decomposition, AUTO, False, one.passes, one.transport)
-        for name, one in designs
-        if one.transport.name == "shared"
-    ]
+    return [form for form in alltoall_forms(spec) if form.transport == SHARED]
 
 
 def _is_across(component: Component) -> bool:

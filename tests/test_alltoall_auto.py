@@ -1,0 +1,127 @@
+"""``decomposition: auto`` of alltoalls: the best design, by closed forms that find it."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from executors.cost import simulate
+from oracle import check_result
+from planner import compile_plan
+from planner.alltoall_designs import DESIGNS
+from planner.auto import candidates, resolve
+from planner.decompose import draft
+from planner.errors import AlgorithmError
+from planner.exchange_price import exchange_ns
+from planner.queues import first_come
+from specs import PlanSpec
+
+MACHINES = {
+    "emulated": {"preset": "emulated"},
+    "uneven": {"nodes": 4, "ranks_per_node": [4, 2, 3, 1], "lanes": 2},
+    "hydra": {"preset": "hydra", "nodes": 6, "ranks_per_node": 6},
+    "cyclic": {"nodes": 4, "ranks_per_node": 4, "rank_order": "cyclic", "numa_domains": 2},
+    "5x3": {"nodes": 5, "ranks_per_node": 3, "lanes": 2},
+    "one a node": {"nodes": 8, "ranks_per_node": 1},
+    "one node": {"ranks_per_node": 8},
+    "one rank": {"ranks_per_node": 1},
+}
+
+
+def auto(machine, count=4, *, in_place=False, **fields):
+    collective = {"kind": "alltoall", "count": count, "datatype": "int8", "in_place": in_place}
+    given = {
+        "machine": MACHINES.get(machine, machine),
+        "collective": collective,
+        "decomposition": "auto",
+    }
+    return PlanSpec.model_validate(given | fields)
+
+
+def makespan_s(spec):
+    return simulate(compile_plan(spec)).makespan_s
+
+
+@pytest.mark.parametrize("count", [1, 1024, 65536])
+@pytest.mark.parametrize("machine", [name for name in MACHINES if name != "one rank"])
+def test_auto_is_within_five_percent_of_the_best_design(machine, count):
+    spec = auto(machine, count)
+    best = min(makespan_s(design.of(spec)) for design in DESIGNS.values())
+    assert makespan_s(spec) <= 1.05 * best
+
+
+@pytest.mark.parametrize("count", [1, 1024, 65536])
+@pytest.mark.parametrize("machine", ["uneven", "hydra", "cyclic", "5x3"])
+def test_closed_forms_of_exchanges_are_near_the_simulator(machine, count):
+    for name in ("chochia", "node_aware", "khorassani", "ohio_v1", "ohio_v2"):
+        spec = DESIGNS[name].of(auto(machine, count))
+        exchange = draft(spec).exchange
+        price_ns = exchange_ns(exchange, spec.machine, 1, is_coalesced=bool(spec.passes))
+        assert 0.7 <= price_ns * 1e-9 / makespan_s(spec) <= 1.2, name
+
+
+@pytest.mark.parametrize(("count", "in_place"), [(0, False), (1, True), (3, False), (300, True)])
+@pytest.mark.parametrize("machine", [name for name in MACHINES if name != "hydra"])
+def test_what_auto_chooses_is_right(machine, count, in_place):
+    plan = compile_plan(auto(machine, count, in_place=in_place))
+    plan.verify()
+    check_result(plan, order=random.Random(count), seed=count)
+
+
+def test_the_chosen_spec_says_everything():
+    chosen = resolve(auto("5x3", 1))
+    assert (chosen.decomposition.name, chosen.decomposition.form) == ("full_lane", "node_aware")
+    assert str(chosen.transport) == "shared"
+    assert [str(choice) for choice in chosen.passes] == ["coalesce_requests"]
+    long = resolve(auto("5x3", 1 << 20))
+    assert (long.decomposition.name, str(long.algorithms), str(long.transport), long.passes) == (
+        "flat", "pairwise", "messages", ()
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", ["one rank", "one a node"])
+def test_memory_is_shared_only_where_ranks_share_a_node(machine):
+    for candidate in candidates(auto(machine)):
+        assert str(candidate.spec.transport) == "messages"
+
+
+def test_passes_and_transport_that_are_named_stay():
+    for passes in (["prioritize"], ["coalesce_requests", "double_buffer"], ["segment"]):
+        spec = auto("5x3", passes=passes)
+        for candidate in candidates(spec):
+            assert candidate.spec.passes == spec.passes
+        compile_plan(spec).verify()
+    for transport in ("shared", {"node": "messages"}, {"node": "shared"}):
+        spec = auto("5x3", transport=transport)
+        for candidate in candidates(spec):
+            assert candidate.spec.transport == spec.transport
+        compile_plan(spec).verify()
+    assert draft(resolve(auto("5x3", transport={"node": "messages"}))).exchange is None
+    coalesced = resolve(auto("5x3", passes=["coalesce_requests"]))
+    assert coalesced.decomposition.form == "node_aware"
+
+
+def test_passes_that_nothing_takes_say_why():
+    with pytest.raises(AlgorithmError, match="split_lanes: rewrites the blueprint, but coalesce_"):
+        compile_plan(auto("5x3", passes=["coalesce_requests", "split_lanes"]))
+
+
+def test_1600_ranks_are_priced_without_their_pairs():
+    """Every rank has 1,599 blocks to send, and a plan of flat exchanges 5 million tasks."""
+    short, long = (resolve(auto("vsc3", count)) for count in (1, 1 << 20))
+    assert short.decomposition.form == "node_aware"
+    assert (long.decomposition.name, str(long.algorithms)) == ("flat", "pairwise")
+
+
+def test_servers_serve_in_the_order_of_coming():
+    rng = np.random.default_rng(7)
+    for n in (0, 1, 200):
+        server, ready = rng.integers(0, 9, n), rng.integers(0, 50, n).astype(float)
+        works = rng.integers(0, 9, n).astype(float)
+        free, expected = dict.fromkeys(range(9), 0.0), np.zeros(n)
+        for i in np.argsort(ready, kind="stable"):
+            expected[i] = max(free[int(server[i])], ready[i])
+            free[int(server[i])] = expected[i] + works[i]
+        assert np.allclose(first_come(server, ready, works), expected)
