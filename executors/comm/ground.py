@@ -10,8 +10,10 @@ import numpy as np
 from mpi4py import MPI
 
 from executors.mpi.cores import ranks_per_core, share_cores_as
+from executors.mpi.in_flight import load_machine_code
 from executors.mpi.instances import n_tag_spaces
 from executors.mpi.patterns import node_of_ranks
+from executors.mpi.world import first_alone
 from specs.request import MESSAGES
 from specs.sweep import NATIVE_LABEL, Point, Sweep
 from specs.tuning import Placement, TuningTable
@@ -70,6 +72,7 @@ def lay_ground(comm: MPI.Intracomm, table: TuningTable) -> Ground | str:
         return FEW_TAGS
     own = _own(comm, comm.Get_group())
     ranks_per_core(own)
+    first_alone(own, load_machine_code)
     return Ground(own, node_of_ranks(own), passing_messages(table), int(mine[1]))
 
 

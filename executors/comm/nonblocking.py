@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from mpi4py import MPI
 
 from executors.comm.collectives import collective_of, commutes, dtype_of
 from executors.comm.keys import find_key
 from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
-from executors.comm.messages import array_at
 from executors.comm.nonblocking_staging import Staged, stage
 from executors.comm.plans import MAX_ENTRIES, Request
 from executors.mpi.compiled.reductions import is_compiled
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from executors.comm.plans import Plans
     from executors.comm.statistics import Row
 
-_BYTE: Final = np.dtype(np.uint8)
 LEAST_BYTES: Final = 64 * 1024
 """From which size on plans are started without blocking; below, the thread costs more."""
 
@@ -78,12 +75,11 @@ class Way:
     ----------
     row : Row
         Where calls are counted.
+    request : Request
     program : LocalProgram or None
         None for native.
     itemsize, sent_bytes, received_bytes : int
         Of the program's elements, and what it uses of this rank's buffers.
-    root : int
-        The request's.
     is_settled : bool
         Whether all equal requests run so, as long as it is kept.
     """
@@ -91,9 +87,9 @@ class Way:
     row: Row
     request: Request
     program: LocalProgram | None = None
-    dtype: np.dtype[Any] = _BYTE
-    n_sent: int = 0
-    n_received: int = 0
+    itemsize: int = 1
+    sent_bytes: int = 0
+    received_bytes: int = 0
     is_settled: bool = True
 
 
@@ -159,17 +155,13 @@ class NonBlocking:
             request = native(*given)
         else:
             self._made.move_to_end(way.request)
+            staged = None
             if places is None or not _is_usable(way, *places):
                 if arguments is None:
                     arguments = self._read(kind, given)
                 staged = stage(way, arguments, self._plans.rank)
-            else:
-                sent = array_at(places[0], way.n_sent, way.dtype) if way.n_sent else None
-                received = None
-                if way.n_received:
-                    received = array_at(places[1], way.n_received, way.dtype)
-                staged = Staged(sent, received)
-            request = self._launch(way.program, staged, given)
+                places = MPI.Get_address(staged.source), MPI.Get_address(staged.target)
+            request = self._launch(way.program, *places, staged, given)
         way.row.calls += 1
         way.row.seconds += perf_counter() - begin
         return request
@@ -284,9 +276,9 @@ class NonBlocking:
         if len(self._made) >= plans.max_plans:
             self._drop_oldest()
         sizes = plan.buffer_sizes[plans.rank]
-        sent, received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
-        row = self._row(request, decision)
-        way = Way(row, request, program, dtype_of(request), sent, received)
+        itemsize = dtype_of(request).itemsize
+        sent, received = (int(sizes[which]) * itemsize for which in (Buffer.SEND, Buffer.RECV))
+        way = Way(self._row(request, decision), request, program, itemsize, sent, received)
         self._made[request] = way
         return way
 
@@ -297,7 +289,14 @@ class NonBlocking:
         assert way.program is not None
         way.program.close()
 
-    def _launch(self, program: LocalProgram, staged: Staged, given: tuple[Any, ...]) -> MPI.Request:
+    def _launch(
+        self,
+        program: LocalProgram,
+        sent_at: int,
+        received_at: int,
+        staged: Staged | None,
+        given: tuple[Any, ...],
+    ) -> MPI.Request:
         self._reap()
         n_spaces = self._ground.n_tag_spaces
         for started in self._in_flight:
@@ -306,7 +305,8 @@ class NonBlocking:
             board().wait(started.flight)
         copy = program.take()
         space = self._n_started % n_spaces
-        request = PlannedRequest(copy.start(staged.source, staged.target, space, staged.finish))
+        finish = None if staged is None else staged.finish
+        request = PlannedRequest(copy.start(sent_at, received_at, space, finish))
         flight = request.flight = copy.flight
         number, self._n_started = self._n_started, self._n_started + 1
         self._in_flight.append(Started(number, program, copy, flight, staged, given))
@@ -365,8 +365,7 @@ def _has_blocks(name: str) -> bool:
 
 def _is_usable(way: Way, sent_at: int, received_at: int) -> bool:
     """Return whether a program can use the memory at two addresses as it is."""
-    itemsize = way.dtype.itemsize
+    itemsize = way.itemsize
     if sent_at < 0 or received_at < 0 or sent_at % itemsize or received_at % itemsize:
         return False
-    apart = sent_at - received_at
-    return not -way.n_sent * itemsize < apart < way.n_received * itemsize
+    return not -way.sent_bytes < sent_at - received_at < way.received_bytes

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
@@ -15,7 +16,7 @@ from executors.comm.staging import own_input, pack, target_of, unpack_all
 if TYPE_CHECKING:
     from executors.comm.nonblocking import Way
 
-Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(slots=True, eq=False)
@@ -24,16 +25,16 @@ class Staged:
 
     Parameters
     ----------
-    source, target : ndarray or None
-        Of the program's dtype, or None where it uses none.
+    source, target : ndarray of uint8
+        What is to live as long as the program is in flight.
     finish : callable or None
         What is left to do when the program is over.
     datatype : MPI.Datatype or None
         Held until then, and to be freed after it.
     """
 
-    source: Array | None
-    target: Array | None
+    source: Bytes
+    target: Bytes
     finish: Callable[[], None] | None = None
     datatype: MPI.Datatype | None = None
 
@@ -50,18 +51,12 @@ def stage(way: Way, arguments: Arguments, rank: int) -> Staged:
     rank : int
         In the communicator.
     """
-    itemsize = way.dtype.itemsize
-    sent = arguments.sent
-    target = target_of(arguments, way.n_received * itemsize, itemsize)
-    n_sent = way.n_sent * itemsize
-    if n_sent == 0:
-        source = None
-    else:
-        source = own_input(arguments, n_sent, rank) if sent is None else pack(sent)
-    staged = Staged(
-        None if source is None else source.view(way.dtype),
-        target.view(way.dtype) if len(target) else None,
-    )
+    itemsize, sent = way.itemsize, arguments.sent
+    target = target_of(arguments, way.received_bytes, itemsize)
+    source = np.empty(0, np.uint8)
+    if way.sent_bytes:
+        source = own_input(arguments, way.sent_bytes, rank) if sent is None else pack(sent)
+    staged = Staged(source, target)
     is_input = arguments.kind.name == "bcast" and rank == way.request.root
     if arguments.is_truncated:
         staged.finish = _refuse

@@ -116,6 +116,7 @@ class Copy:
         self._buffers = Buffers(of.plan, of.comm.rank)
         self._engine: CompiledEngine | None = None
         self._flight: Flight | None = None
+        self._tags = np.empty(0, np.int32)
 
     @property
     def flight(self) -> Flight:
@@ -125,40 +126,49 @@ class Copy:
 
     def start(
         self,
-        sendbuf: Array | None,
-        recvbuf: Array | None,
+        sent_at: int,
+        received_at: int,
         tag_space: int,
         finish: Callable[[], None] | None = None,
     ) -> MPI.Request:
-        """Start the program on buffers that outlive it; return a request of MPI's.
+        """Start the program on memory that outlives it; return a request of MPI's.
 
         Parameters
         ----------
-        sendbuf, recvbuf : ndarray or None
-            As for `bind`.
+        sent_at, received_at : int
+            As for `BoundPlan.rebind_addresses`.
         tag_space : int
             Below `n_tag_spaces`, the same on all ranks, and of no other start in flight.
         finish : callable, optional
             Called when the program is over and before the request is complete.
         """
-        buffers = self._buffers.check(sendbuf, recvbuf)
-        buffers.append(np.empty(0, buffers[0].dtype))
-        of = self.of
-        if self._engine is None:
-            arguments = of.program, of.plan.patterns, buffers, of.comm, of.reduce, of.sharing
-            self._engine = CompiledEngine(*arguments)
-            self._engine._memory.set(turn_ns=TURN_NS)
-            self._flight = Flight(self._engine._memory.address)
-        else:
-            self._engine.rebind(buffers)
-        memory, flight = self._engine._memory, self.flight
-        memory.tasks["tag"][:-1] = of.program.tag + tag_space * MAX_TAGS
+        of, engine = self.of, self._engine
+        if engine is None:
+            engine = self._make_engine(sent_at, received_at)
+        elif not engine.move(sent_at, received_at):
+            engine.rebind(self._buffers_at(sent_at, received_at))
+        memory, flight = engine._memory, self.flight
+        np.add(of.program.tag, tag_space * MAX_TAGS, out=self._tags)
         request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
         found = run_loop(memory.address, START)
         if found > PENDING:
             flight.fail(memory.get("code"))
         board().add(flight)
         return request
+
+    def _make_engine(self, sent_at: int, received_at: int) -> CompiledEngine:
+        of = self.of
+        buffers = self._buffers_at(sent_at, received_at)
+        arguments = of.program, of.plan.patterns, buffers, of.comm, of.reduce, of.sharing
+        engine = self._engine = CompiledEngine(*arguments)
+        engine._memory.set(turn_ns=TURN_NS)
+        self._tags = engine._memory.tasks["tag"][:-1]
+        self._flight = Flight(engine._memory.address)
+        return engine
+
+    def _buffers_at(self, sent_at: int, received_at: int) -> list[Array]:
+        buffers = self._buffers.at(sent_at, received_at)
+        return [*buffers, np.empty(0, buffers[0].dtype)]
 
     def free(self) -> None:
         """Free what MPI has of it."""

@@ -36,7 +36,7 @@ BOARD: Final = np.dtype(
         (name, "i8")
         for name in (
             *("places", "n_places", "progress", "lock", "work"),
-            *("stopping", "is_stopping", "n_over"),
+            *("stopping", "is_stopping", "n_over", "wanted", "is_wanted"),
             *("grequest_complete", "sem_wait", "sem_trywait", "sem_timedwait", "sem_post"),
             *("clock_gettime", "nanosleep", "monotonic", "realtime"),
             *("status", "status_bytes", "sleep", "sleep_s", "sleep_ns"),
@@ -53,6 +53,8 @@ TEST_FLIGHT: Final = 2
 COMPLETE_FLIGHT: Final = 3
 
 SECOND_NS = 1_000_000_000
+LOCK_SPINS = 1000
+"""How often one who waits asks for the lock before it sleeps: a sweep is mostly short."""
 LOCK_TURN_NS = 1_000_000
 """How long one who waits sleeps while another advances all programs."""
 POLLS_A_CLOCK = 32
@@ -133,7 +135,10 @@ def _serve(board: Record) -> Long:
             if load_acquire(board.stopping) != 0:
                 return DONE
             polls += 1
-            if call(board.sem_trywait, (pointer(board.lock),)) != 0:
+            if (
+                load_acquire(board.wanted) != 0
+                or call(board.sem_trywait, (pointer(board.lock),)) != 0
+            ):
                 continue
             before = board.progress
             n_left = _sweep(board)
@@ -155,8 +160,9 @@ def _now(board: Record, flight: Record) -> Long:
 @compiled
 def _lock(board: Record, flight: Record) -> bool:
     """Take the lock, or sleep a little while another has it; return whether it is ours."""
-    if call(board.sem_trywait, (pointer(board.lock),)) == 0:
-        return True
+    for _ in range(LOCK_SPINS):
+        if call(board.sem_trywait, (pointer(board.lock),)) == 0:
+            return True
     call(board.clock_gettime, (np.int32(board.realtime), pointer(flight.deadline)))
     ns = flight.deadline_ns + LOCK_TURN_NS
     flight.deadline_s += ns // SECOND_NS
@@ -198,20 +204,25 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
     if what == SERVE_BOARD:
         return _serve(_board_at(address))
     flight = _flight_at(address)
+    if what != COMPLETE_FLIGHT and load_acquire(flight.over):
+        return DONE
     board = _board_at(flight.board)
     if what == COMPLETE_FLIGHT:
         _complete(board, flight)
-        return DONE
-    if load_acquire(flight.over):
         return DONE
     if what == TEST_FLIGHT:
         if call(board.sem_trywait, (pointer(board.lock),)) != 0:
             return PENDING
         _sweep(board)
     else:
-        if not _lock(board, flight):
+        # A thread of its own need not interfere; of several who wait, one is enough to say so.
+        store_release(board.wanted, 1)
+        is_locked = _lock(board, flight)
+        if is_locked:
+            _advance(board, flight, turn_ns)
+        store_release(board.wanted, 0)
+        if not is_locked:
             return PENDING
-        _advance(board, flight, turn_ns)
     call(board.sem_post, (pointer(board.lock),))
     return DONE if load_acquire(flight.over) else PENDING
 
