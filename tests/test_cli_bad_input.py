@@ -157,6 +157,8 @@ def test_bad_goal_files(collplan: CommandLine, text: str, words: tuple[str, ...]
         (["draw", "SPEC", "-o", "no/folder/x.svg"], ("no/folder/x.svg",)),
         (["draw", "SPEC", "-o", "x.jpeg2"], ("x.jpeg2", "svg")),
         (["run", "SPEC", "-n", "0"], ("-n",)),
+        (["run", "SPEC", "--cores", "0,x"], ("--cores: '0,x'", "0,1,1")),
+        (["run", "SPEC", "--cores", "0"], ("--cores: 1 processors", "4 cores")),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
 )

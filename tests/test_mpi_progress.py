@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-from mpi_launching import assert_passes, mpi_python, mpirun, run
+from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
 
 
 @pytest.mark.parametrize(("n_ranks", "mpi", "n_starts"), [(2, "openmpi", 23), (3, "mpich", 5)])
@@ -48,3 +49,25 @@ def test_the_command_line_warns(tmp_path: Path) -> None:
     report = json.loads(result.stdout)
     assert report["progress"] == "caller"
     assert report["why_caller"].startswith(why)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_command_line_places_ranks_and_threads(tmp_path: Path, mpi: str) -> None:
+    spec = tmp_path / "bcast.yaml"
+    spec.write_text(
+        "machine: {ranks_per_node: 2, cores: 3}\n"
+        "collective: {kind: bcast, count: 8}\n"
+        "passes: [place_progress]\n"
+    )
+    processors = sorted(os.sched_getaffinity(0))
+    cores = f"{processors[0]},{processors[-1]},{processors[-1]}"
+    command = ["-m", "collplan", "run", str(spec), "--json", "--repetitions", "1"]
+    result = run([str(mpi_python(mpi)), *command, "--cores", cores])
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["correct"], report["progress"]) == (True, "thread")
+    if mpi == "mpich":
+        # One rank cannot be where it should, and none waits for it.
+        result = run([str(mpi_python(mpi)), *command, "--cores", "0,9999,0"])
+        assert result.returncode == 2, result.stderr
+        assert "processor 9999: the thread cannot be kept there" in result.stderr, result.stderr

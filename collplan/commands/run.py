@@ -50,6 +50,14 @@ def command(
             "say what they wait for.",
         ),
     ] = 600,
+    cores: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P,...",
+            help="The processor of each core of a node: ranks and their progress threads are "
+            "kept there. Cores may share processors.",
+        ),
+    ] = None,
     predict: Annotated[
         bool,
         typer.Option("--predict", help="Record every task, too; compare with the machine's model."),
@@ -69,15 +77,19 @@ def command(
     repetition the slowest rank counts. Exit status 1 where a result is wrong.
     """
     from collplan.prediction import check_trace
+    from collplan.run_cores import check_cores, let_share, parse_cores
     from executors.mpi.launch import is_under_mpi, relaunch
 
-    request = Request(source, ranks, repetitions, check, timeout, predict, trace, as_json)
+    places = parse_cores(cores)
+    request = Request(source, ranks, repetitions, check, timeout, places, predict, trace, as_json)
     if is_under_mpi():
         return _run_as_rank(request)
     # What is wrong with the input is said once, before any rank is started.
     check_trace(trace, predict)
-    n_ranks = plan_for(source, ranks).n_ranks
-    return relaunch(request.command(n_ranks), n_ranks, timeout_s=timeout)
+    plan = plan_for(source, ranks)
+    check_cores(plan, places)
+    let_share(places)
+    return relaunch(request.command(plan.n_ranks), plan.n_ranks, timeout_s=timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,7 @@ class Request:
     repetitions: int
     check: bool
     timeout_s: float
+    cores: tuple[int, ...] | None
     predict: bool
     trace: Path | None
     as_json: bool
@@ -103,6 +116,8 @@ class Request:
         line = [sys.executable, "-m", "collplan", "run", str(self.source), "-n", str(n_ranks)]
         line += ["--repetitions", str(self.repetitions), "--check" if self.check else "--no-check"]
         line += ["--timeout", str(self.timeout_s)]
+        if self.cores is not None:
+            line += ["--cores", ",".join(map(str, self.cores))]
         if self.trace is not None:
             line += ["--trace", str(self.trace)]
         flags = {"--predict": self.predict, "--json": self.as_json}
@@ -146,7 +161,7 @@ def _show(outcome: Outcome, request: Request) -> None:
     if outcome.document["why_caller"] is not None:
         sys.stderr.write(
             "collplan: warning: communication cores are not used, callers run background tasks: "
-            f"{outcome.document['why_caller']}\n"
+            f"{outcome.document['why_caller'].replace('bind(cores=[...])', '--cores P,...')}\n"
         )
     if request.as_json:
         print_json(outcome.document)
@@ -163,6 +178,7 @@ def _show(outcome: Outcome, request: Request) -> None:
 def _measure(comm: Any, request: Request) -> Outcome:
     """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
     # Only here: without mpi4py these are no modules that can be imported.
+    from collplan.run_cores import go_to_core
     from executors.mpi.measure import run_plan
     from executors.mpi.world import join_world
     from specs.errors import CollplanError
@@ -170,12 +186,14 @@ def _measure(comm: Any, request: Request) -> Outcome:
     try:
         plan, timeline = _agree_on_plan(comm, request)
         join_world(plan.n_ranks)
+        go_to_core(comm, plan, request.cores)
         report = run_plan(
             plan,
             comm,
             repetitions=request.repetitions,
             check=request.check,
             timeout_s=request.stall_s,
+            cores=request.cores,
         )
         return _record(comm, plan, timeline, request, report.to_json())
     except CollplanError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -119,6 +119,7 @@ def run_plan(
     check: bool = True,
     seed: int = 0,
     timeout_s: float | None = None,
+    cores: Sequence[int] | None = None,
 ) -> RunReport:
     """Execute a compiled plan, check every rank's result, and time it beside the native call.
 
@@ -139,6 +140,8 @@ def run_plan(
         Of the inputs.
     timeout_s : float, optional
         How long the plan may stand still, as for `bind`.
+    cores : sequence of int, optional
+        The processor of each core of this rank's node, as for `bind`.
 
     Returns
     -------
@@ -155,7 +158,7 @@ def run_plan(
     collective = plan.spec.collective
     case = allocate_case(plan, collective, comm, seed)
     with (
-        bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s) as planned,
+        bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
         NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
     ):
         oracle: Oracle | None = None

@@ -24,9 +24,7 @@ def pin_thread(processor: int) -> None:
         If the system does not allow it.
     """
     if not hasattr(os, "sched_setaffinity"):
-        raise CollplanError(
-            "threads cannot be kept on a processor on this system; use --simulate, or Linux"
-        )
+        raise CollplanError("threads cannot be kept on a processor on this system; Linux does that")
     try:
         os.sched_setaffinity(0, {processor})
     except OSError as error:
