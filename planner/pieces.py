@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,11 @@ from planner.plan import NO_PATTERN, Extents
 
 if TYPE_CHECKING:
     from planner.plan import IntArray
+
+
+_ZERO = np.zeros(1, dtype=np.int64)
+_ONE = np.ones(1, dtype=np.int64)
+_ZERO.flags.writeable = _ONE.flags.writeable = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,7 +85,7 @@ class Pieces:
 
     def columns(self) -> tuple[Any, ...]:
         """Return the columns of the pieces, indptr left out."""
-        return tuple(getattr(self, field.name) for field in fields(self)[1:])
+        return self.buffer, self.offset, self.count, self.stride, self.repeat
 
 
 def is_constant(column: IntArray) -> bool:
@@ -89,14 +94,19 @@ def is_constant(column: IntArray) -> bool:
 
 
 def _gather(column: IntArray, index: Ints) -> Any:
-    return np.broadcast_to(column[:1], index.shape) if is_constant(column) else column[index]
+    return _repeated(column[:1], len(index)) if is_constant(column) else column[index]
+
+
+def _repeated(entry: IntArray, n: int) -> Any:
+    """Return the one entry of an array n times, as ``broadcast_to`` does in ten times the time."""
+    return np.ndarray(n, entry.dtype, entry, strides=(0,))
 
 
 def _concatenate(columns: Sequence[IntArray]) -> Any:
     if all(is_constant(column) or not len(column) for column in columns):
         entries = [column[:1] for column in columns if len(column)]
         if entries and all(entry == entries[0] for entry in entries):
-            return np.broadcast_to(entries[0], (sum(map(len, columns)),))
+            return _repeated(entries[0], sum(map(len, columns)))
     return np.concatenate(columns)
 
 
@@ -124,7 +134,7 @@ def contiguous(indptr: Ints, buffer: IntArray, offset: Ints, count: Ints) -> Pie
 
 def _once(n: int) -> tuple[Ints, Ints]:
     """Return the stride and repeat of pieces that do not repeat."""
-    return np.broadcast_to(np.int64(0), (n,)), np.broadcast_to(np.int64(1), (n,))
+    return _repeated(_ZERO, n), _repeated(_ONE, n)
 
 
 def empty(n_rows: int) -> Pieces:
