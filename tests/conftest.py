@@ -1,4 +1,4 @@
-"""Let interrupts reach programs; report, at the end, how many corrupted plans got which verdict."""
+"""Let interrupts reach programs, and properties take their time; add up verdicts at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import signal
 from collections import Counter
 
 import pytest
+from hypothesis import HealthCheck, settings
 
+# A first example compiles kernels, and the machine may be busy: no clock decides on a test.
+settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("no clock")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in a script's background: interrupts that tests send to programs would be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
