@@ -17,7 +17,7 @@ from oracle import AFFINE
 from planner import compile_plan
 from planner.algorithms import registry
 from planner.errors import AlgorithmError
-from planner.plan import Stage
+from planner.plan import Plan, Stage
 from planner.reference import expected, make_inputs
 from specs import PlanSpec
 from specs.collective import COLLECTIVES
@@ -31,11 +31,14 @@ TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
 FEW = 4
-"""Up to how many ranks nothing is left out."""
+"""Up to how many ranks no case is left out, and every plan is run by both engines."""
 
 
-def flavours(kind: str, turn: int, count: int) -> list[dict[str, object]]:
-    """Return datatypes and operations: all of them for the largest count, else in turn."""
+def flavours(kind: str, turn: int, count: int, is_last: bool) -> list[dict[str, object]]:
+    """Return datatypes and operations: all of them for the largest count, else in turn.
+
+    Of several roots the last one gets all: what a root changes is the same for all types.
+    """
     if kind == "barrier":
         return [{}]
     if not COLLECTIVES[kind].has_op:
@@ -48,7 +51,7 @@ def flavours(kind: str, turn: int, count: int) -> list[dict[str, object]]:
             {"datatype": "float64", "op": "sum"},
             {"datatype": "int32", "op": "max"},
         ]
-    if count < 3 * p + 1:
+    if count < 3 * p + 1 or not is_last:
         return [every[turn % len(every)]]
     return every if p <= FEW else every[:3]
 
@@ -69,7 +72,7 @@ def collectives() -> Iterator[dict[str, object]]:
             given = {"root": root, "count": count, "in_place": in_place}
             fixed = {name: value for name, value in given.items() if value is not None}
             turn += 1
-            for flavour in flavours(kind, turn, count or 0):
+            for flavour in flavours(kind, turn, count or 0, root == roots[-1]):
                 yield {"kind": kind, **fixed, **flavour}
 
 
@@ -77,6 +80,13 @@ def check(case: Case, truth: np.ndarray | None, name: object) -> None:
     """Stop everything at the first wrong element of this rank."""
     wrong = case.own_wrong(truth)
     assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
+
+
+def compile_for_all(spec: PlanSpec, turn: int) -> Plan:
+    """Compile a whole plan on one rank, in turns, for all: that all compile the same is known."""
+    compiler = turn % p
+    plan: Plan = comm.bcast(compile_plan(spec) if rank == compiler else None, root=compiler)
+    return plan
 
 
 def run(collective: dict[str, object], turn: int) -> int:
@@ -96,7 +106,8 @@ def run(collective: dict[str, object], turn: int) -> int:
                 continue
             raise AssertionError(f"{one} compiled, against its registration")
         # One rank's program by itself and out of the whole plan must both do.
-        plan = compile_plan(spec, rank=rank if (turn + n_plans) % 2 else None)
+        is_whole = (turn + n_plans) % 2 == 0
+        plan = compile_for_all(spec, turn) if is_whole else compile_plan(spec, rank=rank)
         case = Case(plan, spec.collective, comm, seed=turn)
         sent = case.sendbuf.copy()
         # Both engines in turns, one of them twice; or one of them, where ranks are many.
