@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections import Counter
 
@@ -15,6 +16,26 @@ settings.load_profile("no clock")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in a script's background: interrupts that tests send to programs would be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+SOME_TESTS = 1000
+"""Of fewer, perhaps none needs what would be compiled in advance."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compile_in_advance(request: pytest.FixtureRequest) -> None:
+    """Compile what the first worker will need next, while that compiles what it needs first."""
+    is_second = os.environ.get("PYTEST_XDIST_WORKER") == "gw1"
+    if not is_second or request.session.testscollected < SOME_TESTS:
+        return
+    from executors.cost import simulate
+    from executors.mpi.compiled.loading import load
+    from planner import compile_plan
+    from specs import PlanSpec
+
+    load(None)
+    collective = {"kind": "allreduce", "count": 4, "datatype": "int32", "op": "sum"}
+    spec = PlanSpec.model_validate({"machine": {"ranks_per_node": 2}, "collective": collective})
+    simulate(compile_plan(spec), spec.machine.network)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
