@@ -13,7 +13,6 @@ from planner.builder import Placement
 from planner.choice import state
 from planner.lowering import LocalTable, MessageTable
 from planner.pieces import Pieces, is_constant, running_total
-from planner.price import CONGESTION
 from planner.queues import Floats
 from planner.tables import tables_of
 from planner.wire import Wire
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
 
 AT_ONCE = ("linear", "pairwise")
 """Algorithms whose messages wait for nothing but what comes before the collective."""
+MATCHING = 0.6
+"""How much longer n messages in no order take a lane, over √n: the lanes at both ends must
+be free, and of few messages few find both."""
 
 
 def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> float:
@@ -61,7 +63,9 @@ def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> f
         ports += n * (link.g_ns + more * link.G_ns_per_byte)
     copied = n_bytes * (1 + is_in_place * n_ranks) * network.copy_ns_per_byte
     passes = float(wire.lane_ns(size)[0])
-    lanes = CONGESTION * max(into.max() * passes, out.max() * (passes + wire.reading_ns))
+    lanes = max(into.max() * passes, out.max() * (passes + wire.reading_ns))
+    turns = into.max() * max(1.0, n_bytes / (network.turn_bytes or n_bytes or 1.0))
+    lanes *= 1 + MATCHING / max(1.0, turns) ** 0.5
     if lanes:
         lanes += wire.latency_ns + network.network.o_ns + wire.asking_ns(size)[0] - wire.burst_ns
     n_processors = min(network.processors or n_ranks, n_ranks)
