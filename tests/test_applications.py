@@ -130,5 +130,7 @@ def test_unchanged_applications_run_on_a_table(
     ran = [re.split(r"\s{2,}", line) for line in done.stderr.splitlines()]
     for kind, n_calls in calls.items():
         label = Choice.model_validate(CHOICES[kind]).label
-        counts = [int(row[4]) for row in ran if row[:2] == [kind, label]]
-        assert sum(counts) == n_calls, done.stderr
+        counts = {row[1]: int(row[4]) for row in ran if row[0] == kind}
+        # The first calls of a size do without a plan, which takes time to make.
+        assert set(counts) == {label, "native"}, done.stderr
+        assert sum(counts.values()) == n_calls, done.stderr

@@ -57,11 +57,6 @@ def element_of(datatype: MPI.Datatype) -> Element:
     return known if known is not None else _derived(datatype)
 
 
-def is_known(datatype: MPI.Datatype) -> bool:
-    """Return whether MPI predefines a datatype, so that its handle means nothing else ever."""
-    return datatype.handle in _known()
-
-
 def _derived(datatype: MPI.Datatype) -> Element:
     extent = datatype.Get_extent()[1]
     return Element(datatype.Get_size(), extent, _repeats_plain(datatype))
@@ -83,14 +78,15 @@ def _repeats_plain(datatype: MPI.Datatype) -> bool:
             inner.Free()
 
 
-_KNOWN: Final[dict[int, Element]] = {}
+KNOWN: Final[dict[int, Element]] = {}
+"""What MPI predefines, by handle, which means nothing else ever; empty until it is asked for."""
 
 
 def _known() -> dict[int, Element]:
     """Return what MPI predefines, by handle."""
-    if not _KNOWN:
-        _KNOWN.update(_predefined())
-    return _KNOWN
+    if not KNOWN:
+        KNOWN.update(_predefined())
+    return KNOWN
 
 
 def _predefined() -> dict[int, Element]:

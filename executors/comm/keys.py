@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
-from executors.comm.elements import is_known
+from executors.comm.elements import KNOWN
 from executors.comm.kinds import Kind
 
 Key = tuple[Any, ...]
@@ -95,10 +95,10 @@ def _look_into(given: Any, is_read: bool) -> tuple[Part, int] | None:
         return None
     named: Any
     if type(datatype) is _DATATYPE:
-        # Others' handles may mean something else by now.
-        if not is_known(datatype):
-            return None
         named = datatype.handle
+        # Others' handles may mean something else by now.
+        if named not in KNOWN:
+            return None
     elif type(datatype) is str:
         named = datatype
     elif type(datatype) in _COUNTS and len(given) == 2 and type(buffer) is _ARRAY:
