@@ -33,6 +33,7 @@ from executors.mpi.compiled.serving import (
     WAIT_FOR_FLIGHT,
     cancel_flight,
     free_flight,
+    publish,
     query_flight,
     run_board,
 )
@@ -46,6 +47,8 @@ SPINS: Final = 20
 """Sweeps in a row without any progress before the thread sleeps between them."""
 FIRST_SLEEP_NS: Final = 20_000
 LONGEST_SLEEP_NS: Final = 200_000
+DOZES: Final = 50
+"""Looks in vain before the thread sleeps until it is woken, which costs who does that."""
 LONGEST_JOIN_S: Final = 5.0
 """How long an end waits for the thread: a copy may be long."""
 TIMER_SLACK_NS: Final = 1_000
@@ -166,6 +169,8 @@ class Board:
         self._stopping: int = self.address + fields["is_stopping"][1]
         self._post: Any = ctypes.CFUNCTYPE(c_int, c_void_p)(address_of("sem_post"))
         self._wait: Any = ctypes.CFUNCTYPE(c_int, c_void_p)(address_of("sem_wait"))
+        self._over: int = self.address + fields["is_over"][1]
+        self._work_at: int = self._work.ctypes.data
         self._set(
             places=self._places.ctypes.data,
             n_places=len(self._places),
@@ -173,6 +178,9 @@ class Board:
             work=self._work.ctypes.data,
             stopping=self._stopping,
             wanted=self.address + fields["is_wanted"][1],
+            awake=self.address + fields["is_awake"][1],
+            over=self._over,
+            dozes=DOZES,
             status=self._status.ctypes.data,
             status_bytes=len(self._status),
             sleep=self.address + fields["sleep_s"][1],
@@ -196,8 +204,9 @@ class Board:
                 self._make_room()
             place = self._free_places.pop()
             self._flights[place] = flight
-            write_word(self._places.ctypes.data + 8 * place, flight.address)
-        self._post(self._work.ctypes.data)
+            is_seen = publish(self.address, place, flight.address)
+        if not is_seen:
+            self._post(self._work_at)
 
     def wait(self, flight: Flight) -> None:
         """Return when a flight is done; advance all meanwhile."""
@@ -236,14 +245,15 @@ class Board:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         _shorten_timer_slack()
         while run_board(self.address, SERVE_BOARD, 0) != DONE:
+            write_word(self._over, 0)
             for flight in list(self._flights.values()):
                 flight.end()
             # The others go on.
-            self._post(self._work.ctypes.data)
+            self._post(self._work_at)
 
     def _stop(self, thread: threading.Thread) -> None:
         write_word(self._stopping, 1)
-        self._post(self._work.ctypes.data)
+        self._post(self._work_at)
         thread.join(LONGEST_JOIN_S)
 
     def _set(self, **values: int) -> None:

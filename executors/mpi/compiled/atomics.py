@@ -40,6 +40,17 @@ def store_release(context: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
+@intrinsic
+def fence(context: Any) -> Any:
+    """Do all that comes earlier, for all to see, before anything that comes later."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 @compiled
 def read_word(address: int) -> int:
     """Call `load_acquire` from Python."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from executors.mpi.compiled.atomics import load_acquire, store_release
+from executors.mpi.compiled.atomics import fence, load_acquire, store_release
 from executors.mpi.compiled.calls import call, compiled, compiled_inline, move, pointer, record_at
 from executors.mpi.compiled.loop import idle, run_loop
 from executors.mpi.compiled.state import DONE, PENDING, TEST, Long, Record, state_at
@@ -36,11 +36,12 @@ BOARD: Final = np.dtype(
         (name, "i8")
         for name in (
             *("places", "n_places", "progress", "lock", "work"),
-            *("stopping", "is_stopping", "n_over", "wanted", "is_wanted"),
+            *("stopping", "is_stopping", "wanted", "is_wanted"),
+            *("awake", "is_awake", "over", "is_over"),
             *("grequest_complete", "sem_wait", "sem_trywait", "sem_timedwait", "sem_post"),
             *("clock_gettime", "nanosleep", "monotonic", "realtime"),
             *("status", "status_bytes", "sleep", "sleep_s", "sleep_ns"),
-            *("spins", "first_sleep_ns", "longest_sleep_ns"),
+            *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
         )
     ]
 )
@@ -93,7 +94,7 @@ def _sweep(board: Record) -> Long:
             flight.code = state.code
         store_release(place, 0)
         if flight.needs_python:
-            board.n_over += 1
+            store_release(board.over, 1)
             store_release(flight.over, 1)
         else:
             _complete(board, flight)
@@ -110,12 +111,19 @@ def _complete(board: Record, flight: Record) -> None:
 
 
 @compiled
-def _nap(board: Record, polls: int) -> None:
-    """Let the thread sleep between sweeps, longer and longer."""
-    if polls > board.spins:
-        ns = board.first_sleep_ns * (polls - board.spins)
-        board.sleep_ns = min(ns, board.longest_sleep_ns)
-        call(board.nanosleep, (pointer(board.sleep), pointer(np.int64(0))))
+def _nap(board: Record, ns: int) -> None:
+    board.sleep_ns = min(ns, board.longest_sleep_ns)
+    call(board.nanosleep, (pointer(board.sleep), pointer(np.int64(0))))
+
+
+@compiled
+def _take_turn(board: Record) -> Long:
+    """Advance all programs, unless somebody else is about to; return how many are not over."""
+    if load_acquire(board.wanted) or call(board.sem_trywait, (pointer(board.lock),)) != 0:
+        return np.int64(1)
+    n_left = _sweep(board)
+    call(board.sem_post, (pointer(board.lock),))
+    return n_left
 
 
 @compiled
@@ -127,28 +135,39 @@ def _serve(board: Record) -> Long:
         # One look finds all that was started since.
         while call(board.sem_trywait, (pointer(board.work),)) == 0:
             pass
-        # Who started it may wait for it at once, and advances it then.
-        polls = board.spins + 1
-        n_left = np.int64(1)
-        while n_left:
-            _nap(board, polls)
-            if load_acquire(board.stopping) != 0:
-                return DONE
-            polls += 1
-            if (
-                load_acquire(board.wanted) != 0
-                or call(board.sem_trywait, (pointer(board.lock),)) != 0
-            ):
-                continue
-            before = board.progress
-            n_left = _sweep(board)
-            if board.progress != before:
-                polls = 0
-            n_over = board.n_over
-            board.n_over = 0
-            call(board.sem_post, (pointer(board.lock),))
-            if n_over:
-                return PENDING
+        store_release(board.awake, 1)
+        found = _serve_awake(board)
+        store_release(board.awake, 0)
+        fence()
+        # Who started something and saw the thread awake did not wake it.
+        if found == DONE and not load_acquire(board.stopping):
+            if _take_turn(board):
+                call(board.sem_post, (pointer(board.work),))
+            continue
+        return found
+
+
+@compiled
+def _serve_awake(board: Record) -> Long:
+    """Advance programs until there have been none for a while; return whether that is all."""
+    polls = np.int64(board.spins)
+    n_vain = np.int64(0)
+    while n_vain < board.dozes:
+        if load_acquire(board.stopping):
+            return DONE
+        if polls > board.spins:
+            _nap(board, board.first_sleep_ns * (polls - board.spins))
+        before = board.progress
+        n_left = _take_turn(board)
+        if load_acquire(board.over):
+            return PENDING
+        polls = np.int64(0) if board.progress != before else polls + 1
+        n_vain = np.int64(0) if n_left else n_vain + 1
+        if n_left == 0:
+            # Who starts the next one may wait for it, and then advances it.
+            _nap(board, board.longest_sleep_ns)
+            polls = np.int64(board.spins)
+    return DONE
 
 
 @compiled
@@ -225,6 +244,15 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
             return PENDING
     call(board.sem_post, (pointer(board.lock),))
     return DONE if load_acquire(flight.over) else PENDING
+
+
+@compiled
+def publish(board: int, place: int, flight: int) -> bool:
+    """Put a flight on a place of a board; return whether the thread is awake to see it."""
+    record = _board_at(board)
+    store_release(record.places + WORD_BYTES * place, flight)
+    fence()
+    return bool(load_acquire(record.awake) != 0)
 
 
 def query_flight(extra_state: int, status: int) -> Long:

@@ -1,0 +1,81 @@
+"""What a non-blocking collective by a plan costs beside native MPI's and the blocking plan.
+
+usage: mpiexec -n N python benchmarks/drop_in_nonblocking.py [--kind K] [--rounds N] [BYTES...]
+
+Every collective is waited for at once, by its request's `Wait` or by `MPI.Request.Waitall`,
+which leaves the plan to the thread. The least over rounds, all in turns, of the slowest
+rank's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import collplan
+from tables_everywhere import planning_table
+
+SIZES = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+WARM_UPS = 3
+
+
+def calls_of(kind: str, n_bytes: int, comm: Any, native: Any) -> dict[str, Callable[[], Any]]:
+    n = max(1, n_bytes // 8)
+    sent, received = np.ones(n), np.zeros(n)
+    if kind in ("alltoall", "allgather"):
+        received = np.zeros(n * native.size)
+        sent = np.ones(n * native.size) if kind == "alltoall" else sent
+    given = (received,) if kind == "bcast" else (sent, received)
+    now, later = kind.capitalize(), f"I{kind}"
+    wait_all = MPI.Request.Waitall
+    return {
+        "native": lambda: getattr(native, now)(*given),
+        "native, Wait": lambda: getattr(native, later)(*given).Wait(),
+        "native, Waitall": lambda: wait_all([getattr(native, later)(*given)]),
+        "plan": lambda: getattr(comm, now)(*given),
+        "plan, Wait": lambda: getattr(comm, later)(*given).Wait(),
+        "plan, Waitall": lambda: wait_all([getattr(comm, later)(*given)]),
+    }
+
+
+def least_us(native: Any, calls: list[Callable[[], Any]], n_rounds: int) -> Any:
+    found = np.empty((n_rounds + WARM_UPS, len(calls)))
+    for number in range(len(found)):
+        for which, call in enumerate(calls):
+            native.Barrier()
+            begin = perf_counter()
+            call()
+            found[number, which] = perf_counter() - begin
+    native.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
+    return found[WARM_UPS:].min(axis=0) * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kind", default="allreduce")
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("bytes", type=int, nargs="*", default=SIZES)
+    asked = parser.parse_args()
+    native = MPI.COMM_WORLD
+    options: dict[str, Any] = {"force": True, "native_calls": 0, "nonblocking_from": 0}
+    comm = collplan.Comm(native, table=planning_table(native.size), **options)
+    if native.rank == 0:
+        print(f"{MPI.Get_library_version().splitlines()[0]}, {native.size} ranks, {asked.kind}, µs")
+    for n_bytes in asked.bytes:
+        calls = calls_of(asked.kind, n_bytes, comm, native)
+        times = least_us(native, list(calls.values()), asked.rounds)
+        if native.rank == 0:
+            cells = "  ".join(f"{name} {us:.0f}" for name, us in zip(calls, times, strict=True))
+            print(f"{n_bytes:8d} bytes  {cells}", flush=True)
+
+
+main()
