@@ -77,8 +77,11 @@ class Buffers:
         ]
 
     def at(self, sent_at: int, received_at: int) -> list[Array]:
-        """Return what lies at two addresses, and scratch, as `check` does for arrays."""
-        dtype = self.spec_dtype
+        """Return what lies at two addresses, and scratch, as `check` does for arrays.
+
+        They are of the dtype checked before, or of the plan's.
+        """
+        dtype = self.spec_dtype if self._scratch is None else self._scratch.dtype
         sent = _array_at(sent_at, self._n_sent, dtype) if self._n_sent else None
         received = _array_at(received_at, self._n_received, dtype) if self._n_received else None
         return self.check(sent, received)

@@ -135,7 +135,10 @@ def other_buffers() -> None:
         with bind(writer.plan(), comm, *pairs[0], engine=engine) as bound:
             for turn in range(40):
                 send, recv = pairs[turn % 4]
-                bound.rebind(send, recv)
+                if turn % 3:
+                    bound.rebind_addresses(*map(MPI.Get_address, (send, recv)))
+                else:
+                    bound.rebind(send, recv)
                 send[:], recv[:] = np.arange(6) + turn + rank, -turn - rank
                 bound()
                 left = (rank - 1) % p
@@ -148,6 +151,21 @@ def other_buffers() -> None:
             ):
                 refuses(BindError, words, partial(bound.rebind, *wrong))
         refuses(BindError, "was freed: it cannot be given", partial(bound.rebind, send, recv))
+        refuses(BindError, "was freed: it cannot be given", partial(bound.rebind_addresses, 0, 0))
+
+
+def other_addresses() -> None:
+    """A program whose messages do not span buffers only changes two words for other ones."""
+    plan = ring_allreduce_max(p, 5)
+    arrays = [np.zeros(5, np.int32) for _ in range(6)]
+    for engine in ("compiled", "python"):
+        with bind(plan, comm, arrays[0], arrays[1], engine=engine, operation=MAX) as bound:
+            for turn in range(12):
+                send, recv = arrays[turn % 6], arrays[(turn + 1 + turn % 2) % 6]
+                send[:] = np.arange(5) * (rank + turn)
+                bound.rebind_addresses(*map(MPI.Get_address, (send, recv)))
+                bound()
+                assert np.array_equal(recv, np.arange(5) * (p - 1 + turn)), (engine, turn)
 
 
 def allocated_buffers() -> None:
@@ -322,11 +340,13 @@ def interrupts() -> None:
             continue
         raise AssertionError("the wait ended")
     refuses(BindError, "still running: it cannot be started", bound)
+    refuses(BindError, "still running: it cannot be given", partial(bound.rebind_addresses, 0, 0))
 
 
 for case in (
     random_plans,
     other_buffers,
+    other_addresses,
     allocated_buffers,
     sub_communicators,
     choice_of_engine,
