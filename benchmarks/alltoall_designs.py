@@ -33,9 +33,9 @@ Row = dict[str, Any]
 SIZES: Final = (1, 16, 256, 1024, 4096)
 NODES: Final = (2, 4, 8, 16, 32, 64, 128)
 FLAT: Final = ("pairwise", "scatter_destination")
-STAGED: Final = "traeff_rougier, shared"
-"""That design where messages inside nodes are copies through shared memory, as of the others."""
-NAMES: Final = (*DESIGNS, STAGED)
+BY_MESSAGES: Final = "traeff_rougier, by messages"
+"""That design where ranks of a node send each other messages, too."""
+NAMES: Final = (*DESIGNS, BY_MESSAGES)
 TRANSPORTS: Final = ("rc", "dc", "ud")
 MOST_TASKS: Final = 3_000_000
 
@@ -45,8 +45,11 @@ def spec_of(name: str, preset: str, nodes: int) -> PlanSpec:
     collective = {"kind": "alltoall", "count": 1, "datatype": "uint8"}
     machine = {"preset": preset, "nodes": nodes}
     plain = PlanSpec.model_validate({"machine": machine, "collective": collective})
-    if name == STAGED:
-        return DESIGNS["traeff_rougier"].of(plain).replace(transport="shared")
+    if name == BY_MESSAGES:
+        chosen = {"name": "hierarchical", "form": "collect"}
+        return plain.replace(
+            decomposition=chosen, algorithms={"node": "linear", "lane": "pairwise"}
+        )
     return DESIGNS[name].of(plain)
 
 
@@ -167,7 +170,7 @@ def _reads(row: Row) -> str:
 def plot(path: Path, rows: list[Row], preset: str, size: int) -> None:
     """Plot times by ranks, a line a design."""
     series = []
-    names = ("pairwise", "bruck", "full_lane", STAGED, "chochia", "ohio_v1", "ohio_v3")
+    names = ("pairwise", "bruck", "full_lane", "traeff_rougier", "chochia", "ohio_v1", "ohio_v3")
     for name in names:
         own = sorted(
             (row["nodes"] * row["ranks"], row["makespan_s"] or row["at_least_s"])

@@ -12,7 +12,8 @@ from specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from planner.alltoall_bounds import NodeCounts
-    from specs import PlanSpec
+    from specs import Machine, PlanSpec
+
 
 PAIRS_A_TASK = 8
 """A plan that is made of all pairs of ranks takes about as long as one of so many fewer tasks."""
@@ -34,6 +35,10 @@ class DesignRow:
         Whether one node's program was compiled only, as all nodes are alike.
     paper : NodeCounts or None
         None where the tables don't have the design.
+    pcie_reads : int or None
+        What adapters of the node that reads most read over PCIe, simulated, or at
+        least where `are_reads_least`; None where they have no cache of queue pairs.
+    are_reads_least : bool
     """
 
     design: str
@@ -42,6 +47,8 @@ class DesignRow:
     n_tasks: int
     is_one_node: bool
     paper: NodeCounts | None
+    pcie_reads: int | None = None
+    are_reads_least: bool = False
 
 
 def count_designs(
@@ -77,14 +84,36 @@ def count_designs(
         fullest = max(machine.node_to_n_ranks)
         for name in names:
             block_bytes = spec.collective.count * spec.collective.itemsize
-            own = _count(DESIGNS[name].of(spec), name, max_tasks)
+            own, n_tasks, is_one_node, reads = _count(DESIGNS[name].of(spec), name, max_tasks)
             paper = node_counts(name, machine.nodes, fullest, block_bytes)
-            rows.append(DesignRow(name, block_bytes, *own, paper))
+            known, is_least = own or paper, False
+            if reads is None and known is not None and not known.is_estimate:
+                reads = _least_reads(machine, known, fullest)
+                is_least = bool(reads)
+            row = DesignRow(name, block_bytes, own, n_tasks, is_one_node, paper, reads, is_least)
+            rows.append(row)
     return rows
 
 
-def _count(spec: PlanSpec, name: str, max_tasks: int) -> tuple[NodeCounts | None, int, bool]:
-    """Return what a design's plan needs of a node, its tasks, and whether all are those of one."""
+def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None:
+    """Return how often the adapters of a node read queue pairs that do not fit, at least.
+
+    Every queue pair is used in a start; only those of the start before that fit
+    are there. Over datagrams and dynamic connections a rank has one. None where
+    adapters have no such cache.
+    """
+    nic = machine.network.nic
+    if nic is None:
+        return None
+    pairs = int(counts.queue_pairs) if nic.transport == "rc" else ranks
+    return max(0, pairs - nic.connections * machine.lanes) if nic.warm else pairs
+
+
+def _count(
+    spec: PlanSpec, name: str, max_tasks: int
+) -> tuple[NodeCounts | None, int, bool, int | None]:
+    """Return what a design's plan needs of a node, its tasks, whether all are one's, and reads."""
+    from executors.cost import simulate
     from planner import compile_plan
     from planner.alltoall_bounds import NodeCounts
     from planner.compiler import compile_node
@@ -101,23 +130,31 @@ def _count(spec: PlanSpec, name: str, max_tasks: int) -> tuple[NodeCounts | None
             found.posted_sends_per_node,
             found.scratch_bytes_per_node,
         )
-        return NodeCounts(*counts), plan.n_tasks, False
+        reads = None
+        if machine.network.nic is not None:
+            reads = simulate(plan, machine.network).pcie_reads
+        most = None if reads is None else int(reads.sum(axis=1).max(initial=0))
+        return NodeCounts(*counts), plan.n_tasks, False, most
     # Designs through shared memory are made node by node.
     is_alike = spec.transport.name == "shared" and min(sizes) == max(sizes)
     if not is_alike or n_tasks // machine.nodes > max_tasks:
-        return None, n_tasks, False
+        return None, n_tasks, False, None
     node = machine.rank_to_node[0]
-    return NodeCounts(*count_node(compile_node(spec, node), node)), n_tasks, True
+    return NodeCounts(*count_node(compile_node(spec, node), node)), n_tasks, True, None
 
 
 def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
     """Return about how many tasks are made on the way to a design's plan."""
+    blocks = nodes * (nodes - 1)
     if design in ("pairwise", "scatter_destination"):
         return n_ranks * (2 * n_ranks - 1)
-    if design in ("bruck", "traeff_rougier", "full_lane"):
+    if design == "bruck":
         return n_ranks**2 // PAIRS_A_TASK
-    each = fullest if design == "khorassani" else 1
-    return n_ranks * (2 + nodes - 1) + 2 * nodes * (nodes - 1) * fullest * each
+    if design == "full_lane":
+        return 2 * n_ranks * (fullest + nodes)
+    if design in ("khorassani", "traeff_rougier", "ohio_v1"):
+        return n_ranks + 3 * blocks * fullest
+    return n_ranks * (nodes + 1) + 2 * blocks
 
 
 def to_json(rows: Sequence[DesignRow]) -> list[dict[str, Any]]:
@@ -136,7 +173,8 @@ def to_json(rows: Sequence[DesignRow]) -> list[dict[str, Any]]:
         if row.paper is not None:
             paper = dict(zip(keys, _three(row.paper), strict=True))
             paper |= {"is_estimate": row.paper.is_estimate}
-        found.append(line | {"paper": paper})
+        reads = {"pcie_reads": row.pcie_reads, "are_reads_least": row.are_reads_least}
+        found.append(line | {"paper": paper} | reads)
     return found
 
 
@@ -156,9 +194,20 @@ def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
             f"{machine.nodes} x {fullest} ranks, blocks of {format_bytes(size)}; a node needs"
         )
         columns = ["design", "queue pairs", "paper", "posted sends", "paper", "memory", "paper"]
-        print_table(columns, [_cells(row) for row in there])
+        lines = [_cells(row) for row in there]
+        if any(row.pcie_reads is not None for row in there):
+            columns.insert(5, "PCIe reads")
+            for cells, row in zip(lines, there, strict=True):
+                cells.insert(5, _reads(row))
+        print_table(columns, lines)
     for line in _remarks(machine.node_to_n_ranks, rows):
         print_line(line)
+
+
+def _reads(row: DesignRow) -> str:
+    if row.pcie_reads is None:
+        return ""
+    return f"{'≥ ' if row.are_reads_least else ''}{row.pcie_reads:,}"
 
 
 def _cells(row: DesignRow) -> list[str]:
@@ -185,6 +234,8 @@ def _remarks(sizes: Sequence[int], rows: Sequence[DesignRow]) -> list[str]:
     if any(row.is_one_node for row in rows):
         names = ", ".join(dict.fromkeys(row.design for row in rows if row.is_one_node))
         lines.append(f"counted in one node's program, as all nodes are alike: {names}")
+    if any(row.are_reads_least for row in rows):
+        lines.append("≥: not simulated; so many queue pairs cannot be in the adapters' caches")
     if min(sizes) != max(sizes):
         lines.append("nodes differ: formulas are of the fullest, and what is needed at most")
     if any(row.design == "ohio_v3" for row in rows):

@@ -78,10 +78,10 @@ DESIGNS: Final = {
         Design(
             "traeff_rougier",
             "gather, exchange and scatter by leaders, with datatypes",
-            {
-                "decomposition": {"name": "hierarchical", "form": "collect"},
-                "algorithms": {"node": "linear", "lane": "pairwise"},
-            },
+            _shared(
+                {"name": "hierarchical", "form": "matrix"},
+                {"name": "coalesce_requests", "staging": "layout"},
+            ),
         ),
         Design(
             "chochia",

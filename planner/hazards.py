@@ -161,11 +161,7 @@ def derive_dependencies(
     intents : (before, after, kind), optional
         Edges that state scheduling intent and are kept as they are.
     """
-    read, write = cut_into_atoms(owner, reads, writes, rank_node)
-    n_reads = int((read.high - read.low).sum())
-    indptr, before = derive_hazards(
-        read.indptr, read.low, read.high, write.indptr, write.low, write.high, read.n_atoms, n_reads
-    )
+    indptr, before = _hazards(owner, reads, writes, rank_node)
     if intents is None or not len(intents[0]):
         return Dependencies(indptr, before, np.zeros(len(before), dtype=np.int8))
     n = len(owner)
@@ -180,3 +176,56 @@ def derive_dependencies(
     order = order[fresh]
     indptr = running_total(np.bincount(after[order], minlength=n))
     return Dependencies(indptr, before[order], kind[order])
+
+
+MOST_BLOCKS = 1 << 23
+"""Blocks of memory that are looked at together, which takes about a hundred bytes each."""
+
+
+def _hazards(
+    owner: IntArray, reads: Pieces, writes: Pieces, rank_node: IntArray
+) -> tuple[Ints, Ints]:
+    """Return in CSR by task whom it conflicts with; nodes by turns, as they share nothing."""
+    reads = _without_gaps(owner, reads, writes, rank_node)
+    batches = _batches(owner, reads, writes, rank_node)
+    if len(batches) < 2:
+        return _hazards_at_once(owner, reads, writes, rank_node)
+    lengths = np.zeros(len(owner), dtype=np.int64)
+    parts = []
+    for rows in batches:
+        own, before = _hazards_at_once(owner[rows], reads.take(rows), writes.take(rows), rank_node)
+        lengths[rows] = np.diff(own)
+        parts.append((rows, own, rows[before].astype(np.int32)))
+    indptr = running_total(lengths)
+    joined = np.empty(indptr[-1], dtype=np.int32)
+    for rows, own, before in parts:
+        first = np.repeat(indptr[rows] - own[:-1], np.diff(own))
+        joined[first + np.arange(len(before))] = before
+    return indptr.astype(np.int32), joined
+
+
+def _hazards_at_once(
+    owner: IntArray, reads: Pieces, writes: Pieces, rank_node: IntArray
+) -> tuple[Ints, Ints]:
+    read, write = cut_into_atoms(owner, reads, writes, rank_node)
+    n_reads = int((read.high - read.low).sum())
+    indptr, before = derive_hazards(
+        read.indptr, read.low, read.high, write.indptr, write.low, write.high, read.n_atoms, n_reads
+    )
+    return indptr, before
+
+
+def _batches(owner: IntArray, reads: Pieces, writes: Pieces, rank_node: IntArray) -> list[Ints]:
+    """Return the rows of as many nodes at a time as have few enough blocks together."""
+    n_blocks = sum(int(pieces.repeat.sum()) for pieces in (reads, writes))
+    if n_blocks <= MOST_BLOCKS:
+        return []
+    blocks = np.zeros(len(owner))
+    for pieces in (reads, writes):
+        blocks += np.bincount(pieces.owner, pieces.repeat, len(owner))
+    node = rank_node[owner]
+    of_nodes = running_total(np.bincount(node, blocks).astype(np.int64))[:-1]
+    batch = (of_nodes // MOST_BLOCKS)[node]
+    order = np.argsort(batch, kind="stable")
+    ends = np.flatnonzero(np.diff(batch[order])) + 1
+    return list(np.split(order, ends))

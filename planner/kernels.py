@@ -13,54 +13,58 @@ Ints = npt.NDArray[np.integer[Any]]
 
 
 @compiled
-def compress_pieces(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> Any:
-    """Merge the contiguous pieces of every row into longer ones, or strided ones.
+def compress_pieces(
+    indptr: Ints, buffer: Ints, offset: Ints, count: Ints, stride: Ints, repeat: Ints
+) -> Any:
+    """Merge the blocks of every row into longer ones, or strided ones.
 
-    Returns the new indptr, the number of pieces, and their buffer, offset,
-    count, stride and repeat in arrays of the old length.
+    `stride` and `repeat` are empty where no piece repeats. What comes out does not
+    depend on how blocks come in, one by one or as strided pieces.
+
+    Returns the new indptr, the number of pieces, and a row each of their buffer,
+    offset, count, stride and repeat.
     """
-    n = len(buffer)
+    repeats = len(repeat) > 0
     out_indptr = np.zeros_like(indptr)
-    out_buffer, out_offset, out_count = np.empty_like(buffer), np.empty_like(offset), count.copy()
-    stride, repeat = np.zeros(n, np.int64), np.ones(n, np.int64)
+    out = np.empty((5, len(buffer) + 1), np.int64)
     k = 0
     for row in range(len(indptr) - 1):
         first = k
+        is_open = False
+        where, low, length = np.int64(0), np.int64(0), np.int64(0)
         for i in range(indptr[row], indptr[row + 1]):
-            touches = (
-                k > first
-                and out_buffer[k - 1] == buffer[i]
-                and out_offset[k - 1] + out_count[k - 1] == offset[i]
-            )
-            if touches:
-                out_count[k - 1] += count[i]
-            else:
-                out_buffer[k], out_offset[k], out_count[k] = buffer[i], offset[i], count[i]
-                k += 1
-        # Second walk: fold blocks of one size at one distance into a strided piece.
-        last = k
-        k = first
-        for i in range(first, last):
-            is_like = (
-                k > first
-                and out_buffer[k - 1] == out_buffer[i]
-                and out_count[k - 1] == out_count[i]
-            )
-            step = out_offset[i] - out_offset[k - 1] if is_like else 0
-            if is_like and repeat[k - 1] == 1:
-                stride[k - 1], repeat[k - 1] = step, 2
-            elif is_like and step == stride[k - 1] * repeat[k - 1]:
-                repeat[k - 1] += 1
-            else:
-                out_buffer[k], out_offset[k], out_count[k] = (
-                    out_buffer[i],
-                    out_offset[i],
-                    out_count[i],
-                )
-                stride[k], repeat[k] = 0, 1
-                k += 1
+            for turn in range(repeat[i] if repeats else 1):
+                begin = offset[i] + (turn * stride[i] if repeats else 0)
+                if is_open and where == buffer[i] and low + length == begin:
+                    length += count[i]
+                    continue
+                if is_open:
+                    k = _fold_block(out, first, k, where, low, length)
+                    if k == out.shape[1]:
+                        out = np.concatenate((out, np.empty_like(out)), axis=1)
+                is_open = True
+                where, low, length = buffer[i], begin, count[i]
+        if is_open:
+            k = _fold_block(out, first, k, where, low, length)
+            if k == out.shape[1]:
+                out = np.concatenate((out, np.empty_like(out)), axis=1)
         out_indptr[row + 1] = k
-    return out_indptr, k, out_buffer, out_offset, out_count, stride, repeat
+    return out_indptr, k, out
+
+
+@compiled
+def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int) -> int:
+    """Add a block to the strided piece before it, or as a piece; return how many there are."""
+    if k > first and out[0, k - 1] == where and out[2, k - 1] == length:
+        step = low - out[1, k - 1]
+        if out[4, k - 1] == 1:
+            out[3, k - 1], out[4, k - 1] = step, 2
+            return k
+        if step == out[3, k - 1] * out[4, k - 1]:
+            out[4, k - 1] += 1
+            return k
+    out[0, k], out[1, k], out[2, k], out[3, k], out[4, k] = where, low, length, 0, 1
+    return k + 1
 
 
 @compiled

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from planner.lowering import LocalTable, MessageTable
 from planner.pieces import Pieces
 from planner.plan import Buffer, Op
 from planner.streams import joint_key, occurrence
-
-if TYPE_CHECKING:
-    pass
 
 N_LANDINGS = 2
 """Landing slots a rank has at least: one fills while the other is combined."""
@@ -72,13 +69,53 @@ def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
 
 def _must_land(messages: MessageTable) -> Bools:
     """Mark messages that would overwrite what their receiver reads in the same round."""
-    n = len(messages.round)
-    row, buffer, low, high = messages.write.blocks()
-    writes = (messages.round[row], messages.dest[row], buffer, low, high)
+    rows = np.arange(len(messages.round))
+    if all(csr.is_constant(table.repeat) for table in (messages.read, messages.write)):
+        return _conflicts(messages, rows, _whole)
+    # Blocks at strides are many: most often the first, or the ends, of each say enough.
+    landed = _conflicts(messages, rows, _first)
+    unclear = _conflicts(messages, rows, _whole) & ~landed
+    rows = np.flatnonzero(unclear)
+    if len(rows):
+        landed[rows] = _conflicts(messages, rows, Pieces.blocks)
+    return landed
+
+
+Blocks = tuple[Ints, Ints, Ints, Ints]
+"""Row, buffer, begin and end of pieces of memory."""
+
+
+def _first(pieces: Pieces) -> Blocks:
+    """Return the first block of every piece."""
+    return pieces.owner, pieces.buffer, pieces.offset, pieces.offset + pieces.count
+
+
+def _whole(pieces: Pieces) -> Blocks:
+    """Return every piece from its first to its last element, gaps filled."""
+    if csr.is_constant(pieces.repeat):
+        return _first(pieces)
+    reach = pieces.stride * (pieces.repeat - 1)
+    low, high = pieces.offset + np.minimum(reach, 0), pieces.offset + np.maximum(reach, 0)
+    return pieces.owner, pieces.buffer, low, high + pieces.count
+
+
+def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces], Blocks]) -> Bools:
+    """Mark which of the given messages overlap what their receiver reads, by some of the blocks."""
+    n, n_ranks = len(rows), 1 + max(int(c.max(initial=0)) for c in (messages.source, messages.dest))
+    is_written = np.zeros(len(Buffer), dtype=bool)
+    is_written[messages.write.buffer] = True
+    at = np.zeros(0, dtype=np.int64) if n == len(messages.round) else np.unique(
+        joint_key(messages.round[rows], messages.dest[rows], n_ranks))  # fmt: skip
+    row, buffer, low, high = blocks_of(messages.write.take(rows))
+    writes = (messages.round[rows][row], messages.dest[rows][row], buffer, low, high)
     parts = []
     for table, rank in ((messages.read, messages.source), (messages.combine, messages.dest)):
-        reader, *place = table.blocks()
-        parts.append((messages.round[reader], rank[reader], *place))
+        readers = np.arange(len(rank))
+        if len(at):
+            readers = np.flatnonzero(np.isin(joint_key(messages.round, rank, n_ranks), at))
+        pieces = _within(table.take(readers), is_written)
+        reader, *place = blocks_of(pieces)
+        parts.append((messages.round[readers][reader], rank[readers][reader], *place))
     reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
     landed = np.zeros(n, dtype=bool)
     for which in np.flatnonzero(np.bincount(buffer)):
@@ -86,6 +123,16 @@ def _must_land(messages: MessageTable) -> Bools:
         hit = _overlaps([c[mine] for c in writes], [c[theirs] for c in reads])
         landed[row[mine][hit]] = True
     return landed
+
+
+def _within(pieces: Pieces, is_wanted: Bools) -> Pieces:
+    """Return the same rows without pieces in other buffers."""
+    kept = is_wanted[pieces.buffer]
+    if kept.all():
+        return pieces
+    indptr = csr.running_total(kept)[pieces.indptr]
+    where = np.flatnonzero(kept)
+    return Pieces(indptr, *(csr.gather(column, where) for column in pieces.columns()))
 
 
 def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:

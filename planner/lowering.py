@@ -12,16 +12,15 @@ import numpy.typing as npt
 from planner.algorithms.registry import Algorithm
 from planner.arrays import Bools, Ints
 from planner.blueprint import Component
-from planner.chunks import Layout, Listed
+from planner.chunks import Layout, Listed, Packed
 from planner.collecting import Collected, collect
-from planner.pieces import Pieces, contiguous, running_total
+from planner.locating import MAX_SCRATCH, Located, concatenated, locate, squeeze_scratch
+from planner.pieces import Pieces, running_total
 from planner.plan import Buffer, Op
+from planner.regions import PairTable
 from planner.rounds import Group
 from planner.spaces import BLOCK_KINDS, SCRATCH_STRIDE
 from planner.streams import occurrence
-
-MAX_SCRATCH = 1 << 12
-"""Scratch spaces a plan may have before they are squeezed."""
 
 
 @dataclass
@@ -171,6 +170,12 @@ class _Batch:
 
     def _lay_out_pairs(self, component: Component) -> None:
         assert component.received is not None
+        table = component.given
+        if isinstance(table, PairTable) and isinstance(component.received, PairTable):
+            # All ranks exchange blocks of one size: there is no need to list the pairs.
+            self.counts = np.full((1, self.size), table.size)
+            self.layouts = [Packed(self.counts, self.size), Packed(self.counts, self.size)]
+            return
         first_pair = running_total(component.groups.sizes**2)[self.groups]
         n = self.size
         rows = (first_pair[:, None] + np.arange(n * n)).reshape(-1, n, n)
@@ -277,7 +282,7 @@ class _Lowering:
         self.n_scratch = n_scratch
         self.message: dict[str, list[Any]] = {}
         self.local: dict[str, list[Any]] = {}
-        self.runs: dict[str, list[_Located]] = {name: [] for name in RUNS}
+        self.runs: dict[str, list[Located]] = {name: [] for name in RUNS}
         self.n_messages = 0
         self.n_locals = 0
 
@@ -298,7 +303,7 @@ class _Lowering:
         for name, runs in collected.runs.items():
             is_local = name.startswith("local")
             tiled = _tiled_runs(runs.arrays(), n_groups, n_local if is_local else n)
-            located = _locate(batch.layouts, tiled, ends[name])
+            located = locate(batch.layouts, tiled, ends[name])
             located.settle(buffers, bases, batch.ranks)
             located.owner += self.n_locals if is_local else self.n_messages
             self.runs[name].append(located)
@@ -314,10 +319,11 @@ class _Lowering:
 
     def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
         """Return the finished tables, messages by round, and the scratch ranks need."""
-        located = {name: _Located.stack(parts) for name, parts in self.runs.items()}
-        sizes = _squeeze_scratch(list(located.values()), n_ranks)
-        message: dict[str, Any] = {n: _concatenate(parts) for n, parts in self.message.items()}
-        local: dict[str, Any] = {n: _concatenate(parts) for n, parts in self.local.items()}
+        stacked = [Located.stack(parts) for parts in self.runs.values()]
+        sizes = squeeze_scratch(stacked, n_ranks)
+        located = dict(zip(self.runs, stacked, strict=True))
+        message: dict[str, Any] = {n: concatenated(parts) for n, parts in self.message.items()}
+        local: dict[str, Any] = {n: concatenated(parts) for n, parts in self.local.items()}
         if not message:
             message, local = _no_rows(MessageTable), _no_rows(LocalTable)
         pieces = {
@@ -345,10 +351,6 @@ def _tiled_runs(runs: tuple[Ints, ...], n_groups: int, n_owners: int) -> tuple[I
     return owner, *rest
 
 
-def _concatenate(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
 def _no_rows(table: type) -> dict[str, Any]:
     """Return the columns of a table without rows, extents left out."""
     extents = ("read", "write", "combine")
@@ -369,124 +371,3 @@ def _onto_itself(steps: LocalTable) -> Bools:
         differs |= one != other
     alike[read.owner[differs]] = False
     return np.asarray(alike)
-
-
-@dataclass
-class _Located:
-    """Contiguous runs of elements: whose step, on which rank, in which buffer."""
-
-    owner: Ints
-    space: Ints
-    rank: Ints
-    buffer: Ints
-    offset: Ints
-    count: Ints
-
-    @classmethod
-    def stack(cls, parts: list[_Located]) -> _Located:
-        """Return all runs, one part after another."""
-        if not parts:
-            return cls(*(np.zeros(0, dtype=np.int64) for _ in range(6)))
-        return cls(*(_concatenate([getattr(p, f) for p in parts]) for f in vars(parts[0])))
-
-    def settle(self, buffers: Ints, bases: Ints, ranks: Ints) -> None:
-        """Turn places in spaces of members (in `rank`) into places in buffers of ranks."""
-        member = self.rank
-        self.buffer = buffers[self.space, member]
-        self.offset += bases[self.space, member]
-        self.rank = ranks[member]
-
-    def pieces(self, n_rows: int) -> Pieces:
-        """Return a row of pieces for every owner."""
-        indptr = running_total(np.bincount(self.owner, minlength=n_rows))
-        return contiguous(indptr, self.buffer.astype(np.int8), self.offset, self.count)
-
-
-def _locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> _Located:
-    """Return runs of chunks as runs of elements relative to their member's space."""
-    n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
-    owner, space, first, n = _unwrap(*_expand_repeats(runs), n_chunks)
-    member = member_of[owner]
-    used = np.flatnonzero(np.bincount(space))
-    parts = []
-    for number in used:
-        mine = slice(None) if len(used) == 1 else np.flatnonzero(space == number)
-        index, offset, count = layouts[number].locate(
-            member[mine], first[mine].astype(np.int64), n[mine].astype(np.int64)
-        )
-        own = np.arange(len(space))[mine]
-        parts.append((own if index is None else own[index], offset, count))
-    if not parts:
-        return _Located.stack([])
-    row, offset, count = (_concatenate(list(column)) for column in zip(*parts, strict=True))
-    kept = count > 0
-    if len(parts) > 1:
-        order = np.argsort(row, kind="stable")
-        row, offset, count, kept = row[order], offset[order], count[order], kept[order]
-    if not kept.all():
-        row, offset, count = row[kept], offset[kept], count[kept]
-    return _Located(
-        owner[row].astype(np.int64), space[row], member[row], space[row],
-        offset.astype(np.int64), count,
-    )  # fmt: skip
-
-
-def _expand_repeats(runs: tuple[Ints, ...]) -> tuple[Ints, Ints, Ints, Ints]:
-    owner, space, first, n, stride, repeat = runs
-    repeat = np.where(n > 0, repeat, 0)
-    if (repeat == 1).all():
-        return owner, space, first, n
-    index = np.repeat(np.arange(len(owner)), repeat)
-    turn = np.arange(len(index)) - running_total(repeat)[:-1][index]
-    first = first[index] + turn * stride[index]
-    return owner[index], space[index], first, n[index]
-
-
-def _unwrap(owner: Ints, space: Ints, first: Ints, n: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
-    """Cut runs that wrap around the end of their space in two."""
-    n_chunks = n_chunks_of[space]
-    first = first % n_chunks
-    wraps = first + n > n_chunks
-    if not wraps.any():
-        return owner, space, first, n
-    index = np.repeat(np.arange(len(owner)), 1 + wraps)
-    is_tail = np.zeros(len(index), dtype=bool)
-    is_tail[1:] = index[1:] == index[:-1]
-    head = (n_chunks - first)[index]
-    wrapped = wraps[index]
-    n = np.where(is_tail, n[index] - head, np.where(wrapped, head, n[index]))
-    first = np.where(is_tail, 0, first[index])
-    return owner[index], space[index], first, n
-
-
-def _squeeze_scratch(parts: list[_Located], n_ranks: int) -> Ints:
-    """Move scratch together, rank by rank, so that what nobody touches takes no room.
-
-    Elements that are neighbours stay neighbours. Returns the room each rank needs.
-    """
-    span = MAX_SCRATCH * SCRATCH_STRIDE
-    keys, ends, places = [], [], []
-    for part in parts:
-        place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
-        key = part.rank[place] * np.int64(span) + part.offset[place]
-        places.append(place)
-        keys.append(key)
-        ends.append(key + part.count[place])
-    low, high = np.concatenate(keys), np.concatenate(ends)
-    if not len(low):
-        return np.zeros(n_ranks, dtype=np.int64)
-    order = np.argsort(low, kind="stable")
-    reach = np.maximum.accumulate(high[order])
-    begins = np.ones(len(low), dtype=bool)
-    begins[1:] = low[order][1:] > reach[:-1]
-    start = low[order][begins]
-    end = reach[np.append(np.flatnonzero(begins)[1:] - 1, len(low) - 1)]
-    rank = start // span
-    top = running_total(end - start)
-    sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
-    first_of_rank = np.searchsorted(rank, rank)
-    base = top[:-1] - top[first_of_rank]
-    for part, place, key in zip(parts, places, keys, strict=True):
-        block = np.searchsorted(start, key, side="right") - 1
-        part.offset[place] = key - start[block] + base[block]
-    return sizes

@@ -64,15 +64,13 @@ class Pieces:
         else:
             index = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
             index += np.arange(indptr[-1])
-        return Pieces(indptr, *(_gather(column, index) for column in self.columns()))
+        return Pieces(indptr, *(gather(column, index) for column in self.columns()))
 
     def masked(self, kept: npt.NDArray[np.bool_]) -> Pieces:
         """Return the same rows, those outside `kept` without pieces."""
         lengths = np.where(kept, np.diff(self.indptr), 0)
         index = np.flatnonzero(np.repeat(kept, np.diff(self.indptr)))
-        return Pieces(
-            running_total(lengths), *(_gather(column, index) for column in self.columns())
-        )
+        return Pieces(running_total(lengths), *(gather(column, index) for column in self.columns()))
 
     def blocks(self) -> tuple[Ints, IntArray, Ints, Ints]:
         """Return every contiguous block as ``(row, buffer, low, high)``."""
@@ -93,7 +91,8 @@ def is_constant(column: IntArray) -> bool:
     return column.strides == (0,)
 
 
-def _gather(column: IntArray, index: Ints) -> Any:
+def gather(column: IntArray, index: Ints) -> Any:
+    """Return the given entries of a column; of a broadcast one without storing them."""
     return _repeated(column[:1], len(index)) if is_constant(column) else column[index]
 
 
@@ -102,7 +101,8 @@ def _repeated(entry: IntArray, n: int) -> Any:
     return np.ndarray(n, entry.dtype, entry, strides=(0,))
 
 
-def _concatenate(columns: Sequence[IntArray]) -> Any:
+def concatenate(columns: Sequence[IntArray]) -> Any:
+    """Return columns one after another, broadcast where all of them are the same entry."""
     if all(is_constant(column) or not len(column) for column in columns):
         entries = [column[:1] for column in columns if len(column)]
         if entries and all(entry == entries[0] for entry in entries):
@@ -128,11 +128,11 @@ def sorted_unique(values: Ints) -> Ints:
 
 def contiguous(indptr: Ints, buffer: IntArray, offset: Ints, count: Ints) -> Pieces:
     """Return pieces that do not repeat; pieces of a row that form a pattern are joined."""
-    pieces = Pieces(indptr, buffer, offset, count, *_once(len(buffer)))
+    pieces = Pieces(indptr, buffer, offset, count, *once(len(buffer)))
     return compress(pieces) if (np.diff(indptr) > 1).any() else pieces
 
 
-def _once(n: int) -> tuple[Ints, Ints]:
+def once(n: int) -> tuple[Ints, Ints]:
     """Return the stride and repeat of pieces that do not repeat."""
     return _repeated(_ZERO, n), _repeated(_ONE, n)
 
@@ -141,7 +141,7 @@ def empty(n_rows: int) -> Pieces:
     """Return `n_rows` rows without pieces."""
     nothing = np.zeros(0, dtype=np.int64)
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
-    return Pieces(indptr, nothing.astype(np.int8), nothing, nothing, *_once(0))
+    return Pieces(indptr, nothing.astype(np.int8), nothing, nothing, *once(0))
 
 
 def stack(parts: Sequence[Pieces]) -> Pieces:
@@ -152,7 +152,7 @@ def stack(parts: Sequence[Pieces]) -> Pieces:
         + [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
     )
     columns = zip(*(part.columns() for part in parts), strict=True)
-    return Pieces(indptr, *map(_concatenate, columns))
+    return Pieces(indptr, *map(concatenate, columns))
 
 
 def join(left: Pieces, right: Pieces) -> Pieces:
@@ -196,16 +196,22 @@ def replaced(pieces: Pieces, rows: Ints, others: Pieces) -> Pieces:
 
 def compress(pieces: Pieces) -> Pieces:
     """Merge neighbouring blocks of a row, then runs of blocks at one stride."""
-    columns = [np.ascontiguousarray(column, dtype=np.int64) for column in pieces.columns()]
-    indptr, n, *merged = compress_pieces(np.ascontiguousarray(pieces.indptr), *columns[:3])
-    buffer, offset, count, stride, repeat = (column[:n].copy() for column in merged)
+    is_plain = is_constant(pieces.repeat) and (not len(pieces.repeat) or pieces.repeat[0] == 1)
+    columns = pieces.columns()[: 3 if is_plain else 5]
+    columns = tuple(np.ascontiguousarray(column, dtype=np.int64) for column in columns)
+    patterns = (_NOTHING, _NOTHING) if is_plain else ()
+    indptr, n, merged = compress_pieces(np.ascontiguousarray(pieces.indptr), *columns, *patterns)
+    buffer, offset, count, stride, repeat = merged[:, :n].copy()
     return Pieces(indptr, buffer.astype(np.int8), offset, count, stride, repeat)
+
+
+_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, IntArray]:
     """Return both tables as a plan's extents, and the pattern table they share."""
-    stride = _concatenate((reads.stride, writes.stride))
-    repeat = _concatenate((reads.repeat, writes.repeat))
+    stride = concatenate((reads.stride, writes.stride))
+    repeat = concatenate((reads.repeat, writes.repeat))
     patterns = NO_PATTERN
     if is_constant(repeat):
         pattern = np.broadcast_to(np.int32(0), repeat.shape)
@@ -214,8 +220,8 @@ def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, IntArra
         pattern = np.zeros(len(stride), dtype=np.int32)
         pairs = np.column_stack((stride[repeats], repeat[repeats]))
         unique, inverse = np.unique(pairs, axis=0, return_inverse=True)
-        once = np.broadcast_to(np.array([0, 1]), unique.shape)
-        patterns = np.vstack((NO_PATTERN, np.hstack((unique, once))))
+        no_outer = np.broadcast_to(np.array([0, 1]), unique.shape)
+        patterns = np.vstack((NO_PATTERN, np.hstack((unique, no_outer))))
         pattern[repeats] = inverse.ravel() + 1
     split = len(reads.stride)
     return (
@@ -229,8 +235,8 @@ def from_extents(extents: Extents, patterns: IntArray) -> Pieces:
     """Return a plan's extents as pieces; an outer repeat is written out."""
     indptr: Ints = extents.indptr.astype(np.int64)
     if len(patterns) == 1:
-        once = _once(len(extents))
-        return Pieces(indptr, extents.buffer, extents.offset, extents.count, *once)
+        alone = once(len(extents))
+        return Pieces(indptr, extents.buffer, extents.offset, extents.count, *alone)
     stride, repeat, stride2, repeat2 = patterns[extents.pattern].T
     offset, buffer, count = extents.offset, extents.buffer, extents.count
     if (repeat2 > 1).any():

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from planner.arrays import Ints
 from planner.pieces import running_total
 from planner.plan import Buffer
-from planner.regions import Regions
+from planner.regions import PairTable, Regions
 from specs import Collective
 
 BLOCK_KINDS = frozenset(
@@ -187,9 +187,11 @@ def _bind_alltoall(collective: Collective, size: int, send: Home, recv: Home) ->
 
     def regions() -> tuple[Regions, Regions]:
         if pairs is None:
-            table = np.full((size, size), collective.count, dtype=np.int64)
-        else:
-            table = np.array(pairs, dtype=np.int64).reshape(size, size)
+            # In the sender's numbering by receivers, in the receiver's by senders.
+            by = (1, size)
+            one, other = (PairTable(size * size, collective.count, each, size) for each in by)
+            return one, other
+        table = np.array(pairs, dtype=np.int64).reshape(size, size)
         counts = table.ravel()
         places = (np.cumsum(table, axis=axis) - table for axis in (1, 0))
         given, taken = (Regions.of(place.ravel(), counts) for place in places)

@@ -15,8 +15,8 @@ sizes = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 def locate(layout, member, first, n):
     """Return the elements of a run of chunks, one by one."""
     arrays = (np.array([x], dtype=np.int64) for x in (member, first, n))
-    _, offset, count = layout.locate(*arrays)
-    return [int(o) + i for o, c in zip(offset, count, strict=True) for i in range(c)]
+    where = layout.locate(*arrays)
+    return [int(o) + i for o, c in zip(where.offset, where.count, strict=True) for i in range(c)]
 
 
 def span(low, count):

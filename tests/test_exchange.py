@@ -11,6 +11,7 @@ from executors.cost import simulate
 from oracle import check_result, make_spec
 from planner import compile_plan
 from planner.errors import AlgorithmError
+from planner.exchange import design
 from planner.plan import Op
 from planner.restriction import restrict
 from specs import Machine
@@ -159,3 +160,18 @@ def test_blocks_are_copied_while_the_next_are_on_their_way():
     assert len(received) == len(copied) == 4
     for copy, coming in zip(copied, received[1:], strict=False):
         assert times.start_ns[copy] < times.end_ns[coming]
+
+
+@pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
+@pytest.mark.parametrize("machine", ["2x2", "3,1,2", "4x3", "any order", "cyclic"])
+def test_coalesced_messages_are_made_as_the_pass_makes_them(machine, decomposition, monkeypatch):
+    for passes, count, in_place in ((V2, 3, False), (V3, 1, True)):
+        spec = alltoall(
+            machine, passes, DECOMPOSITIONS[decomposition], count=count, in_place=in_place
+        )
+        at_once = compile_plan(spec)
+        with monkeypatch.context() as patched:
+            patched.setattr(design, "_is_coalesced", lambda spec: False)
+            by_pass = compile_plan(spec)
+        for rank in range(at_once.n_ranks):
+            assert_equal(restrict(at_once, rank), restrict(by_pass, rank))

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle import make_spec
+from planner import compile_plan, hazards
 from planner import pieces as csr
 from planner.hazards import derive_dependencies
 from planner.pieces import Pieces
@@ -132,3 +134,14 @@ def test_strided_reads_conflict_with_what_touches_a_block(columns, rows, unit, b
             assert not hit[row] or before[k + n + column] >> (k + row) & 1
         last = deps.task[slice(*deps.indptr[k + n + column : k + n + column + 2])]
         assert {int(task) - k for task in last} <= set(np.flatnonzero(hit).tolist())
+
+
+@pytest.mark.parametrize("fields", [{}, {"transport": "shared"}], ids=["messages", "shared"])
+def test_nodes_by_turns_have_the_hazards_of_all_at_once(fields, monkeypatch):
+    spec = make_spec("alltoall", "auto", 0, {"nodes": 4, "ranks_per_node": [3, 1, 2, 4]}, count=2)
+    spec = spec.replace(decomposition={"name": "full_lane", "form": "collect"}, **fields)
+    whole = compile_plan(spec)
+    monkeypatch.setattr(hazards, "MOST_BLOCKS", 40)
+    by_turns = compile_plan(spec)
+    for name in ("indptr", "task", "kind"):
+        assert np.array_equal(getattr(by_turns.deps, name), getattr(whole.deps, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner import pieces as csr
@@ -36,6 +36,7 @@ def spelt(rows: Blocks) -> list[list[tuple[int, int]]]:
     return [[(b, o + i) for b, o, n in row for i in range(n)] for row in rows]
 
 
+@settings(deadline=None)  # the first call loads machine code
 @given(rows_of_blocks)
 def test_compression_keeps_every_element_in_its_place(rows):
     pieces = table(rows)

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.arrays import Bools, Ints
 from planner.blueprint import Blueprint, Path, Sketch, Task, simplified
-from planner.decompose import leaders, mesh, transpose
+from planner.decompose import leaders, mesh, pairs, transpose
 from planner.decompose.grid import Grid
 from planner.decompose.guideline import find_form
 from planner.decompose.leaders import Parts
@@ -80,12 +80,12 @@ def _settle_alone(sketch: Sketch, task: Task) -> None:
 
 def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
     """Return how a collective runs through leaders."""
+    if kind == "alltoall" and form in (None, "collect"):
+        return pairs.alltoall
     if form is None:
         return leaders.FORMS[kind]
     if form == "transpose" and kind in transpose.FORMS:
         return transpose.FORMS[kind]
-    if form == "collect" and kind == "alltoall":
-        return leaders.FORMS[kind]
     there = "transpose, or leave it out" if kind in transpose.FORMS else "none: leave it out"
     if kind == "alltoall":
         there = f"use collect, {' or '.join(EXCHANGES)}"

@@ -281,83 +281,6 @@ def reduce_scatter_block(parts: Parts) -> None:
     settle(parts, 3, np.arange(task.size), here)
 
 
-def alltoall(parts: Parts) -> None:
-    """Collect on nodes by the column of the destination, exchange along columns, hand out.
-
-    In between, blocks lie by destination, then by source.
-    """
-    task, sketch, grid = parts.task, parts.sketch, parts.grid
-    assert task.received is not None
-    if parts.n_rows == 1:
-        parts.row(1, 0, parts.row_task(0, "alltoall", 0, task.input, task.output, task.given,
-                                       task.received))  # fmt: skip
-        return
-    pairs = _Pairs.of(task)
-    collected, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
-    has_collected = np.zeros(sketch.n_ranks, dtype=np.bool_)
-    served = [parts.served(column) for column in parts.columns]
-    nobody = np.zeros(0, dtype=np.int64)
-    for row, positions in enumerate(grid.rows):
-        dests = [
-            np.concatenate([nobody, *(served[c] for c in columns)]) for columns in grid.led_by(row)
-        ]
-        lists = [pairs.of_source(source, some) for source in positions for some in dests]
-        has_collected |= parts.row(
-            0, row, parts.row_task(row, "alltoall", 0, task.input, collected,
-                                   task.given.union(lists), pairs.staged.union(lists)),
-        )  # fmt: skip
-    here = collected.where(has_collected, task.input)
-    middle = task.output.where(parts.leads_itself(), handed)
-    for column in parts.columns:
-        leaders = grid.column(column)
-        teams = [grid.followers(row, column) for row in range(parts.n_rows)]
-        sent, kept = [], []
-        for row, leader in enumerate(leaders):
-            is_staged = has_collected[task.ranks[leader]]
-            lists = [pairs.between(grid.rows[row], team) for team in teams]
-            sent.append((pairs.staged if is_staged else task.given).union(lists))
-            for dest_row, team in enumerate(teams):
-                is_last = len(team) < 2
-                table = task.received if is_last else pairs.staged
-                kept.append(table.union([pairs.between(grid.rows[row], teams[dest_row])]))
-        parts.along(
-            1, parts.column_task(column, "alltoall", here, middle, Regions.stack(sent),
-                                 Regions.stack(kept)),
-        )  # fmt: skip
-    everyone = np.arange(task.size)
-    for row, leader, team in parts.teams():
-        lists = [pairs.between(everyone, np.array([dest])) for dest in team]
-        root = int(np.flatnonzero(team == leader)[0])
-        parts.row(
-            2, row, Task("scatter", "", team, root, handed, task.output,
-                         pairs.staged.union(lists), task.received.union(lists)),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Rows of an alltoall's pairs, and where blocks lie while they are on their way."""
-
-    size: int
-    staged: Regions
-
-    @classmethod
-    def of(cls, task: Task) -> _Pairs:
-        """Number the elements of all pairs by destination, then by source."""
-        counts = task.given.totals.reshape(task.size, task.size)
-        by_dest = counts.T.ravel()
-        low = (np.cumsum(by_dest) - by_dest).reshape(task.size, task.size).T
-        return cls(task.size, Regions.of(low.ravel(), counts.ravel()))
-
-    def of_source(self, source: int, dests: Ints) -> Ints:
-        """Return the rows of what `source` has for `dests`."""
-        return np.asarray(source * self.size + dests)
-
-    def between(self, sources: Ints, dests: Ints) -> Ints:
-        """Return the rows from `sources` to `dests`, by destination, then by source."""
-        return np.asarray((sources[None, :] * self.size + dests[:, None]).ravel())
-
-
 def _reduced_on_rows(parts: Parts, phase: int, output: Home) -> Home:
     """Leave every leader's share of its node's reduction in `output`; return where it is."""
     task = parts.task
@@ -424,6 +347,5 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "scatter": scatter,
     "allgather": allgather,
     "reduce_scatter_block": reduce_scatter_block,
-    "alltoall": alltoall,
 }
-"""The form of every collective, by kind."""
+"""The form of every collective, by kind; alltoall's is in a file of its own."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.blueprint import Task
-from planner.decompose import leaders
+from planner.decompose import leaders, pairs
 from planner.decompose.leaders import Parts
 
 
@@ -125,7 +125,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "allreduce": allreduce,
     "allgather": allgather,
     "reduce_scatter_block": reduce_scatter_block,
-    "alltoall": leaders.alltoall,
+    "alltoall": pairs.alltoall,
     "scan": scan,
     "exscan": exscan,
 }

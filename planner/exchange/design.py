@@ -57,6 +57,10 @@ class Exchange:
         talks with its like on all peers, about the ranks that one serves.
     is_overlapped : bool
         Whether a rank copies each node's block as it comes; otherwise all in the end.
+    is_coalesced : bool
+        Whether what one node has for a part of another is one message, and lies in one
+        interval where it is staged: what the pass `coalesce_requests` makes of a message
+        a rank, but where ranks are many, those are too many to be made first.
     """
 
     rows: Rows
@@ -65,6 +69,7 @@ class Exchange:
     is_in_place: bool
     shares_peers: bool
     is_overlapped: bool
+    is_coalesced: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -163,7 +168,14 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
         spec.collective.is_in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
+        is_coalesced=_is_coalesced(spec),
     )
+
+
+def _is_coalesced(spec: PlanSpec) -> bool:
+    """Return whether the first pass makes one message of each block, without derived datatypes."""
+    first = spec.passes[0] if spec.passes else None
+    return first is not None and first.name == "coalesce_requests" and not first.options
 
 
 def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:

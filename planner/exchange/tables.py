@@ -10,7 +10,10 @@ step by step, and in a step leader by leader, a row a source rank::
      16: 4>2 4>3 | 5>2 5>3                                     step 2, from node 2
 
 So a rank copies a column of each step's block out, and a message of one
-source rank is a row.
+source rank is a row. Where messages are coalesced, what is sent lies message by
+message, and behind that what stays on the node::
+
+      0: 2>0 2>1 3>0 3>1 | 2>4 2>5 3>4 3>5 | 2>2 2>3 3>2 3>3
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import numpy as np
 
 from planner import pieces as csr
 from planner.arrays import Bools, Ints
+from planner.exchange.coalesced import Coalesced
 from planner.exchange.design import Exchange
 from planner.lowering import LocalTable, MessageTable
 from planner.pieces import Pieces, running_total
@@ -116,15 +120,13 @@ class _Writer:
         return np.where(exchange.is_direct, 0, total)
 
     def messages(self) -> MessageTable:
-        """Return a message a rank of the source, for every block."""
+        """Return the messages of every block: one a rank of the source, or one."""
         exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
         touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         touched = np.flatnonzero(touches if count else np.zeros_like(touches))
-        block = np.repeat(touched, exchange.sizes[blocks.source[touched]])
-        place = np.arange(len(block)) - np.repeat(
-            running_total(exchange.sizes[blocks.source[touched]])[:-1],
-            exchange.sizes[blocks.source[touched]],
-        )
+        n_each = np.where(self.is_joined, 1, exchange.sizes)[blocks.source[touched]]
+        block = np.repeat(touched, n_each)
+        place = np.arange(len(block)) - np.repeat(running_total(n_each)[:-1], n_each)
         source, dest = blocks.source[block], blocks.dest[block]
         step, part, team = blocks.step[block], blocks.part[block], blocks.team[block]
         read = self._served.take(dest * exchange.n_parts + part)
@@ -135,6 +137,17 @@ class _Writer:
         sender = exchange.ranks[exchange.first[source] + place]
         is_direct = exchange.is_direct[dest]
         offset = np.where(is_direct, sender * count, blocks.offset[block] + place * team * count)
+        write = _rows(_home(~is_direct, Buffer.RECV), offset, team * count)
+        joined = np.flatnonzero(self.is_joined[source])
+        if len(joined):
+            size = (exchange.sizes[source] * team)[joined] * count
+            low = self._sent.begin(source[joined], (dest * exchange.n_parts + part)[joined])
+            shared = np.full(len(joined), Buffer.SHARED, dtype=np.int8)
+            read = csr.replaced(read, joined, _rows(shared, low * count, size))
+            landed = _rows(shared, blocks.offset[block[joined]], size)
+            into = np.flatnonzero(is_direct[joined])
+            own = csr.replaced(landed, into, self._own.take(source[joined[into]]))
+            write = csr.replaced(write, joined, own)
         none = np.zeros(len(block), dtype=bool)
         return MessageTable(
             phase=np.full(len(block), TRANSFER, dtype=np.int16),
@@ -145,9 +158,19 @@ class _Writer:
             combining=none,
             ordered=none,
             read=read,
-            write=_rows(_home(~is_direct, Buffer.RECV), offset, team * count),
+            write=write,
             combine=csr.empty(len(block)),
         )
+
+    @cached_property
+    def is_joined(self) -> Bools:
+        """Nodes of which several ranks' blocks are one message."""
+        exchange = self.exchange
+        return exchange.stages & (exchange.sizes > 1) & exchange.is_coalesced
+
+    @cached_property
+    def _sent(self) -> Coalesced:
+        return Coalesced.of(self.exchange, self.n_ranks)
 
     @cached_property
     def _served(self) -> Pieces:
@@ -215,6 +238,11 @@ class _Writer:
         kind = Buffer.RECV if exchange.is_in_place else Buffer.SEND
         read = _rows(np.full(n, kind, dtype=np.int8), zero, whole)
         write = _rows(np.full(n, Buffer.SHARED, dtype=np.int8), place * whole, whole)
+        if self.is_joined[row].any():
+            parts = [write.take(np.flatnonzero(~self.is_joined[row[entry]]))]
+            parts += [self._sent.staged(one, count) for one in row[self.is_joined[row]]]
+            stacked = np.argsort(self.is_joined[row[entry]], kind="stable")
+            write = csr.stack(parts).take(np.argsort(stacked))
         return np.full(n, STAGE), zero, rank, read, write
 
     def _own_copies(self) -> _Copies:
@@ -232,6 +260,10 @@ class _Writer:
             np.full(n, count),
             *_repeats(self.n_ranks * count, exchange.sizes[row]),
         )
+        joined = np.flatnonzero(self.is_joined[row])
+        if len(joined):
+            own = [self._sent.own(one, count) for one in np.unique(row[joined])]
+            read = csr.replaced(read, joined, csr.stack(own))
         write = self._own.take(row)
         return np.full(n, DELIVER), np.ones(n, dtype=np.int64), rank, read, write
 
@@ -271,7 +303,7 @@ def _at_once(own: _Copies, later: _Copies, last: int) -> _Copies:
     sides = []
     for one, other in ((own[3], later[3]), (own[4], later[4])):
         joined = csr.stack((one, other)).take(order)
-        sides.append(Pieces(joined.indptr[running_total(n)], *joined.columns()))
+        sides.append(csr.compress(Pieces(joined.indptr[running_total(n)], *joined.columns())))
     phase = np.full(len(ranks), DELIVER)
     return phase, np.full(len(ranks), last), ranks, sides[0], sides[1]
 

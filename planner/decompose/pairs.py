@@ -1,0 +1,157 @@
+"""Alltoall through leaders: what every pair of ranks exchanges, on its way.
+
+References
+----------
+Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane
+communication", CLUSTER 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.arrays import Bools, Ints
+from planner.blueprint import Task
+from planner.decompose.leaders import Parts
+from planner.pieces import running_total
+from planner.regions import Regions
+
+
+def alltoall(parts: Parts) -> None:
+    """Collect on nodes by the column of the destination, exchange along columns, hand out.
+
+    In between, blocks lie by source, then by destination: so they arrive in one piece
+    wherever they are staged, and only what is sent on is taken out of several.
+    """
+    task, sketch, grid = parts.task, parts.sketch, parts.grid
+    if parts.n_rows == 1:
+        parts.row(1, 0, parts.row_task(0, "alltoall", 0, task.input, task.output, task.given,
+                                       task.received))  # fmt: skip
+        return
+    blocks = _Blocks(parts)
+    collected, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
+    has_collected = np.zeros(sketch.n_ranks, dtype=np.bool_)
+    for row in range(parts.n_rows):
+        given, kept = blocks.collected(row)
+        has_collected |= parts.row(
+            0, row, parts.row_task(row, "alltoall", 0, task.input, collected, given, kept)
+        )
+    here = collected.where(has_collected, task.input)
+    middle = task.output.where(parts.leads_itself(), handed)
+    for column in parts.columns:
+        is_staged = has_collected[task.ranks[grid.column(column)]]
+        ends = blocks.exchanged(column, is_staged)
+        parts.along(1, parts.column_task(column, "alltoall", here, middle, *ends))
+    for row, leader, team in parts.teams():
+        root = int(np.flatnonzero(team == leader)[0])
+        ends = blocks.handed(team)
+        parts.row(2, row, Task("scatter", "", team, root, handed, task.output, *ends))
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """Where the blocks of an alltoall lie while they are on their way through leaders."""
+
+    parts: Parts
+
+    @property
+    def given(self) -> Regions:
+        """What ranks give, a row a pair."""
+        return self.parts.task.given
+
+    @property
+    def received(self) -> Regions:
+        """What ranks receive, a row a pair."""
+        assert self.parts.task.received is not None
+        return self.parts.task.received
+
+    @cached_property
+    def served(self) -> list[Ints]:
+        """The positions every column serves, row by row."""
+        return [self.parts.served(column) for column in self.parts.columns]
+
+    @cached_property
+    def by_row(self) -> Ints:
+        """All positions, row by row: the order in which leaders keep what they hand out."""
+        return np.concatenate(self.parts.grid.rows)
+
+    @cached_property
+    def row_of(self) -> Ints:
+        """The row of every position."""
+        row = np.empty(len(self.by_row), dtype=np.int64)
+        lengths = [len(positions) for positions in self.parts.grid.rows]
+        row[self.by_row] = np.repeat(np.arange(len(lengths)), lengths)
+        return row
+
+    def _led(self, columns: list[int]) -> Ints:
+        """Return the positions that a leader of the given columns collects for."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(self.served[c] for c in columns)])
+
+    def _pairs(self, sources: Ints, dests: Ints) -> Ints:
+        """Return the rows of pairs, shape (n_sources, n_dests)."""
+        return np.asarray(sources[:, None] * self.parts.task.size + dests)
+
+    def _begins(self, pairs: Ints) -> tuple[Ints, Ints]:
+        """Return where the blocks of pairs begin that lie one after another, and their sizes."""
+        sizes = self.given.totals[pairs]
+        return running_total(sizes.ravel())[:-1].reshape(sizes.shape), sizes
+
+    def collected(self, row: int) -> tuple[Regions, Regions]:
+        """Return what ranks of a row send its leaders, and where these put it."""
+        positions = self.parts.grid.rows[row]
+        n, dests = len(positions), [self._led(some) for some in self.parts.grid.led_by(row)]
+        lengths = np.tile([len(some) for some in dests], n)
+        given = self.given.grouped(self._pairs(positions, np.concatenate(dests)).ravel(), lengths)
+        totals = given.totals.reshape(n, n)
+        low = np.cumsum(totals, axis=0) - totals
+        return given, Regions.of(low.ravel(), totals.ravel())
+
+    def exchanged(self, column: int, is_staged: Bools) -> tuple[Regions, Regions]:
+        """Return what the leaders of a column send each other, and where these put it.
+
+        `is_staged` marks the rows whose leaders have collected what they send.
+        """
+        rows, n_rows = self.parts.grid.rows, self.parts.n_rows
+        dests = self.served[column]
+        # A row has a team's blocks source by source; sent they are team by team.
+        team, orders = self.row_of[dests], {}
+        for n in {len(positions) for positions in rows}:
+            orders[n] = np.argsort(np.tile(team, n), kind="stable")
+        team_sizes = np.bincount(team, minlength=n_rows)
+        sent, received = [], []
+        for row, positions in enumerate(rows):
+            order, lengths = orders[len(positions)], len(positions) * team_sizes
+            pairs = self._pairs(positions, dests).ravel()[order]
+            here = self._staged(row, column) if is_staged[row] else None
+            one = self.given.grouped(pairs, lengths) if here is None else here.grouped(
+                order, lengths)  # fmt: skip
+            sent.append(one)
+            received.append(self.received.grouped(pairs, lengths))
+        given, final = Regions.stack(sent), Regions.stack(received)
+        totals = given.totals.reshape(n_rows, n_rows)
+        low = np.cumsum(totals, axis=0) - totals
+        # Who serves nobody else receives in place.
+        serves_one = np.tile(team_sizes < 2, n_rows)
+        number = np.arange(n_rows**2) + np.where(serves_one, 0, n_rows**2)
+        both = Regions.stack([final, Regions.of(low.ravel(), totals.ravel())])
+        return given, both.take(number)
+
+    def _staged(self, row: int, column: int) -> Regions:
+        """Return where a row's blocks for all whom a column serves lie at its leader there."""
+        grid, served = self.parts.grid, self.served
+        columns = grid.led_by(row)[grid.place(row, column)]
+        begin, size = self._begins(self._pairs(grid.rows[row], self._led(columns)))
+        first = sum(len(served[other]) for other in columns[: columns.index(column)])
+        own = slice(first, first + len(served[column]))
+        return Regions.of(begin[:, own].ravel(), size[:, own].ravel())
+
+    def handed(self, team: Ints) -> tuple[Regions, Regions]:
+        """Return what a leader has for each of its team, and where it belongs."""
+        pairs, n = self._pairs(self.by_row, team), np.full(len(team), len(self.by_row))
+        begin, size = self._begins(pairs)
+        staged = Regions.of(begin.T.ravel(), size.T.ravel())
+        given = staged.grouped(np.arange(len(staged)), n)
+        return given, self.received.grouped(pairs.T.ravel(), n)
