@@ -45,3 +45,12 @@ def test_plans_are_right_and_lanes_carry_what_they_say(mpi: str, nodes: str, per
                     most = planned[way] * (1 + HEADERS) + planned[1 - way] * ACKNOWLEDGED
                     assert planned[way] <= counted[way] <= most + CONTROL_BYTES, (plan, way)
         assert carried > 10 * CONTROL_BYTES, plan
+
+
+@pytest.mark.parametrize("end", ["", "finalize"])
+def test_memory_that_nobody_freed_keeps_nobody_from_ending(end: str) -> None:
+    """MPICH aborts in its Finalize where windows are left on a network."""
+    options = ("--nodes", "2", "--per-node", "2")
+    done = run_program("mpich", "unfreed.py", *options, arguments=("2", end))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.split() == ["passed"] * 4

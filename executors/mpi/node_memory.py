@@ -9,6 +9,8 @@ All words only grow, from start to start, so nothing is ever reset.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import mmap
 import time
 import weakref
@@ -35,8 +37,8 @@ Index = npt.NDArray[np.int64]
 LINE_BYTES: Final = 64
 WORD_BYTES: Final = 8
 _WAITING_SLEEP_S: Final = 100e-6
-_in_use: list[MPI.Win] = []
-"""Windows whose plans were freed while arrays in them were still held."""
+_windows: list[MPI.Win] = []
+"""All that are not freed, in the order in which they were made, the same on all ranks of a node."""
 
 
 class NodeMemory:
@@ -152,11 +154,9 @@ class NodeMemory:
         """Free the window, collectively; it stays where a rank still holds arrays in it."""
         if self._window != MPI.WIN_NULL:
             is_held = self._lease is not None and self._lease() is not None
-            self._window.Unlock_all()
-            if any(call.gather(is_held, self._comm)):
-                _in_use.append(self._window)
-            else:
-                self._window.Free()
+            if not any(call.gather(is_held, self._comm)):
+                _windows.remove(self._window)
+                _free(self._window)
             self._window = MPI.WIN_NULL
         self._comm.Free()
 
@@ -192,6 +192,8 @@ class NodeMemory:
                 f"({error.Get_error_string().splitlines()[0]}); compile with transport: messages"
             )
         self._window.Lock_all(MPI.MODE_NOCHECK)
+        _windows.append(self._window)
+        _free_all_at_end()
         there: Any = self._window.Shared_query(0)[0]
         # Pages are the same for all ranks, and so is what is left of the first.
         everything = np.frombuffer(there, dtype=np.uint8)
@@ -213,6 +215,27 @@ class _Lease:
     def __init__(self, memory: Array) -> None:
         self.__array_interface__ = memory.__array_interface__
         self._memory = memory
+
+
+def _free(window: MPI.Win) -> None:
+    """Free a window; collective on its node."""
+    window.Unlock_all()
+    window.Free()
+
+
+@functools.cache
+def _free_all_at_end() -> None:
+    """When MPI or Python ends, free what nobody did: some MPIs abort over what is left."""
+    keyval = MPI.Comm.Create_keyval(delete_fn=lambda *_: _free_all())
+    MPI.COMM_SELF.Set_attr(keyval, True)
+    # When mpi4py ends MPI, at last, there is no Python any more.
+    atexit.register(_free_all)
+
+
+def _free_all() -> None:
+    if not MPI.Is_finalized():
+        while _windows:
+            _free(_windows.pop(0))
 
 
 def _find_misfit(
