@@ -165,13 +165,14 @@ def test_blocks_are_copied_while_the_next_are_on_their_way():
 @pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
 @pytest.mark.parametrize("machine", ["2x2", "3,1,2", "4x3", "any order", "cyclic"])
 def test_coalesced_messages_are_made_as_the_pass_makes_them(machine, decomposition, monkeypatch):
-    for passes, count, in_place in ((V2, 3, False), (V3, 1, True)):
+    layout = ({"name": "coalesce_requests", "staging": "layout"},)
+    for passes, count, in_place in ((V2, 3, False), (V3, 1, True), (layout, 2, False)):
         spec = alltoall(
             machine, passes, DECOMPOSITIONS[decomposition], count=count, in_place=in_place
         )
         at_once = compile_plan(spec)
         with monkeypatch.context() as patched:
-            patched.setattr(design, "_is_coalesced", lambda spec: False)
+            patched.setattr(design, "_coalesces", lambda spec: None)
             by_pass = compile_plan(spec)
         for rank in range(at_once.n_ranks):
             assert_equal(restrict(at_once, rank), restrict(by_pass, rank))

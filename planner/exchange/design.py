@@ -58,9 +58,11 @@ class Exchange:
     is_overlapped : bool
         Whether a rank copies each node's block as it comes; otherwise all in the end.
     is_coalesced : bool
-        Whether what one node has for a part of another is one message, and lies in one
-        interval where it is staged: what the pass `coalesce_requests` makes of a message
-        a rank, but where ranks are many, those are too many to be made first.
+        Whether what one node has for a part of another is one message: what the pass
+        `coalesce_requests` makes of a message a rank, but where ranks are many, those
+        are too many to be made first.
+    is_remapped : bool
+        Whether such a message lies in one interval where it is staged.
     """
 
     rows: Rows
@@ -70,6 +72,7 @@ class Exchange:
     shares_peers: bool
     is_overlapped: bool
     is_coalesced: bool = False
+    is_remapped: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -168,14 +171,18 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
         spec.collective.is_in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
-        is_coalesced=_is_coalesced(spec),
+        is_coalesced=_coalesces(spec) is not None,
+        is_remapped=_coalesces(spec) == "remap",
     )
 
 
-def _is_coalesced(spec: PlanSpec) -> bool:
-    """Return whether the first pass makes one message of each block, without derived datatypes."""
+def _coalesces(spec: PlanSpec) -> str | None:
+    """Return the staging if the first pass makes one message of each block, without copies."""
     first = spec.passes[0] if spec.passes else None
-    return first is not None and first.name == "coalesce_requests" and not first.options
+    if first is None or first.name != "coalesce_requests" or first.options.keys() - {"staging"}:
+        return None
+    staging = first.options.get("staging", "remap")
+    return str(staging) if staging in ("remap", "layout") else None
 
 
 def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:

@@ -124,7 +124,7 @@ class _Writer:
         exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
         touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         touched = np.flatnonzero(touches if count else np.zeros_like(touches))
-        n_each = np.where(self.is_joined, 1, exchange.sizes)[blocks.source[touched]]
+        n_each = np.where(self.is_remapped, 1, exchange.sizes)[blocks.source[touched]]
         block = np.repeat(touched, n_each)
         place = np.arange(len(block)) - np.repeat(running_total(n_each)[:-1], n_each)
         source, dest = blocks.source[block], blocks.dest[block]
@@ -138,7 +138,13 @@ class _Writer:
         is_direct = exchange.is_direct[dest]
         offset = np.where(is_direct, sender * count, blocks.offset[block] + place * team * count)
         write = _rows(_home(~is_direct, Buffer.RECV), offset, team * count)
-        joined = np.flatnonzero(self.is_joined[source])
+        if exchange.is_coalesced and not exchange.is_remapped:
+            # Out of the rows as they were staged: an extent each, unless they follow a pattern.
+            bounds = running_total(n_each)
+            read = csr.compress(Pieces(read.indptr[bounds], *read.columns()))
+            write = csr.compress(Pieces(write.indptr[bounds], *write.columns()))
+            source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
+        joined = np.flatnonzero(self.is_remapped[source])
         if len(joined):
             size = (exchange.sizes[source] * team)[joined] * count
             low = self._sent.begin(source[joined], (dest * exchange.n_parts + part)[joined])
@@ -148,9 +154,9 @@ class _Writer:
             into = np.flatnonzero(is_direct[joined])
             own = csr.replaced(landed, into, self._own.take(source[joined[into]]))
             write = csr.replaced(write, joined, own)
-        none = np.zeros(len(block), dtype=bool)
+        none = np.zeros(len(source), dtype=bool)
         return MessageTable(
-            phase=np.full(len(block), TRANSFER, dtype=np.int16),
+            phase=np.full(len(source), TRANSFER, dtype=np.int16),
             round=step.astype(np.int32),
             source=exchange.leader(source, step, part).astype(np.int32),
             dest=exchange.leader(dest, step, part).astype(np.int32),
@@ -159,14 +165,14 @@ class _Writer:
             ordered=none,
             read=read,
             write=write,
-            combine=csr.empty(len(block)),
+            combine=csr.empty(len(source)),
         )
 
     @cached_property
-    def is_joined(self) -> Bools:
-        """Nodes of which several ranks' blocks are one message."""
+    def is_remapped(self) -> Bools:
+        """Nodes of which several ranks' blocks are one message, and lie together."""
         exchange = self.exchange
-        return exchange.stages & (exchange.sizes > 1) & exchange.is_coalesced
+        return exchange.stages & (exchange.sizes > 1) & exchange.is_remapped
 
     @cached_property
     def _sent(self) -> Coalesced:
@@ -238,10 +244,10 @@ class _Writer:
         kind = Buffer.RECV if exchange.is_in_place else Buffer.SEND
         read = _rows(np.full(n, kind, dtype=np.int8), zero, whole)
         write = _rows(np.full(n, Buffer.SHARED, dtype=np.int8), place * whole, whole)
-        if self.is_joined[row].any():
-            parts = [write.take(np.flatnonzero(~self.is_joined[row[entry]]))]
-            parts += [self._sent.staged(one, count) for one in row[self.is_joined[row]]]
-            stacked = np.argsort(self.is_joined[row[entry]], kind="stable")
+        if self.is_remapped[row].any():
+            parts = [write.take(np.flatnonzero(~self.is_remapped[row[entry]]))]
+            parts += [self._sent.staged(one, count) for one in row[self.is_remapped[row]]]
+            stacked = np.argsort(self.is_remapped[row[entry]], kind="stable")
             write = csr.stack(parts).take(np.argsort(stacked))
         return np.full(n, STAGE), zero, rank, read, write
 
@@ -260,7 +266,7 @@ class _Writer:
             np.full(n, count),
             *_repeats(self.n_ranks * count, exchange.sizes[row]),
         )
-        joined = np.flatnonzero(self.is_joined[row])
+        joined = np.flatnonzero(self.is_remapped[row])
         if len(joined):
             own = [self._sent.own(one, count) for one in np.unique(row[joined])]
             read = csr.replaced(read, joined, csr.stack(own))
