@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from executors.comm.plans import Plans
     from executors.comm.statistics import Row
 
-LEAST_BYTES: Final = 256 * 1024
-"""From which size on plans are started without blocking: from there on what the thread costs
-where MPI waits, some 50 µs, is less than what the winners of allreduce were seen to gain."""
+LEAST_BYTES: Final = 1 << 20
+"""From which size on plans are started without blocking: there, what that costs is small."""
 
 
 class PlannedRequest(MPI.Request):

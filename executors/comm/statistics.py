@@ -34,7 +34,7 @@ class Row:
         Of MPI's count.
     calls : int
     seconds : float
-        On this rank, in all; of non-blocking calls nothing is timed.
+        On this rank, in all; of non-blocking calls what it takes to start them.
     """
 
     collective: str

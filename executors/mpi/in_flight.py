@@ -158,6 +158,7 @@ class Board:
         self.address: int = self._record.ctypes.data
         self._lock, self._work = _semaphore(1), _semaphore(0)
         self._places = np.zeros(_FIRST_PLACES, dtype=np.int64)
+        self._old_places: list[npt.NDArray[np.int64]] = []
         self._free_places = list(range(_FIRST_PLACES))[::-1]
         self._flights: dict[int, Flight] = {}
         self._lingering: list[Flight] = []
@@ -235,6 +236,8 @@ class Board:
         while self._wait(self._lock.ctypes.data) != 0:
             pass
         more[:n] = self._places
+        # The thread may still look at the old ones.
+        self._old_places.append(self._places)
         self._places = more
         self._set(places=more.ctypes.data, n_places=2 * n)
         self._post(self._lock.ctypes.data)

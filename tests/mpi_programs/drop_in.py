@@ -299,7 +299,7 @@ def check_other_calls(comm: Any) -> None:
     comm.Allgatherv(mine, [all_, list(range(1, comm.size + 1))])
     assert all_.tolist() == [r for r in range(comm.size) for _ in range(r + 1)]
     whys = {row["collective"]: row["why"] for row in comm.stats().as_dict()["rows"]}
-    assert whys["Iallreduce"].startswith("non-blocking: below 262144 bytes")
+    assert whys["Iallreduce"].startswith("non-blocking: below 1048576 bytes")
     assert whys["Allreduce_init"].startswith("persistent: ")
     assert whys["Allgatherv"] == "no plan covers it"
 

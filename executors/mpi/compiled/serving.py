@@ -117,13 +117,22 @@ def _nap(board: Record, ns: int) -> None:
 
 
 @compiled
-def _take_turn(board: Record) -> Long:
-    """Advance all programs, unless somebody else is about to; return how many are not over."""
-    if load_acquire(board.wanted) or call(board.sem_trywait, (pointer(board.lock),)) != 0:
-        return np.int64(1)
-    n_left = _sweep(board)
-    call(board.sem_post, (pointer(board.lock),))
-    return n_left
+def _are_any(board: Record) -> bool:
+    """Return whether a program is in flight."""
+    # Without the lock: there may be more places by now, but never fewer.
+    n_found = 0
+    for i in range(board.n_places):
+        if load_acquire(board.places + WORD_BYTES * i):
+            n_found += 1
+    return n_found > 0
+
+
+@compiled
+def _take_turn(board: Record) -> None:
+    """Advance all programs, unless somebody else is about to."""
+    if load_acquire(board.wanted) == 0 and call(board.sem_trywait, (pointer(board.lock),)) == 0:
+        _sweep(board)
+        call(board.sem_post, (pointer(board.lock),))
 
 
 @compiled
@@ -141,7 +150,7 @@ def _serve(board: Record) -> Long:
         fence()
         # Who started something and saw the thread awake did not wake it.
         if found == DONE and not load_acquire(board.stopping):
-            if _take_turn(board):
+            if _are_any(board):
                 call(board.sem_post, (pointer(board.work),))
             continue
         return found
@@ -150,23 +159,25 @@ def _serve(board: Record) -> Long:
 @compiled
 def _serve_awake(board: Record) -> Long:
     """Advance programs until there have been none for a while; return whether that is all."""
-    polls = np.int64(board.spins)
+    # Who started a program may wait for it at once, and advances it then.
+    polls = np.int64(board.spins + 1)
     n_vain = np.int64(0)
     while n_vain < board.dozes:
         if load_acquire(board.stopping):
             return DONE
+        if load_acquire(board.over):
+            return PENDING
+        if not _are_any(board):
+            n_vain += 1
+            polls = np.int64(board.spins + 1)
+            _nap(board, board.longest_sleep_ns)
+            continue
+        n_vain = np.int64(0)
         if polls > board.spins:
             _nap(board, board.first_sleep_ns * (polls - board.spins))
         before = board.progress
-        n_left = _take_turn(board)
-        if load_acquire(board.over):
-            return PENDING
+        _take_turn(board)
         polls = np.int64(0) if board.progress != before else polls + 1
-        n_vain = np.int64(0) if n_left else n_vain + 1
-        if n_left == 0:
-            # Who starts the next one may wait for it, and then advances it.
-            _nap(board, board.longest_sleep_ns)
-            polls = np.int64(board.spins)
     return DONE
 
 
