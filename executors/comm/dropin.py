@@ -12,7 +12,6 @@ from mpi4py import MPI
 from executors.comm.family import Family, read_table
 from executors.comm.ground import lay_ground
 from executors.comm.methods import Planned, Topological, making
-from executors.comm.nonblocking import LEAST_BYTES
 from executors.comm.plans import MAX_PLANS, NATIVE_CALLS
 from specs.tuning import TuningTable
 
@@ -43,8 +42,9 @@ class Comm(Planned, MPI.Intracomm):
         Plans kept for each communicator.
     native_calls : int
         Equal calls that run natively before a plan is made for them; the same on all ranks.
-    nonblocking_from : int
-        From how many bytes on non-blocking forms run by plans; the same on all ranks.
+    nonblocking_from : int or None
+        From how many bytes on non-blocking forms run by plans; by default large ones whose
+        plans gain much. The same on all ranks.
 
     Raises
     ------
@@ -66,7 +66,7 @@ class Comm(Planned, MPI.Intracomm):
         operations: Iterable[tuple[MPI.Op, str]] = (),
         max_plans: int = MAX_PLANS,
         native_calls: int = NATIVE_CALLS,
-        nonblocking_from: int = LEAST_BYTES,
+        nonblocking_from: int | None = None,
     ) -> None:
         if comm is None or comm == MPI.COMM_NULL:
             return

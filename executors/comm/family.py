@@ -13,7 +13,6 @@ from typing import Final
 from mpi4py import MPI
 from pydantic import ValidationError
 
-from executors.comm.nonblocking import LEAST_BYTES
 from executors.comm.plans import Plans
 from executors.comm.statistics import Statistics
 from executors.emulation.running import MACHINE
@@ -42,8 +41,8 @@ class Family:
         Plans kept for each communicator.
     native_calls : int
         Equal calls that run natively before a plan is made for them.
-    nonblocking_from : int
-        Bytes from which on non-blocking forms run by plans.
+    nonblocking_from : int or None
+        Bytes from which on non-blocking forms run by plans; None for where that pays.
 
     Raises
     ------
@@ -57,7 +56,7 @@ class Family:
         operations: Mapping[int, str],
         max_plans: int,
         native_calls: int,
-        nonblocking_from: int = LEAST_BYTES,
+        nonblocking_from: int | None = None,
     ) -> None:
         for name in operations.values():
             get_operation(name)

@@ -291,6 +291,15 @@ def check_what_decides(comm: Any) -> None:
     assert counts[("Iallreduce", False)] == 4, rows
     assert reasons(ours)["Iallgatherv"] == {"no plan covers it"}
     ours.let_go()
+    usual = drop_in(nonblocking_from=None)
+    large = np.ones(1 << 17)
+    usual.Ibcast(large).Wait()
+    usual.Ibcast(out).Wait()
+    assert reasons(usual)["Ibcast"] == {
+        "non-blocking: scatter_allgather gains less than starting it so costs",
+        "non-blocking: below 1048576 bytes a plan gains too little",
+    }
+    usual.let_go()
     few = drop_in(max_plans=2)
     outs = [np.zeros(n) for n in (1, 2, 3, 4, 1, 2, 3, 4)]
     MPI.Request.Waitall([few.Iallreduce(np.ones(len(each)), each) for each in outs])
