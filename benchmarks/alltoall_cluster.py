@@ -50,8 +50,8 @@ def run_as_rank(options: argparse.Namespace) -> None:
     from cluster_ranks import LaneCounter
 
     from executors.mpi import join_world
-    from executors.mpi.bench_timing import library_name
-    from executors.mpi.guideline import Candidate, measure_guideline
+    from executors.mpi.measuring.bench_timing import library_name
+    from executors.mpi.measuring.guideline import Candidate, measure_guideline
 
     comm = join_world()
     machine = Machine.model_validate_json(os.environ[MACHINE])

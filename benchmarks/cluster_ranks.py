@@ -21,8 +21,8 @@ from mpi4py import MPI
 from executors.emulation.counters import lane_bytes
 from executors.emulation.launching import NODE
 from executors.mpi import join_world
-from executors.mpi.bench_timing import library_name, line_up
-from executors.mpi.guideline import measure_guideline, standard_candidates
+from executors.mpi.measuring.bench_timing import library_name, line_up
+from executors.mpi.measuring.guideline import measure_guideline, standard_candidates
 from specs import Machine
 
 SETTLE_S: Final = 0.1

@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.output import format_bytes, format_seconds, print_line, print_table
-from executors.mpi.launch import find_launcher, relaunch
+from executors.mpi.launching.launch import find_launcher, relaunch
 from specs import parse_bytes
 from specs.errors import CollplanError
 

@@ -21,9 +21,9 @@ from engine_by_hand import ByHand, ByPersistentRequests
 from mpi4py import MPI
 
 from executors.mpi import join_world
-from executors.mpi.bench_timing import library_name
-from executors.mpi.binding import bind
-from executors.mpi.native import NativeCollective
+from executors.mpi.binding.bound_plan import bind
+from executors.mpi.measuring.bench_timing import library_name
+from executors.mpi.measuring.native import NativeCollective
 from planner import compile_plan
 from planner.algorithms.registry import registry
 from specs import PlanSpec

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.binding.bound_plan import BoundPlan, bind
 from executors.mpi.compiled.calls import call, compiled, ints, pointer
 from executors.mpi.compiled.messages import handle_of
 from executors.mpi.compiled.symbols import address_of

@@ -38,8 +38,8 @@ from never_slower_verdicts import (
 from collplan.output import format_seconds, print_line, print_table
 from executors.emulation.cluster import Cluster, parse_rate
 from executors.emulation.running import run_emulated
-from executors.mpi.jobs import capture_job
-from executors.mpi.launch import find_launcher
+from executors.mpi.launching.jobs import capture_job
+from executors.mpi.launching.launch import find_launcher
 from specs.errors import CollplanError
 from specs.replacing import write_text
 from specs.sizes import parse_bytes

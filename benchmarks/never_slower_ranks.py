@@ -20,10 +20,10 @@ from mpi4py import MPI
 
 import collplan
 from executors.mpi import join_world
-from executors.mpi.bench_timing import time_in_turns
-from executors.mpi.clocks import share_clock
 from executors.mpi.cores import ranks_per_core
-from executors.mpi.patterns import node_of_ranks
+from executors.mpi.measuring.bench_timing import time_in_turns
+from executors.mpi.measuring.clocks import share_clock
+from executors.mpi.measuring.patterns import node_of_ranks
 from specs.placement import Placement
 from specs.replacing import write_text
 from specs.sweep import Point, Sweep

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executors.mpi.guideline import Candidate, standard_candidates
+from executors.mpi.measuring.guideline import Candidate, standard_candidates
 from specs import PlanSpec
 from specs.request import AUTO, FLAT
 

@@ -11,7 +11,7 @@ from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
 from executors.mpi import join_world
-from executors.mpi.guideline import measure_guideline
+from executors.mpi.measuring.guideline import measure_guideline
 from specs import Machine
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.bench_timing import library_name, time_in_turns
-from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.binding.bound_plan import BoundPlan, bind
+from executors.mpi.measuring.bench_timing import library_name, time_in_turns
 from planner import compile_plan
 from specs.loading import parse_spec
 

@@ -9,7 +9,7 @@ from specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from executors.cost import Timeline
-    from executors.mpi.task_times import TaskTimes
+    from executors.mpi.measuring.task_times import TaskTimes
     from planner.plan import Plan
 
 Report = dict[str, Any]
@@ -37,7 +37,7 @@ def simulate_on_own_machine(plan: Plan) -> Timeline | None:
 
 def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
     """Return simulated and measured times of the whole plan and of its phases."""
-    from executors.mpi.phases import PhaseTimes, compare_phases
+    from executors.mpi.measuring.phases import PhaseTimes, compare_phases
 
     simulated = (timeline.start_ns, timeline.end_ns)
     measured = (times.start_ns, times.end_ns)
@@ -66,7 +66,7 @@ def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
 def print_prediction(report: Report) -> None:
     """Print the phases' times and errors, and the whole plan's."""
     from collplan.output import format_seconds, print_line, print_table
-    from executors.mpi.phases import PhaseTimes
+    from executors.mpi.measuring.phases import PhaseTimes
 
     whole = PhaseTimes("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
     print_table(

@@ -52,7 +52,7 @@ def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
 
 def let_share(cores: Sequence[int] | None) -> None:
     """Set what the MPI library needs where ranks may share a processor, however few they are."""
-    from executors.mpi.launch import find_launcher, launch_environment
+    from executors.mpi.launching.launch import find_launcher, launch_environment
 
     if cores is not None and len(set(cores)) < len(cores):
         family = find_launcher().library.family

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 
-from executors.mpi import background
-from executors.mpi.binding import bind
+from executors.mpi.binding.bound_plan import bind
 from executors.mpi.cores import affinity
+from executors.mpi.engine import background
 from executors.mpi.errors import BindError
 from mpi_plans import PlanWriter, refuses
 from oracle import make_spec

@@ -7,9 +7,9 @@ import threading
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi import background
-from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.binding.bound_plan import BoundPlan, bind
 from executors.mpi.cores import affinity
+from executors.mpi.engine import background
 from mpi_plans import PlanWriter
 from oracle import make_spec
 from planner import compile_plan

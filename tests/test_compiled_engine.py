@@ -15,8 +15,8 @@ from executors.mpi.compiled.loop import run_loop
 from executors.mpi.compiled.memory import LoopMemory
 from executors.mpi.compiled.reductions import compile_combine, is_compiled, reduction_address
 from executors.mpi.compiled.state import DEADLOCK, DONE, PENDING, RUN, START, TEST, WAIT
-from executors.mpi.program import rank_program
-from executors.mpi.views import local_action
+from executors.mpi.engine.program import rank_program
+from executors.mpi.engine.views import local_action
 from mpi_plans import PlanWriter
 from planner.errors import PlanFormatError
 from planner.operations import BUILTIN_OPERATIONS, get_operation, register_operation

@@ -20,7 +20,7 @@ from executors.mpi.compiled.memory import (
 )
 from executors.mpi.compiled.reductions import reduction_address
 from executors.mpi.compiled.state import DONE, PENDING, RUN, WAIT
-from executors.mpi.program import rank_program
+from executors.mpi.engine.program import rank_program
 from mpi_plans import PlanWriter
 from planner.plan import Buffer, Op, Plan
 

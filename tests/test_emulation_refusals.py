@@ -16,7 +16,7 @@ from executors.emulation.counters import lane_bytes
 from executors.emulation.errors import EmulationError
 from executors.emulation.launching import prepare_launch
 from executors.emulation.machine import emulated_machine
-from executors.mpi.launch import Launcher, Library
+from executors.mpi.launching.launch import Launcher, Library
 from mpi_launching import mpi_python, run
 
 CLUSTER = ("--nodes", "2", "--per-node", "1")

@@ -12,7 +12,7 @@ from mpi_launching import MPIS, mpi_environment, mpi_python, mpiexec_of, run
 ASK = """
 import json
 from dataclasses import asdict
-from executors.mpi.doctor import diagnose
+from executors.mpi.launching.doctor import diagnose
 print(json.dumps([asdict(finding) for finding in diagnose()]))
 """
 

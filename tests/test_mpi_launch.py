@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from executors.mpi import launch
 from executors.mpi.errors import LaunchError
-from executors.mpi.jobs import capture_job, run_job
-from executors.mpi.launch import Library, is_under_mpi, launcher_rank
+from executors.mpi.launching import launch
+from executors.mpi.launching.jobs import capture_job, run_job
+from executors.mpi.launching.launch import Library, is_under_mpi, launcher_rank
 from mpi_launching import MPIS, PROGRAMS, assert_passes, mpi_environment, mpi_python, mpiexec_of
 from mpi_launching import mpirun as mpirun_program
 from mpi_launching import run as run_command

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executors.mpi.program import rank_program
-from executors.mpi.views import local_action
+from executors.mpi.engine.program import rank_program
+from executors.mpi.engine.views import local_action
 from mpi_plans import Interval, PlanWriter
 from planner.plan import NO_PATTERN, Buffer, Op, Plan
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from executors.mpi.launch import find_launcher
+from executors.mpi.launching.launch import find_launcher
 from executors.tuning.fingerprint import cpu_model
 from mpi_launching import REPO, mpi_python, mpiexec_of, run
 from specs.errors import CollplanError

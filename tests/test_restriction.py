@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from executors.mpi.program import rank_program
+from executors.mpi.engine.program import rank_program
 from handmade import PlanBook
 from oracle import make_spec
 from planner import Plan, compile_plan

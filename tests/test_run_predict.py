@@ -12,7 +12,7 @@ import pytest
 import test_cost_traces as traces
 from collplan.prediction import print_prediction
 from command_line import CommandLine
-from executors.mpi.phases import PhaseTimes, compare_phases
+from executors.mpi.measuring.phases import PhaseTimes, compare_phases
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from mpi_plans import PlanWriter
 from paje_checking import Paje

@@ -154,8 +154,8 @@ def test_the_command_goes_on_by_itself(
             ranks.blame(Failure(SWEEP, 64, failing.pop(0), "did not end within 60 s"))
         return 3
 
-    monkeypatch.setattr("executors.mpi.launch.relaunch", relaunch)
-    monkeypatch.setattr("executors.mpi.launch.is_under_mpi", lambda: False)
+    monkeypatch.setattr("executors.mpi.launching.launch.relaunch", relaunch)
+    monkeypatch.setattr("executors.mpi.launching.launch.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2", "--restart"]) == 1
     assert ["--restart" in line for line in lines] == [True, False, False]
@@ -176,8 +176,8 @@ def test_a_failure_of_another_run_does_not_start_ranks_again(
     with earlier.noting_faults():
         earlier.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
     statuses = [2]
-    monkeypatch.setattr("executors.mpi.launch.relaunch", lambda *_, **__: statuses.pop())
-    monkeypatch.setattr("executors.mpi.launch.is_under_mpi", lambda: False)
+    monkeypatch.setattr("executors.mpi.launching.launch.relaunch", lambda *_, **__: statuses.pop())
+    monkeypatch.setattr("executors.mpi.launching.launch.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2"]) == 2
     assert isinstance(Attempts(output).find(), Failure)

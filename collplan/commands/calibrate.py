@@ -66,13 +66,13 @@ class CalibrationBenchmark:
     @property
     def n_steps(self) -> int:
         """Return how often measuring advances."""
-        from executors.mpi.calibration import n_steps
+        from executors.mpi.measuring.calibration import n_steps
 
         return n_steps(self.quick)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from executors.mpi.calibration import measure_machine
+        from executors.mpi.measuring.calibration import measure_machine
 
         found = measure_machine(comm, lanes=self.lanes, quick=self.quick, advance=advance)
         return {"measurements": found}
@@ -147,7 +147,7 @@ def _measure(
     timeout_s: float,
     progress: bool | None,
 ) -> int:
-    from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.mpi.launching.launch import is_under_mpi, relaunch
     from specs.errors import CollplanError
 
     if is_under_mpi():

@@ -135,7 +135,7 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     from concurrent.futures import BrokenExecutor
 
     from executors.cost.sweep import processes
-    from executors.mpi.futures import is_under_futures, mpi_executor
+    from executors.mpi.launching.futures import is_under_futures, mpi_executor
     from specs.errors import CollplanError
 
     try:

@@ -13,7 +13,7 @@ def command(as_json: Json = False) -> int:
     Exit status 1 where something would not work.
     """
     from collplan.output import print_json, print_table, show_progress
-    from executors.mpi.doctor import diagnose
+    from executors.mpi.launching.doctor import diagnose
 
     with show_progress("looking for MPI and graphviz"):
         findings = diagnose()

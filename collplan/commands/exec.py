@@ -51,7 +51,7 @@ def command(
     what ran. There is no --json: standard output and exit status are the
     program's.
     """
-    from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.mpi.launching.launch import is_under_mpi, relaunch
     from specs.errors import CollplanError
     from specs.tuning import load_table
 
@@ -70,7 +70,7 @@ def _run_as_rank(
     program: list[str], table: Path, ranks: int | None, *, module: bool, force: bool
 ) -> int:
     """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
-    from executors.mpi.launch import launcher_rank
+    from executors.mpi.launching.launch import launcher_rank
     from specs.errors import CollplanError
 
     try:

@@ -112,7 +112,7 @@ def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -
 
 def _mpich_defaults(defaults: Path | None) -> Tree:
     from executors.exports.mpich import built_in_selection
-    from executors.mpi.launch import probe_library
+    from executors.mpi.launching.launch import probe_library
     from specs.errors import CollplanError
 
     if defaults is not None:

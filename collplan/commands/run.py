@@ -14,7 +14,7 @@ from collplan.options import Json, SpecOrPlan
 
 if TYPE_CHECKING:
     from executors.cost import Timeline
-    from executors.mpi.task_times import TaskTimes
+    from executors.mpi.measuring.task_times import TaskTimes
     from planner.plan import Plan
     from specs import PlanSpec
 
@@ -78,7 +78,7 @@ def command(
     """
     from collplan.prediction import check_trace
     from collplan.run_cores import check_cores, let_share, parse_cores
-    from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.mpi.launching.launch import is_under_mpi, relaunch
 
     places = parse_cores(cores)
     request = Request(source, ranks, repetitions, check, timeout, places, predict, trace, as_json)
@@ -136,7 +136,7 @@ class Outcome:
 def _run_as_rank(request: Request) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.prediction import check_trace
-    from executors.mpi.launch import launcher_rank
+    from executors.mpi.launching.launch import launcher_rank
     from executors.mpi.world import join_world
     from specs.errors import CollplanError
 
@@ -179,7 +179,7 @@ def _measure(comm: Any, request: Request) -> Outcome:
     """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
     # Only here: without mpi4py these are no modules that can be imported.
     from collplan.run_cores import go_to_core
-    from executors.mpi.measure import run_plan
+    from executors.mpi.measuring.measure import run_plan
     from executors.mpi.world import join_world
     from specs.errors import CollplanError
 
@@ -217,7 +217,7 @@ def _record(
 ) -> Outcome:
     """Add what recorded tasks show beside simulated ones, where that is asked for."""
     from collplan.prediction import prediction_report
-    from executors.mpi.task_times import record_plan
+    from executors.mpi.measuring.task_times import record_plan
 
     times = None
     if request.predict:

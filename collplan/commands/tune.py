@@ -223,7 +223,7 @@ def _list(asked: Asked) -> int:
 
 
 def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> int:
-    from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.mpi.launching.launch import is_under_mpi, relaunch
     from executors.tuning.attempts import Attempts, Failure
     from executors.tuning.claim import STARTER, end_with_parents, name_starter
     from specs.errors import CollplanError

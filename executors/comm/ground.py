@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 import numpy as np
 from mpi4py import MPI
 
+from executors.mpi.binding.instances import n_tag_spaces
 from executors.mpi.cores import ranks_per_core, share_cores_as
-from executors.mpi.in_flight import load_machine_code
-from executors.mpi.instances import n_tag_spaces
-from executors.mpi.patterns import node_of_ranks
+from executors.mpi.engine.in_flight import load_machine_code
+from executors.mpi.measuring.patterns import node_of_ranks
 from executors.mpi.world import first_alone
 from specs.request import MESSAGES
 from specs.sweep import NATIVE_LABEL, Point, Sweep

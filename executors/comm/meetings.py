@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.running import this_thread
+from executors.mpi.engine.running import this_thread
 from specs import CollplanError
 
 if TYPE_CHECKING:

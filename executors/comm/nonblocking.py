@@ -18,9 +18,9 @@ from executors.comm.keys import find_key
 from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
 from executors.comm.nonblocking_staging import Staged, stage
 from executors.comm.plans import MAX_ENTRIES, Request
+from executors.mpi.binding.instances import Copy, LocalProgram
 from executors.mpi.compiled.reductions import is_compiled
-from executors.mpi.in_flight import Flight, board
-from executors.mpi.instances import Copy, LocalProgram
+from executors.mpi.engine.in_flight import Flight, board
 from planner import compile_plan
 from planner.operations import get_operation
 from planner.plan import Buffer

@@ -17,8 +17,8 @@ from executors.comm.keys import IN_PLACE_AT
 from executors.comm.kinds import KINDS
 from executors.comm.meetings import Meetings
 from executors.comm.statistics import Row, Statistics
-from executors.mpi.binding import BoundPlan, bind
-from executors.mpi.patterns import node_of_ranks
+from executors.mpi.binding.bound_plan import BoundPlan, bind
+from executors.mpi.measuring.patterns import node_of_ranks
 from executors.mpi.world import first_alone
 from planner import compile_plan
 from planner.plan import Buffer, Plan

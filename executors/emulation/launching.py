@@ -9,7 +9,7 @@ from typing import Final
 
 from executors.emulation.nodes import ENTER, SCRIPTS
 from executors.emulation.switches import lane_name, node_name
-from executors.mpi.launch import Launcher
+from executors.mpi.launching.launch import Launcher
 from specs.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")

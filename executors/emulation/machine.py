@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from executors.emulation.cluster import Cluster
 from executors.emulation.errors import EmulationError
-from executors.mpi.launch import n_cores
+from executors.mpi.launching.launch import n_cores
 from specs.loading import explain
 from specs.machine import Machine
 from specs.network import Link, Network

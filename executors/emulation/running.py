@@ -19,8 +19,8 @@ from executors.emulation.host import find_tools
 from executors.emulation.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
 from executors.emulation.machine import emulated_machine
 from executors.emulation.sandbox import BOOT
-from executors.mpi.jobs import capture_job, run_job
-from executors.mpi.launch import (
+from executors.mpi.launching.jobs import capture_job, run_job
+from executors.mpi.launching.launch import (
     EXPECTED_RANKS,
     MPIEXEC,
     Launcher,

@@ -6,15 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from executors.mpi.binding import BoundPlan, bind
-    from executors.mpi.measure import RunReport, run_plan
+    from executors.mpi.binding.bound_plan import BoundPlan, bind
+    from executors.mpi.measuring.measure import RunReport, run_plan
     from executors.mpi.world import join_world
 
 _HOMES: Final = {
-    "BoundPlan": "binding",
-    "RunReport": "measure",
-    "bind": "binding",
-    "run_plan": "measure",
+    "BoundPlan": "binding.bound_plan",
+    "RunReport": "measuring.measure",
+    "bind": "binding.bound_plan",
+    "run_plan": "measuring.measure",
     "join_world": "world",
 }
 

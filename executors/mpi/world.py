@@ -9,9 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from executors.mpi.errors import LaunchError
-from executors.mpi.jobs import INSTALL
-from executors.mpi.last_words import speak_when_ended
-from executors.mpi.launch import EXPECTED_RANKS, MPIEXEC, family_of, find_launcher, launcher_rank
+from executors.mpi.launching.jobs import INSTALL
+from executors.mpi.launching.launch import (
+    EXPECTED_RANKS,
+    MPIEXEC,
+    family_of,
+    find_launcher,
+    launcher_rank,
+)
+from executors.mpi.watching.last_words import speak_when_ended
 
 if TYPE_CHECKING:
     from mpi4py import MPI

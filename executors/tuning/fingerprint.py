@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from executors.mpi.bench_timing import library_name
-from executors.mpi.patterns import node_of_ranks
+from executors.mpi.measuring.bench_timing import library_name
+from executors.mpi.measuring.patterns import node_of_ranks
 from specs.tuning import Fingerprint
 
 _CPUS: Final = Path("/proc/cpuinfo")

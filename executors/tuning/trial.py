@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from executors.mpi.bench_timing import Call, line_up
-from executors.mpi.binding import BoundPlan, bind
-from executors.mpi.clocks import share_clock
+from executors.mpi.binding.bound_plan import BoundPlan, bind
 from executors.mpi.cores import ranks_per_core
-from executors.mpi.measure import Case, allocate_case, choose_oracle, native_truth, numpy_truth
-from executors.mpi.native import NativeCollective
+from executors.mpi.measuring.bench_timing import Call, line_up
+from executors.mpi.measuring.clocks import share_clock
+from executors.mpi.measuring.measure import (
+    Case,
+    allocate_case,
+    choose_oracle,
+    native_truth,
+    numpy_truth,
+)
+from executors.mpi.measuring.native import NativeCollective
 from executors.tuning.contest import Contest, Rules, Times, beats
 from executors.tuning.guard import Guard
 from executors.tuning.prediction import Candidate

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from executors.cost.sweep import price
-from executors.mpi.pair_timing import meet_asleep
-from executors.mpi.patterns import node_of_ranks
+from executors.mpi.measuring.pair_timing import meet_asleep
+from executors.mpi.measuring.patterns import node_of_ranks
 from executors.mpi.world import first_alone
 from executors.tuning.attempts import Attempts
 from executors.tuning.claim import claimed

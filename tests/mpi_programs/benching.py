@@ -9,11 +9,16 @@ from time import sleep
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi import bench_timing, guideline, patterns
-from executors.mpi.bench_timing import WARM_UPS, line_up, time_in_turns
 from executors.mpi.errors import BindError, LaunchError
-from executors.mpi.guideline import Candidate, Guideline, measure_guideline, standard_candidates
-from executors.mpi.patterns import Lanes, lane_pattern, multi_collective, split_lanes
+from executors.mpi.measuring import bench_timing, guideline, patterns
+from executors.mpi.measuring.bench_timing import WARM_UPS, line_up, time_in_turns
+from executors.mpi.measuring.guideline import (
+    Candidate,
+    Guideline,
+    measure_guideline,
+    standard_candidates,
+)
+from executors.mpi.measuring.patterns import Lanes, lane_pattern, multi_collective, split_lanes
 from mpi_plans import refuses
 from planner import compile_plan
 from planner.plan import Plan

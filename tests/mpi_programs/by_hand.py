@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi import binding, running
+from executors.mpi.binding import bound_plan as binding
+from executors.mpi.engine import running
 from executors.mpi.errors import BindError
 from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 from planner.operations import get_operation

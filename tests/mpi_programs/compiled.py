@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import bind
+from executors.mpi.binding.bound_plan import bind
 from executors.mpi.compiled.messages import Messages
 from executors.mpi.errors import BindError
 from mpi_plans import Interval, PlanWriter, refuses, ring_allreduce_max

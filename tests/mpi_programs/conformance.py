@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import bind
+from executors.mpi.binding.bound_plan import bind
 from executors.mpi.cores import affinity
-from executors.mpi.engines import ENGINES
-from executors.mpi.measure import Case
-from executors.mpi.native import NativeCollective
+from executors.mpi.engine.engines import ENGINES
+from executors.mpi.measuring.measure import Case
+from executors.mpi.measuring.native import NativeCollective
 from oracle import AFFINE
 from planner import compile_plan
 from planner.algorithms import registry

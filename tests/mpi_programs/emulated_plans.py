@@ -15,8 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 from executors.emulation.counters import lane_bytes
-from executors.mpi.binding import bind
-from executors.mpi.measure import Case
+from executors.mpi.binding.bound_plan import bind
+from executors.mpi.measuring.measure import Case
 from executors.mpi.world import first_alone
 from oracle import AFFINE
 from planner import Plan, compile_plan

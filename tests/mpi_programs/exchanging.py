@@ -8,8 +8,8 @@ from itertools import product
 
 from mpi4py import MPI
 
-from executors.mpi.binding import bind
-from executors.mpi.measure import Case
+from executors.mpi.binding.bound_plan import bind
+from executors.mpi.measuring.measure import Case
 from planner import compile_plan
 from planner.alltoall_designs import DESIGNS
 from planner.reference import expected, make_inputs

@@ -6,9 +6,9 @@ import json
 
 from mpi4py import MPI
 
-from executors.mpi import measure
 from executors.mpi.errors import BindError
-from executors.mpi.measure import RunReport, run_plan
+from executors.mpi.measuring import measure
+from executors.mpi.measuring.measure import RunReport, run_plan
 from mpi_plans import refuses
 from planner import compile_plan
 from planner.plan import Buffer, Plan

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from executors.mpi.in_flight import board
+from executors.mpi.engine.in_flight import board
 from tables_everywhere import planning_table
 
 WORLD = MPI.COMM_WORLD

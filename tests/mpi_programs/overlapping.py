@@ -8,10 +8,10 @@ import numpy as np
 from mpi4py import MPI
 
 from executors.cost.traces.states import State
-from executors.mpi import overlap, overlap_runs
 from executors.mpi.errors import LaunchError
-from executors.mpi.overlap import measure_blocking, measure_overlap
-from executors.mpi.overlap_runs import Collectives, Pinned
+from executors.mpi.measuring import overlap, overlap_runs
+from executors.mpi.measuring.overlap import measure_blocking, measure_overlap
+from executors.mpi.measuring.overlap_runs import Collectives, Pinned
 from executors.overlap.choosing import plan_sweep
 from executors.overlap.computation import Computation
 from executors.overlap.methods import NATIVE, Method, Sweep

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import bind
+from executors.mpi.binding.bound_plan import bind
 from executors.mpi.errors import BindError
-from executors.mpi.measure import Case, run_plan
-from executors.mpi.native import NativeCollective
+from executors.mpi.measuring.measure import Case, run_plan
+from executors.mpi.measuring.native import NativeCollective
 from mpi_plans import refuses
 from planner import compile_plan
 from planner.algorithms import registry

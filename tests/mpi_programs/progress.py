@@ -13,9 +13,9 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi import running
-from executors.mpi.binding import BoundPlan
-from executors.mpi.measure import Case
+from executors.mpi.binding.bound_plan import BoundPlan
+from executors.mpi.engine import running
+from executors.mpi.measuring.measure import Case
 from mpi_plans import PlanWriter, refuses
 from planner.errors import DeadlockError
 from planner.plan import Buffer, Op, Plan

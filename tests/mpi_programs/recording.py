@@ -10,12 +10,13 @@ from mpi4py import MPI
 
 from collplan.prediction import prediction_report
 from executors.cost import simulate
-from executors.mpi import recording, task_times
-from executors.mpi.binding import bind
-from executors.mpi.clocks import Clocks
+from executors.mpi.binding.bound_plan import bind
+from executors.mpi.engine import recording
+from executors.mpi.engine.recording import Recorder
 from executors.mpi.errors import BindError
-from executors.mpi.recording import Recorder
-from executors.mpi.task_times import TaskTimes, record_plan
+from executors.mpi.measuring import task_times
+from executors.mpi.measuring.clocks import Clocks
+from executors.mpi.measuring.task_times import TaskTimes, record_plan
 from mpi_plans import PlanWriter, refuses
 from planner import compile_plan
 from planner.plan import ON_START, Buffer, Op, Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from executors.mpi.launch import relaunch
+from executors.mpi.launching.launch import relaunch
 from specs.errors import CollplanError
 
 name, timeout_s, *arguments = sys.argv[1:]

@@ -13,9 +13,9 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import BoundPlan, bind
+from executors.mpi.binding.bound_plan import BoundPlan, bind
 from executors.mpi.compiled.loading import load
-from executors.mpi.measure import Case
+from executors.mpi.measuring.measure import Case
 from mpi_plans import refuses
 from oracle import make_spec
 from planner import compile_plan
@@ -152,7 +152,7 @@ def consecutive_starts(plan: Plan, n_starts: int, engine: str, *, own: bool) -> 
 def gates(has_gate: bool) -> None:
     """Count wrong results of many starts; without the gate there must be some."""
     if not has_gate:
-        import executors.mpi.program as programs
+        import executors.mpi.engine.program as programs
 
         make = programs._sharing
 

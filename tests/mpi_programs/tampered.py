@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from executors.mpi.binding import bind
+from executors.mpi.binding.bound_plan import bind
 from mpi_plans import PlanWriter
 from planner.errors import PlanError
 from planner.operations import get_operation

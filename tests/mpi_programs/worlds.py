@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from executors.mpi.launch import launcher_rank
+from executors.mpi.launching.launch import launcher_rank
 from executors.mpi.world import join_world
 from specs.errors import CollplanError
 

@@ -23,7 +23,7 @@ from collplan.commands.bench.tables import STATISTICS, plot_rows, statistics
 from collplan.options import Json, Spec
 
 if TYPE_CHECKING:
-    from executors.mpi.guideline import Guideline
+    from executors.mpi.measuring.guideline import Guideline
     from specs import PlanSpec
     from specs.collective import Collective
 
@@ -63,15 +63,19 @@ class GuidelineBenchmark:
     @property
     def n_steps(self) -> int:
         """Return the number of repetitions, warm-ups included."""
-        from executors.mpi.bench_timing import WARM_UPS
+        from executors.mpi.measuring.bench_timing import WARM_UPS
 
         return len(self.counts) * (WARM_UPS + self.repetitions)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from executors.mpi.bench_timing import library_name
-        from executors.mpi.guideline import Candidate, measure_guideline, standard_candidates
-        from executors.mpi.patterns import node_of_ranks
+        from executors.mpi.measuring.bench_timing import library_name
+        from executors.mpi.measuring.guideline import (
+            Candidate,
+            measure_guideline,
+            standard_candidates,
+        )
+        from executors.mpi.measuring.patterns import node_of_ranks
 
         more = [Candidate(name, spec) for name, spec in self.candidates.items()]
         found = measure_guideline(

@@ -67,7 +67,7 @@ def command(
     chain; beside the native call, blocking, non-blocking, and with the
     library's own asynchronous progress.
     """
-    from executors.mpi.launch import is_under_mpi, n_cores
+    from executors.mpi.launching.launch import is_under_mpi, n_cores
 
     run = partial(run_benchmark, timeout_s=timeout, progress=progress)
     if job is not None:
@@ -135,7 +135,7 @@ def _launch(
     timeout_s: float,
     progress: bool | None,
 ) -> int:
-    from executors.mpi.launch import find_launcher
+    from executors.mpi.launching.launch import find_launcher
 
     job = Job(report.sweep, "methods", computation_s, repetitions)
     shown = sys.stderr.isatty() if progress is None else progress

@@ -82,15 +82,15 @@ class RankBenchmark:
     @property
     def n_steps(self) -> int:
         """Return the number of repetitions, warm-ups included."""
-        from executors.mpi.bench_timing import WARM_UPS
+        from executors.mpi.measuring.bench_timing import WARM_UPS
 
         n_timed = 2 if self.job.part == "methods" and self.job.computation_s is None else 1
         return n_timed * (WARM_UPS + self.job.repetitions)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; all of them know the result."""
-        from executors.mpi.bench_timing import library_name
-        from executors.mpi.overlap import measure_blocking, measure_overlap
+        from executors.mpi.measuring.bench_timing import library_name
+        from executors.mpi.measuring.overlap import measure_blocking, measure_overlap
 
         job, library = self.job, {"library": library_name()}
         if job.part == "blocking":
@@ -153,7 +153,7 @@ def launch_all(
     Exit
         With the ranks' status, where they failed and have said why.
     """
-    from executors.mpi.launch import find_launcher
+    from executors.mpi.launching.launch import find_launcher
 
     family = find_launcher().library.family
     variable = ASYNCHRONOUS.get(family)
@@ -173,8 +173,8 @@ def launch_all(
 
 def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     """Run a job on ranks started for it, and return what they measured."""
-    from executors.mpi.jobs import run_job
-    from executors.mpi.launch import find_launcher, launch_environment
+    from executors.mpi.launching.jobs import run_job
+    from executors.mpi.launching.launch import find_launcher, launch_environment
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job.json")

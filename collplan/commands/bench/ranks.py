@@ -67,7 +67,7 @@ def run_benchmark(
     CollplanError
         If the input is bad, here or on a rank.
     """
-    from executors.mpi.launch import is_under_mpi, relaunch
+    from executors.mpi.launching.launch import is_under_mpi, relaunch
 
     shown = sys.stderr.isatty() if progress is None else progress
     if is_under_mpi():
@@ -114,7 +114,7 @@ def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
 @contextmanager
 def _one_voice() -> Iterator[None]:
     """Let rank 0 alone say what is wrong for all ranks; the others end with the same status."""
-    from executors.mpi.launch import launcher_rank
+    from executors.mpi.launching.launch import launcher_rank
 
     try:
         yield

@@ -28,15 +28,15 @@ from executors.mpi.compiled.state import (
 from executors.mpi.compiled.symbols import address_of
 from executors.mpi.compiled.threads import ProgressThread
 from executors.mpi.cores import yields_help
-from executors.mpi.engine import sleep_between_polls
+from executors.mpi.engine.interpreted import sleep_between_polls
+from executors.mpi.engine.running import advance_others, note_end, this_thread
 from executors.mpi.errors import still_running
-from executors.mpi.running import advance_others, note_end, this_thread
 from planner.errors import DeadlockError
 
 if TYPE_CHECKING:
-    from executors.mpi.background import Background
-    from executors.mpi.node_memory import NodeMemory
-    from executors.mpi.program import Program
+    from executors.mpi.engine.background import Background
+    from executors.mpi.engine.node_memory import NodeMemory
+    from executors.mpi.engine.program import Program
     from planner.plan import IntArray
 
 Array = npt.NDArray[Any]

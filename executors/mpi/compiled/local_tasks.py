@@ -13,7 +13,7 @@ from executors.mpi.compiled.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, 
 from planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.mpi.program import Program
+    from executors.mpi.engine.program import Program
     from planner.plan import IntArray
 
 Table = npt.NDArray[Any]

@@ -15,13 +15,13 @@ from executors.mpi.compiled.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE,
 from executors.mpi.compiled.moves import N_CURSORS
 from executors.mpi.compiled.state import CURSOR, IDLING, RECV, STATE, TASK
 from executors.mpi.compiled.symbols import address_of
-from executors.mpi.computing import left_to_caller
+from executors.mpi.engine.computing import left_to_caller
 from planner.plan import Stage
 
 if TYPE_CHECKING:
-    from executors.mpi.background import Background
-    from executors.mpi.node_memory import NodeMemory
-    from executors.mpi.program import Program
+    from executors.mpi.engine.background import Background
+    from executors.mpi.engine.node_memory import NodeMemory
+    from executors.mpi.engine.program import Program
     from planner.plan import IntArray
 
 Array = npt.NDArray[Any]

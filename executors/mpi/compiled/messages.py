@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.datatypes import LARGEST_COUNT, MessageTypes
-from executors.mpi.views import extent_views
+from executors.mpi.engine.datatypes import LARGEST_COUNT, MessageTypes
+from executors.mpi.engine.views import extent_views
 from planner.plan import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from executors.mpi.program import Program
+    from executors.mpi.engine.program import Program
     from planner.plan import Extents, IntArray
 
 Array = npt.NDArray[Any]

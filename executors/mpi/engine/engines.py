@@ -1,0 +1,363 @@
+"""Which engine runs a program, and its binding to a communicator and buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from executors.mpi.cores import host
+from executors.mpi.engine.datatypes import MessageTypes
+from executors.mpi.engine.interpreted import Engine
+from executors.mpi.engine.progress import NodeProgress
+from executors.mpi.engine.recording import Recorder, RecordingEngine
+from executors.mpi.engine.views import extent_views, local_action
+from executors.mpi.errors import BindError
+from executors.mpi.watching.roll_call import RollCall
+from executors.mpi.watching.watched import WatchedEngine, WatchedRecordingEngine
+from planner.plan import Op
+
+if TYPE_CHECKING:
+    from executors.mpi.compiled.engine import CompiledEngine
+    from executors.mpi.compiled.loading import Reduction
+    from executors.mpi.engine.background import Background
+    from executors.mpi.engine.node_memory import NodeMemory
+    from executors.mpi.engine.program import Program
+    from executors.mpi.engine.views import Action
+    from executors.mpi.watching.watchdog import Watch
+    from planner.plan import Plan
+
+Array = npt.NDArray[Any]
+EngineName = Literal["compiled", "python"]
+ENGINES: Final = get_args(EngineName)
+COMPILING_S: Final = 600.0
+"""How long ranks wait at least for one that compiles: many times what it takes."""
+
+
+class Applies(Protocol):
+    """An associative operation on arrays, such as `planner.operations` has."""
+
+    def apply(self, left: Array, right: Array, out: Array) -> None:
+        """Write ``left op right`` into `out`."""
+
+
+class AnyEngine(Protocol):
+    """What runs a program that is bound."""
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a start has not completed yet."""
+
+    def start(self) -> None:
+        """Start what is ready."""
+
+    def test(self) -> bool:
+        """Advance; return whether everything is done."""
+
+    def wait(self) -> None:
+        """Advance until everything is done."""
+
+    def run(self) -> None:
+        """Start and wait."""
+
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Use memory elsewhere as send and receive buffer; return False where that takes more."""
+
+
+class NoEngine:
+    """What a bound plan has before it has buffers, and after it was freed.
+
+    Parameters
+    ----------
+    reason : str
+        Why nothing can be started, and the way out.
+    """
+
+    is_running = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def start(self) -> None:
+        """Refuse."""
+        raise BindError(self._reason)
+
+    run = start
+
+    def test(self) -> bool:
+        """Return True: nothing is running."""
+        return True
+
+    def wait(self) -> None:
+        """Return: nothing is running."""
+
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Return False: there is nothing to move."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which engine runs a program.
+
+    Parameters
+    ----------
+    name : {"compiled", "python"}
+        The engine.
+    why_python : str or None
+        Why it is not the compiled one.
+    reduction : (str, dtype) or None
+        What the compiled engine has to reduce by; None if a program reduces nothing.
+    """
+
+    name: EngineName
+    why_python: str | None = None
+    reduction: Reduction | None = None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether `load` takes no time."""
+        from executors.mpi.compiled.loading import is_loaded
+
+        return self.name == "python" or is_loaded(self.reduction)
+
+    def load(self) -> int:
+        """Bring compiled code into this process; return the reduction's address."""
+        from executors.mpi.compiled.loading import load
+
+        return 0 if self.name == "python" else load(self.reduction)
+
+
+def choose_engine(
+    wanted: EngineName | None,
+    program: Program,
+    dtype: np.dtype[Any],
+    operation: Applies | None,
+    recorder: Recorder | None,
+) -> Choice:
+    """Return the engine that was asked for, or the fastest that can.
+
+    Raises
+    ------
+    BindError
+        If the engine asked for does not exist or cannot run the program.
+    """
+    if wanted not in (None, *ENGINES):
+        raise BindError(f"engine is {wanted!r}; use one of {', '.join(ENGINES)}")
+    if wanted == "python":
+        return Choice("python", "it was asked for")
+    reason, reduction = None, None
+    if recorder is not None:
+        reason = "tasks are recorded in Python only"
+    elif np.any(program.op == Op.REDUCE):
+        from executors.mpi.compiled.reductions import is_compiled
+
+        name = str(getattr(operation, "name", type(operation).__name__))
+        reduction = name, dtype
+        if not is_compiled(operation, dtype):
+            reason = f"operation {name} on {dtype} has no compiled form"
+    if reason is None:
+        return Choice("compiled", None, reduction)
+    if wanted == "compiled":
+        raise BindError(f"engine is compiled, but {reason}; leave engine out to use Python")
+    return Choice("python", reason)
+
+
+def load_by_turns(comm: MPI.Intracomm, choice: Choice, call: RollCall) -> None:
+    """Load compiled code, the first rank of each host before the others; collective."""
+    # Hosts may have caches of their own; emulated nodes of one host share its.
+    hosts: list[str] = call.gather(host())
+    try:
+        if hosts.index(hosts[comm.rank]) == comm.rank:
+            choice.load()
+    finally:
+        # Compiling is no absence, however small the limit of ranks that wait.
+        patience_s = max(call.timeout_s or 0.0, COMPILING_S)
+        patient = RollCall(comm, patience_s, "load machine code")
+        patient.meet()
+    choice.load()
+
+
+class PythonBinding:
+    """Programs as persistent requests and numpy calls.
+
+    Parameters
+    ----------
+    plan, program
+        What to run.
+    comm : MPI.Intracomm
+        For the program's messages alone.
+    sharing : float
+        How many ranks share a core.
+    operation : object with ``apply``, optional
+        The reduction.
+    recorder : Recorder, optional
+        Where to note when tasks start and end.
+    watch : Watch, optional
+        What sees whether the program gets on.
+    node : NodeMemory, optional
+        What ranks of the node share.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        program: Program,
+        comm: MPI.Intracomm,
+        sharing: float,
+        operation: Applies | None,
+        recorder: Recorder | None,
+        watch: Watch | None = None,
+        node: NodeMemory | None = None,
+    ) -> None:
+        self._watch = watch
+        self._progress = None if node is None else NodeProgress(program, node, comm)
+        self._plan, self._program, self._comm = plan, program, comm
+        self._sharing, self._recorder = sharing, recorder
+        self._apply = operation.apply if operation is not None else None
+        self._types = MessageTypes(plan.itemsize)
+        self._requests: list[MPI.Prequest | None] = []
+
+    @property
+    def epoch(self) -> int:
+        """Return how many times a program that shares memory was started."""
+        return 0 if self._progress is None else self._progress.epoch
+
+    def end_together(self) -> None:
+        """Let a start end from now on when all ranks of the node have completed it."""
+        assert self._progress is not None
+        self._progress.ends_together = True
+
+    def use(self, buffers: Sequence[Array]) -> AnyEngine:
+        """Return an engine for these buffers; the one before is of no use then."""
+        self._free_requests()
+        self._types.reset()
+        program, patterns = self._program, self._plan.patterns
+        actions: list[Action | None] = []
+        for task in range(program.n_tasks):
+            if program.op[task] <= Op.RECV:
+                self._requests.append(self._request(task, buffers))
+                actions.append(None)
+            else:
+                self._requests.append(None)
+                actions.append(local_action(program, task, buffers, patterns, self._apply))
+        return self._make(actions)
+
+    def _make(self, actions: Sequence[Action | None]) -> AnyEngine:
+        """Return the engine for recording and watching, or what of both is asked for."""
+        arguments = self._program, self._requests, actions, self._sharing, self._progress
+        if self._watch is None:
+            if self._recorder is None:
+                return Engine(*arguments)
+            return RecordingEngine(*arguments, self._recorder)
+        watched: WatchedEngine | WatchedRecordingEngine
+        if self._recorder is None:
+            watched = WatchedEngine(*arguments)
+        else:
+            watched = WatchedRecordingEngine(*arguments, self._recorder)
+        watched.watch = self._watch
+        self._watch.over(watched)
+        return watched
+
+    def free(self) -> None:
+        """Free requests and datatypes."""
+        self._free_requests()
+        self._types.free()
+
+    def _free_requests(self) -> None:
+        for request in self._requests:
+            if request is not None:
+                request.Free()
+        self._requests = []
+
+    def _request(self, task: int, buffers: Sequence[Array]) -> MPI.Prequest:
+        program = self._program
+        is_send = program.op[task] == Op.SEND
+        extents = program.reads if is_send else program.writes
+        message = self._types.message(extent_views(buffers, self._plan.patterns, extents, task))
+        init = self._comm.Send_init if is_send else self._comm.Recv_init
+        return init(message, int(program.peer[task]), int(program.tag[task]))
+
+
+class CompiledBinding:
+    """Programs as flat arrays that the compiled loop reads.
+
+    Parameters
+    ----------
+    plan, program, comm, sharing
+        As for `PythonBinding`.
+    reduce : int
+        The address of the compiled reduction, 0 if there is none.
+    watch, node
+        As for `PythonBinding`.
+    background : Background, optional
+        Where background tasks run, if a thread does.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        program: Program,
+        comm: MPI.Intracomm,
+        sharing: float,
+        reduce: int,
+        watch: Watch | None = None,
+        node: NodeMemory | None = None,
+        background: Background | None = None,
+    ) -> None:
+        self._watch, self._background = watch, background
+        self._plan, self._program, self._comm = plan, program, comm
+        self._sharing, self._reduce, self._node = sharing, reduce, node
+        self._ends_together = False
+        self._engine: CompiledEngine | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Return how many times the program was started."""
+        return 0 if self._engine is None else self._engine.epoch
+
+    def end_together(self) -> None:
+        """Let a start end from now on when all ranks of the node have completed it."""
+        self._ends_together = True
+        if self._engine is not None:
+            self._engine.end_together()
+
+    def use(self, buffers: Sequence[Array]) -> AnyEngine:
+        """Return the engine, which has these buffers from now on."""
+        if self._engine is None:
+            self._engine = self._make(buffers)
+        else:
+            self._engine.rebind(buffers)
+        return self._engine
+
+    def _make(self, buffers: Sequence[Array]) -> CompiledEngine:
+        from executors.mpi.compiled.engine import CompiledEngine
+        from executors.mpi.watching.watched_compiled import WatchedCompiledEngine
+
+        kind = CompiledEngine if self._watch is None else WatchedCompiledEngine
+        made = kind(
+            self._program,
+            self._plan.patterns,
+            buffers,
+            self._comm,
+            self._reduce,
+            self._sharing,
+            self._node,
+            self._background,
+        )
+        if self._ends_together:
+            made.end_together()
+        if isinstance(made, WatchedCompiledEngine) and self._watch is not None:
+            made.watch = self._watch
+            self._watch.over(made)
+        return made
+
+    def free(self) -> None:
+        """End the engine's thread and free datatypes."""
+        if self._engine is not None:
+            self._engine.free()
+            self._engine = None

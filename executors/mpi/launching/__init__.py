@@ -1,0 +1,1 @@
+"""Start ranks: the right mpiexec, jobs that leave nothing behind, what is installed."""

@@ -1,0 +1,318 @@
+"""Find the mpiexec that belongs to mpi4py's MPI, start ranks with it, and see that they meet.
+
+An mpiexec of another MPI starts n processes that each believe to be alone;
+everything here is about using the right one, and about saying so when the
+wrong one was used. Nothing here imports mpi4py into a process that is not a rank.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from executors.mpi.errors import LaunchError
+from executors.mpi.launching.jobs import INSTALL, run_job
+
+EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
+"""Environment variable by which `relaunch` tells ranks how many they must be."""
+MPIEXEC: Final = "COLLPLAN_MPIEXEC"
+"""Environment variable by which `relaunch` tells ranks what started them."""
+
+_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+"""What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
+
+_PROBE: Final = """
+import json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+paths = []
+try:
+    with open("/proc/self/maps") as maps:
+        paths = [line.split()[-1] for line in maps if "libmpi" in line]
+except OSError:
+    pass
+print(json.dumps({
+    "version": MPI.Get_library_version(),
+    "vendor": MPI.get_vendor()[0],
+    "module": MPI.__file__,
+    "library": paths[0] if paths else "",
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The MPI library that mpi4py loads.
+
+    Parameters
+    ----------
+    version : str
+        First line of what the library says of itself.
+    family : str
+        "mpich", "openmpi", "intelmpi", or another vendor's name in lower case.
+    module, library : str
+        Files of mpi4py's backend and of the library; empty where unknown.
+    """
+
+    version: str
+    family: str
+    module: str
+    library: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The mpiexec to start ranks with, and the library whose it is."""
+
+    mpiexec: Path
+    library: Library
+
+    def command(self, n_ranks: int, program: Sequence[str]) -> list[str]:
+        """Return the command that runs `program` on `n_ranks` ranks."""
+        guard: list[str] = []
+        if self.library.family == "mpich" and hasattr(os, "fork"):
+            guard = [sys.executable, "-I", "-S", str(_GUARDIAN)]
+        return [str(self.mpiexec), "-n", str(n_ranks), *guard, *program]
+
+    def environment(self, n_ranks: int) -> dict[str, str]:
+        """Return the whole environment for `n_ranks` ranks, which then know how many they are."""
+        return {
+            **os.environ,
+            **launch_environment(self.library.family, n_ranks),
+            EXPECTED_RANKS: str(n_ranks),
+            MPIEXEC: str(self.mpiexec),
+        }
+
+
+def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether an MPI launcher started this process.
+
+    Examples
+    --------
+    >>> is_under_mpi({"PMI_RANK": "0", "PMI_SIZE": "4"})
+    True
+    >>> is_under_mpi({"SLURM_PROCID": "0"})  # a batch script, not a rank
+    False
+    """
+    if "OMPI_COMM_WORLD_SIZE" in environ or "PMIX_RANK" in environ:
+        return True
+    if "PMI_RANK" in environ and "PMI_SIZE" in environ:
+        return True
+    return "SLURM_PROCID" in environ and any(name.startswith("PMI") for name in environ)
+
+
+def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the rank the launcher gave this process, 0 where there is none.
+
+    Whoever prints an error that all ranks have lets rank 0 print it. This
+    number is right even where MPI itself did not come up.
+
+    Examples
+    --------
+    >>> launcher_rank({"PMI_RANK": "3", "PMI_SIZE": "4"})
+    3
+    """
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        if environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return 0
+
+
+def probe_library(python: str = sys.executable) -> Library:
+    """Ask mpi4py, in a process of its own, which MPI it loads; MPI is not initialised.
+
+    Raises
+    ------
+    LaunchError
+        If mpi4py is not installed or cannot load its library.
+    """
+    try:
+        result = subprocess.run(
+            [python, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=clean_environment(),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LaunchError(f"mpi4py: {python} did not import it within 60 s; reinstall it") from None
+    if result.returncode == 0:
+        found = json.loads(result.stdout.splitlines()[-1])
+        family = family_of(found["vendor"])
+        return Library(short_version(found["version"]), family, found["module"], found["library"])
+    reason = (result.stderr.strip().splitlines() or [f"exit {result.returncode}"])[-1]
+    if "No module named 'mpi4py'" in reason:
+        raise LaunchError(f"mpi4py is not installed, it executes plans; {INSTALL}")
+    raise LaunchError(f"mpi4py cannot load its MPI library ({reason}); {INSTALL}")
+
+
+@cache
+def find_launcher() -> Launcher:
+    """Return the mpiexec that belongs to the MPI of this environment's mpi4py.
+
+    The first of its family: in this environment, beside the library, on PATH.
+
+    Raises
+    ------
+    LaunchError
+        If mpi4py or a fitting mpiexec is missing.
+    """
+    library = probe_library()
+    strangers = []
+    for mpiexec in _candidates(library):
+        family = launcher_family(mpiexec)
+        if family is None or is_compatible(family, library.family):
+            return Launcher(mpiexec, library)
+        strangers.append(f"{mpiexec} is of {family}")
+    others = f" ({', '.join(strangers)})" if strangers else ""
+    raise LaunchError(f"no mpiexec found for mpi4py's {library.version}{others}; {INSTALL}")
+
+
+def launcher_family(mpiexec: Path) -> str | None:
+    """Return the MPI family an mpiexec says it is of, None where it does not say."""
+    try:
+        result = subprocess.run(
+            [mpiexec, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    text = (result.stdout + result.stderr).lower()
+    for words, family in (
+        (("open mpi", "openrte", "prrte"), "openmpi"),
+        (("intel(r) mpi",), "intelmpi"),
+        (("hydra", "mpich"), "mpich"),
+    ):
+        if any(word in text for word in words):
+            return family
+    return None
+
+
+def is_compatible(launcher: str, library: str) -> bool:
+    """Return whether a launcher of one family can start ranks of another.
+
+    MPICH and what descends from it speak one protocol; Open MPI its own.
+    """
+    return (launcher == "openmpi") == (library == "openmpi")
+
+
+def family_of(vendor: str) -> str:
+    """Return the family of a vendor as mpi4py names it.
+
+    Examples
+    --------
+    >>> family_of("Open MPI")
+    'openmpi'
+    """
+    return vendor.replace(" ", "").lower()
+
+
+def short_version(version: str) -> str:
+    """Return the first words of what a library says of itself.
+
+    Examples
+    --------
+    >>> short_version("MPICH Version:      5.0.2\\nMPICH Release date: ...")
+    'MPICH 5.0.2'
+    >>> short_version("Intel(R) MPI Library 2021.18.1 for Linux* OS")
+    'Intel MPI 2021.18.1'
+    """
+    first = " ".join(version.partition("\n")[0].split()).strip("\0")
+    first = first.partition(",")[0].partition(" for Linux")[0]
+    return first.replace(" Version:", "").replace("(R)", "").replace(" Library", "")
+
+
+def relaunch(program: Sequence[str], n_ranks: int, timeout_s: float | None = None) -> int:
+    """Run a command line on `n_ranks` ranks and return its exit code.
+
+    Standard output and error pass through. Ctrl-C reaches the ranks. Nothing
+    is left running. The ranks' `world` sees whether they met.
+
+    Parameters
+    ----------
+    program : sequence of str
+        Such as ``[sys.executable, "-m", "collplan", "run", ...]``.
+    n_ranks : int
+        How many ranks.
+    timeout_s : float, optional
+        When to stop the job.
+
+    Raises
+    ------
+    LaunchError
+        If MPI is missing or the ranks take longer than `timeout_s`.
+    """
+    launcher = find_launcher()
+    return run_job(launcher.command(n_ranks, program), launcher.environment(n_ranks), timeout_s)
+
+
+def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
+    """Return the environment variables `n_ranks` of an MPI family need on this machine.
+
+    Examples
+    --------
+    >>> launch_environment("mpich", 10**6)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
+    '1'
+    """
+    crowded = n_ranks > n_cores()
+    added: dict[str, str] = {}
+    if family == "openmpi":
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        # Its slots are physical cores, so hardware threads would be too many already.
+        added["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        # Where UCX has no network its windows complain; those of shared memory need none.
+        added["OMPI_MCA_osc"] = "^ucx"
+        if crowded:
+            added["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    elif family == "intelmpi" and crowded:
+        # It sleeps a little between polls.
+        added["I_MPI_THREAD_YIELD"] = "3"
+    elif family == "mpich" and crowded:
+        added |= {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+    return {name: value for name, value in added.items() if name not in os.environ}
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment without what a launcher put there: as if started by hand."""
+    prefixes = ("PMI", "OMPI_COMM", "PRTE_LAUNCHED", "HYD")
+    return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+
+
+def path_launchers() -> list[Path]:
+    """Return every mpiexec and mpirun on PATH, in PATH's order, each file once."""
+    found: dict[Path, Path] = {}
+    for directory in os.get_exec_path():
+        for name in ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"):
+            path = Path(directory) / name
+            if path.is_file() and os.access(path, os.X_OK):
+                found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def _candidates(library: Library) -> list[Path]:
+    near = [Path(sys.prefix) / "bin" / "mpiexec"]
+    # lib/libmpi.so and lib/x86_64-linux-gnu/libmpi.so both have their bin further up.
+    near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]
+    usable = [path for path in near if path.is_file() and os.access(path, os.X_OK)]
+    return list(dict.fromkeys([*usable, *path_launchers()]))
+
+
+def n_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

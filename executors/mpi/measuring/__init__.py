@@ -1,0 +1,1 @@
+"""Time plans, native calls and machines under MPI."""
