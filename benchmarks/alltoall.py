@@ -24,7 +24,7 @@ from collplan.memory import keep_freed_memory
 from executors.cost import simulate
 from executors.local import run_local
 from planner import compile_plan
-from planner.alltoall_designs import DESIGNS
+from planner.choosing.alltoall_designs import DESIGNS
 from planner.metrics import measure
 from planner.reference import expected, make_inputs
 from specs import PlanSpec

@@ -24,7 +24,7 @@ from collplan.output import format_bytes, format_seconds, print_line, print_tabl
 from executors.emulation.cluster import Cluster, parse_rate
 from executors.emulation.running import MACHINE, run_emulated
 from planner import compile_plan
-from planner.alltoall_designs import DESIGNS
+from planner.choosing.alltoall_designs import DESIGNS
 from planner.metrics import measure
 from specs import Machine, PlanSpec, parse_bytes
 from specs.errors import CollplanError

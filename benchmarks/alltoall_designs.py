@@ -23,8 +23,8 @@ from collplan.output import format_bytes, format_seconds
 from collplan.plots import Series, plot_by_ranks
 from executors.cost import simulate
 from planner import compile_plan
-from planner.alltoall_bounds import node_counts
-from planner.alltoall_designs import DESIGNS
+from planner.choosing.alltoall_bounds import node_counts
+from planner.choosing.alltoall_designs import DESIGNS
 from planner.plan import Op, Plan
 from specs import Network, PlanSpec
 

@@ -11,7 +11,7 @@ from collplan.output import format_bytes, print_line, print_table
 from specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from planner.alltoall_bounds import NodeCounts
+    from planner.choosing.alltoall_bounds import NodeCounts
     from specs import Machine, PlanSpec
 
 
@@ -70,8 +70,8 @@ def count_designs(
     CollplanError
         If the specs are not for alltoall, or no design is called like that.
     """
-    from planner.alltoall_bounds import node_counts
-    from planner.alltoall_designs import DESIGNS
+    from planner.choosing.alltoall_bounds import node_counts
+    from planner.choosing.alltoall_designs import DESIGNS
 
     names = [n for n in DESIGNS if not patterns or any(fnmatchcase(n, one) for one in patterns)]
     if not names:
@@ -115,7 +115,7 @@ def _count(
     """Return what a design's plan needs of a node, its tasks, whether all are one's, and reads."""
     from executors.cost import simulate
     from planner import compile_plan
-    from planner.alltoall_bounds import NodeCounts
+    from planner.choosing.alltoall_bounds import NodeCounts
     from planner.compiler import compile_node
     from planner.metrics import count_node, measure
 

@@ -173,7 +173,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
 def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
     """Return every candidate of a spec's collective, and what it is."""
     from executors.tuning.variants import all_variants, family_of, topology_of
-    from planner.candidates import SEGMENTS
+    from planner.choosing.candidates import SEGMENTS
 
     return [
         {

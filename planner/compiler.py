@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.auto import resolve
 from planner.blueprint import Blueprint
 from planner.builder import Placement, build
 from planner.choice import state
+from planner.choosing.auto import resolve
 from planner.decompose import draft, is_commutative
 from planner.errors import AlgorithmError
 from planner.exchange.design import Exchange

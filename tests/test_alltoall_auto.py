@@ -10,12 +10,12 @@ import pytest
 from executors.cost import simulate
 from oracle import check_result
 from planner import compile_plan
-from planner.alltoall_designs import DESIGNS
-from planner.auto import candidates, resolve
+from planner.choosing.alltoall_designs import DESIGNS
+from planner.choosing.auto import candidates, resolve
+from planner.choosing.exchange_price import exchange_ns
+from planner.choosing.queues import first_come
 from planner.decompose import draft
 from planner.errors import AlgorithmError
-from planner.exchange_price import exchange_ns
-from planner.queues import first_come
 from specs import PlanSpec
 
 MACHINES = {

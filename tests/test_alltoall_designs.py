@@ -15,9 +15,9 @@ from command_line import CommandLine
 from executors.cost import simulate
 from oracle import check_result
 from planner import compile_plan
-from planner.alltoall_bounds import node_counts
-from planner.alltoall_designs import DESIGNS, find_design
-from planner.appraisal import appraise
+from planner.choosing.alltoall_bounds import node_counts
+from planner.choosing.alltoall_designs import DESIGNS, find_design
+from planner.choosing.appraisal import appraise
 from planner.compiler import compile_node
 from planner.decompose import draft
 from planner.errors import AlgorithmError

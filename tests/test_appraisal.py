@@ -8,8 +8,8 @@ import pytest
 
 from executors.cost import simulate
 from planner import compile_plan
-from planner.appraisal import appraise
-from planner.candidates import all_forms
+from planner.choosing.appraisal import appraise
+from planner.choosing.candidates import all_forms
 from specs import PlanSpec
 
 NETWORKS: dict[str, dict[str, Any]] = {

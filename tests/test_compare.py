@@ -17,8 +17,8 @@ from executors.cost.crossovers import choose_best
 from oracle import AFFINE
 from planner import compile_plan
 from planner.algorithms import registry
-from planner.appraisal import QUADRATIC, appraise
-from planner.candidates import FAMILIES, all_forms
+from planner.choosing.appraisal import QUADRATIC, appraise
+from planner.choosing.candidates import FAMILIES, all_forms
 from specs import PlanSpec
 from specs.collective import COLLECTIVES
 

@@ -15,7 +15,7 @@ from executors.cost import cost_report, simulate
 from executors.cost.sweep import price
 from executors.cost.working_sets import is_uncached
 from planner import compile_plan
-from planner.alltoall_designs import DESIGNS
+from planner.choosing.alltoall_designs import DESIGNS
 from planner.formats.goal import parse_goal
 from planner.plan import Op, Plan
 from specs import Network, Nic, PlanSpec, parse_spec

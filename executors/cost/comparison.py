@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from executors.cost.crossovers import Crossover, choose_best, find_crossovers
 from executors.cost.sweep import price, run_jobs
-from planner.appraisal import Appraisal, appraise
 from planner.bounds import Bounds, lower_bounds
-from planner.candidates import SEGMENTS, Form, all_forms, own_form
+from planner.choosing.appraisal import Appraisal, appraise
+from planner.choosing.candidates import SEGMENTS, Form, all_forms, own_form
 from planner.errors import AlgorithmError
 from specs import PlanSpec
 from specs.errors import CollplanError

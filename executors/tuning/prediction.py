@@ -10,8 +10,8 @@ from typing import Final, Protocol, TypeVar
 from executors.cost.comparison import MAX_TASKS, SAFETY, WAVES
 from executors.cost.sweep import price
 from executors.tuning.variants import all_variants, family_of
-from planner.appraisal import Appraisal, appraise
-from planner.candidates import SEGMENTS, Form
+from planner.choosing.appraisal import Appraisal, appraise
+from planner.choosing.candidates import SEGMENTS, Form
 from planner.errors import AlgorithmError
 from specs import PlanSpec
 from specs.request import MESSAGES

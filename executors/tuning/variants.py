@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from planner.alltoall_designs import DESIGNS
-from planner.candidates import PIPELINE, PIPELINED, Form, all_forms, name_of
+from planner.choosing.alltoall_designs import DESIGNS
+from planner.choosing.candidates import PIPELINE, PIPELINED, Form, all_forms, name_of
 from planner.decompose import draft
 from planner.errors import AlgorithmError
 from specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from executors.mpi.binding.bound_plan import bind
 from executors.mpi.measuring.measure import Case
 from planner import compile_plan
-from planner.alltoall_designs import DESIGNS
+from planner.choosing.alltoall_designs import DESIGNS
 from planner.reference import expected, make_inputs
 from specs import PassChoice, PlanSpec
 

@@ -8,8 +8,8 @@ from math import isqrt
 from typing import Any, Final
 
 from planner.algorithms.registry import registry
-from planner.alltoall_designs import DESIGNS
 from planner.blueprint import Component
+from planner.choosing.alltoall_designs import DESIGNS
 from planner.decompose import draft, guideline, transpose
 from planner.errors import AlgorithmError
 from specs import (

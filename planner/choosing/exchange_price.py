@@ -10,8 +10,8 @@ import numpy as np
 
 from planner.arrays import Bools, Ints
 from planner.builder import Placement
-from planner.queues import Floats, first_come
-from planner.wire import Wire
+from planner.choosing.queues import Floats, first_come
+from planner.choosing.wire import Wire
 
 if TYPE_CHECKING:
     from planner.exchange.design import Exchange

@@ -11,11 +11,11 @@ from planner.arrays import Bools, Ints
 from planner.blueprint import Blueprint
 from planner.builder import Placement
 from planner.choice import state
+from planner.choosing.queues import Floats
+from planner.choosing.wire import Wire
 from planner.lowering import LocalTable, MessageTable
 from planner.pieces import Pieces, is_constant, running_total
-from planner.queues import Floats
 from planner.tables import tables_of
-from planner.wire import Wire
 
 if TYPE_CHECKING:
     from specs import Machine

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.alltoall_auto import has_designs, price_designs
-from planner.candidates import SEGMENTS, likely_forms, segmented
+from planner.choosing.alltoall_auto import has_designs, price_designs
+from planner.choosing.candidates import SEGMENTS, likely_forms, segmented
+from planner.choosing.price import Workload
 from planner.decompose import draft
 from planner.errors import AlgorithmError
-from planner.price import Workload
 from planner.tables import tables_of
 from specs import PlanSpec
 from specs.request import AUTO, FLAT

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from planner.alltoall_price import AT_ONCE, flat_ns, phases_ns
 from planner.blueprint import Blueprint
-from planner.candidates import SHARED, Form, alltoall_forms
 from planner.choice import LONG_BYTES
+from planner.choosing.alltoall_price import AT_ONCE, flat_ns, phases_ns
+from planner.choosing.candidates import SHARED, Form, alltoall_forms
+from planner.choosing.exchange_price import exchange_ns
 from planner.decompose import draft
 from planner.errors import AlgorithmError
-from planner.exchange_price import exchange_ns
 from planner.passes import run_blueprint_passes
 from planner.roles import is_inside
 from specs import AlgorithmChoice, PlanSpec

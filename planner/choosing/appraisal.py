@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 
 from planner.arrays import Bools, Ints
-from planner.auto import resolve
 from planner.choice import state
+from planner.choosing.auto import resolve
+from planner.choosing.price import Floats, Workload
 from planner.decompose import draft
 from planner.lowering import Stated
-from planner.price import Floats, Workload
 from planner.tables import coalesced, tables_of
 from specs import Machine, PlanSpec, parse_bytes
 
