@@ -72,6 +72,8 @@ def measure(what: str, n_ranks: int, kinds: list[str], options: argparse.Namespa
             program = [sys.executable, str(HERE / "engine_ranks.py"), str(output)]
             program += ["--what", what, "--rounds", str(options.rounds)]
             program += ["--sizes", *map(str, options.sizes), "--collectives", *kinds]
+            if options.receives is not None:
+                program += ["--receives", str(options.receives)]
             status = relaunch(program, n_ranks, options.timeout)
             if status != 0:
                 raise CollplanError(f"the ranks ended with exit status {status}")
@@ -152,6 +154,9 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(ALL))
     parser.add_argument("--rounds", type=int, default=15, help="at least 5")
+    parser.add_argument(
+        "--receives", type=int, help="of the engine's at once for 'same'; as many as there are"
+    )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a launch")
     parser.add_argument("--json", type=Path, help="a file to write all times into")
     options = parser.parse_args()

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -108,9 +109,13 @@ def make_buffers(kind: str, n_ranks: int, n_bytes: int) -> tuple[Array, Array]:
     return np.full(n, 0, dtype), np.full(n, 0, dtype)
 
 
-def same_algorithm(comm: MPI.Intracomm, kind: str, n_bytes: int, n_rounds: int) -> Cell:
+def same_algorithm(
+    comm: MPI.Intracomm, kind: str, n_bytes: int, n_rounds: int, receives: int | None = None
+) -> Cell:
     """Time native, the engine and code by hand, which all run the same algorithm."""
-    spec = make_spec(kind, comm.size, n_bytes, algorithms=SAME[kind])
+    limit = {"name": "limit_requests", "receives": receives, "local": None, "remote": None}
+    passes = [] if receives is None else [limit]
+    spec = make_spec(kind, comm.size, n_bytes, algorithms=SAME[kind], passes=passes)
     sendbuf, recvbuf = make_buffers(kind, comm.size, n_bytes)
     arguments = kind, comm, n_bytes // recvbuf.itemsize, sendbuf, recvbuf
     by_requests = ByPersistentRequests(*arguments)
@@ -189,9 +194,11 @@ def main() -> int:
     parser.add_argument("--collectives", nargs="+", required=True)
     parser.add_argument("--sizes", nargs="+", type=int, required=True)
     parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--receives", type=int)
     options = parser.parse_args()
     comm = join_world()
-    measure = same_algorithm if options.what == "same" else best_variant
+    same = partial(same_algorithm, receives=options.receives)
+    measure = same if options.what == "same" else best_variant
     cells: list[Cell] = []
     for kind in options.collectives:
         for n_bytes in options.sizes if kind != "barrier" else [0]:

@@ -93,12 +93,13 @@ def test_flat_algorithms_are_the_papers_topologies() -> None:
     assert found["allgather"] == found["allreduce"] == {"star", "hypercube", "ring"}
 
 
-def test_designs_of_alltoall_are_tried_across_nodes_only() -> None:
+def test_designs_of_alltoall_through_leaders_are_tried_across_nodes_only() -> None:
     names = {form.name for form in all_variants(spec_of("alltoall"))}
     assert {"ohio_v1", "ohio_v2", "ohio_v3", "khorassani", "chochia", "traeff_rougier"} <= names
-    assert not {"ohio_v1", "khorassani"} & {
-        form.name for form in all_variants(spec_of("alltoall", ranks_per_node=4))
-    }
+    names = {form.name for form in all_variants(spec_of("alltoall", ranks_per_node=4))}
+    # On one node what is left of it is its memory.
+    assert "ohio_v1" in names
+    assert not {"ohio_v2", "ohio_v3", "khorassani", "chochia", "traeff_rougier"} & names
 
 
 def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:

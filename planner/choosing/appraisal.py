@@ -194,7 +194,9 @@ class _Load:
         own = np.where(crosses, work.core_per_byte, work.core_per_byte - work.per_byte)
         reduces = network.reduce_ns_per_byte * self.combined_bytes
         reduces = np.maximum(0.0, reduces - n_segments)
-        cores = np.bincount(work.source, n_segments * work.overhead + steps * own, work.n_ranks)
+        # Of nothing, bincount makes integers.
+        cores = np.zeros(work.n_ranks)
+        cores += np.bincount(work.source, n_segments * work.overhead + steps * own, work.n_ranks)
         own = np.where(crosses, own, np.maximum(own, work.per_byte))
         comes = n_segments * work.overhead + steps * own + reduces
         cores += np.bincount(work.dest, comes, work.n_ranks)
@@ -213,6 +215,7 @@ class _Load:
         """Return how long bytes that are copied, reduced or come keep every node's memory."""
         work, node = self.work, np.array(self.machine.rank_to_node)
         arrived = np.where(crosses, 0, work.n_bytes) + self.combined_bytes
-        moved = np.bincount(node[work.dest], arrived, self.machine.nodes)
+        moved = np.zeros(self.machine.nodes)
+        moved += np.bincount(node[work.dest], arrived, self.machine.nodes)
         moved += np.bincount(node[work.step_rank], self.step_bytes, self.machine.nodes)
         return np.asarray(moved * self.machine.network.memory_ns_per_byte)

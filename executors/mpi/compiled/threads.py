@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LONGEST_JOIN_S: Final = 5.0
 """How long an end waits for a thread that is at work: a copy may be long, MPI may be stuck."""
+_all: weakref.WeakSet[ProgressThread] = weakref.WeakSet()
 
 
 class ProgressThread:
@@ -41,10 +42,17 @@ class ProgressThread:
         thread.start()
         # Called at the end of Python at the latest, before its memory goes and MPI ends.
         self._stop: Any = weakref.finalize(owner, _stop, thread, memory)
+        _all.add(self)
 
     def stop(self) -> None:
         """End the thread; harmless twice."""
         self._stop()
+
+
+def stop_all() -> None:
+    """End all threads, before memory goes that they may look at."""
+    for thread in list(_all):
+        thread.stop()
 
 
 def _serve(memory: LoopMemory) -> None:

@@ -22,6 +22,7 @@ from mpi4py import MPI
 
 from executors.mpi.binding.meeting import raise_first
 from executors.mpi.compiled.atomics import read_word
+from executors.mpi.compiled.threads import stop_all
 from executors.mpi.errors import BindError
 from executors.mpi.watching.watchdog import end_job, say
 from planner.plan import Buffer
@@ -234,6 +235,7 @@ def _free_all_at_end() -> None:
 
 def _free_all() -> None:
     if not MPI.Is_finalized():
+        stop_all()
         while _windows:
             _free(_windows.pop(0))
 
