@@ -16,6 +16,10 @@ settings.load_profile("no clock")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in a script's background: interrupts that tests send to programs would be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Unbuffered ranks write a line and its end apart, and lines of several ranks run into each other.
+os.environ.pop("PYTHONUNBUFFERED", None)
+# Hundreds of processes start; they need not compile the project's modules each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 SOME_TESTS = 1000
 """Of fewer, perhaps none needs what would be compiled in advance."""

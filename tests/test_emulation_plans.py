@@ -53,4 +53,4 @@ def test_memory_that_nobody_freed_keeps_nobody_from_ending(end: str) -> None:
     options = ("--nodes", "2", "--per-node", "2")
     done = run_program("mpich", "unfreed.py", *options, arguments=("2", end))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split() == ["passed"] * 4
+    assert done.stdout.count("passed") == 4, done.stdout
