@@ -6,7 +6,6 @@ usage: drop_in.py [SECTION...]
 import array
 import itertools
 import pickle
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,53 +13,15 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from tables_everywhere import planning_table
-
-WORLD = MPI.COMM_WORLD
-KINDS = {
-    "bcast": ("recv", "root"),
-    "gather": ("send", "blocks_recv", "root"),
-    "scatter": ("blocks_send", "recv", "root"),
-    "allgather": ("send", "blocks_recv"),
-    "alltoall": ("blocks_send", "blocks_recv"),
-    "reduce": ("send", "recv", "op", "root"),
-    "allreduce": ("send", "recv", "op"),
-    "reduce_scatter_block": ("blocks_send", "recv", "op"),
-    "scan": ("send", "recv", "op"),
-    "exscan": ("send", "recv", "op"),
-}
-
-
-def planning(native_calls: int = 0, **options: Any) -> Any:
-    """Return a drop-in that runs all by plans, from the first call on."""
-    table = planning_table(WORLD.size)
-    return collplan.Comm(WORLD, table=table, force=True, native_calls=native_calls, **options)
-
-
-def call(comm: Any, kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> None:
-    parts = KINDS[kind]
-    given = [recvbuf] if kind == "bcast" else [sendbuf, recvbuf]
-    given += [op] if "op" in parts else []
-    given += [root] if "root" in parts else []
-    getattr(comm, kind.capitalize())(*given)
-
-
-def buffers(kind: str, rank: int, count: int, dtype: Any) -> tuple[Any, Any]:
-    """Return a send buffer that is this rank's own, and a receive buffer nobody wrote."""
-    parts = KINDS[kind]
-    sends = count * (WORLD.size if "blocks_send" in parts else 1)
-    receives = count * (WORLD.size if "blocks_recv" in parts else 1)
-    sendbuf = (np.arange(sends) * 7 + 3 * rank + 1).astype(dtype)
-    recvbuf = np.full(receives, rank + 1, dtype)
-    return sendbuf, recvbuf
+from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 
 
 def same(kind: str, comm: Any, count: int, dtype: Any, op: MPI.Op, root: int) -> None:
     """See that a drop-in and native MPI leave the same in all of a rank's memory."""
     results = []
     for one in (comm, WORLD):
-        sendbuf, recvbuf = buffers(kind, WORLD.rank, count, dtype)
-        call(one, kind, sendbuf, recvbuf, op, root)
+        sendbuf, recvbuf = buffers(kind, count, dtype)
+        getattr(one, kind.capitalize())(*arguments(kind, sendbuf, recvbuf, op, root))
         results.append((sendbuf, recvbuf))
     for ours, theirs in zip(*results, strict=True):
         assert np.array_equal(ours, theirs), (kind, count, dtype, root, ours, theirs)
@@ -111,7 +72,7 @@ def check_in_place(comm: Any) -> None:
 
 
 def _in_place(comm: Any, kind: str, mark: Any, root: int) -> Any:
-    sendbuf, recvbuf = buffers(kind, WORLD.rank, 6, np.int32)
+    sendbuf, recvbuf = buffers(kind, 6, np.int32)
     is_root = WORLD.rank == root
     if kind == "bcast":
         recvbuf[:] = WORLD.rank
@@ -125,7 +86,7 @@ def _in_place(comm: Any, kind: str, mark: Any, root: int) -> Any:
             recvbuf = np.empty(len(sendbuf), np.int32)
         recvbuf[:] = np.arange(len(recvbuf)) + 5 * WORLD.rank
         sendbuf = mark
-    call(comm, kind, sendbuf, recvbuf, MPI.SUM, root)
+    getattr(comm, kind.capitalize())(*arguments(kind, sendbuf, recvbuf, MPI.SUM, root))
     return np.zeros(0) if recvbuf is mark else recvbuf
 
 
@@ -203,15 +164,7 @@ def check_datatypes(comm: Any) -> None:
 def check_operations(comm: Any) -> None:
     """Operations of the user's: native, unless they are registered."""
 
-    def combine(left: Any, right: Any, out: Any) -> None:
-        out[...] = left.real * right.real + 1j * (left.imag * right.real + right.imag)
-
-    def reduce(left: Any, right: Any, _: MPI.Datatype) -> None:
-        a, b = np.frombuffer(left, complex), np.frombuffer(right, complex)
-        combine(a, b.copy(), b)
-
-    collplan.register_operation("compose", combine, commutative=False)
-    known, unknown = (MPI.Op.Create(reduce, commute=False) for _ in range(2))
+    known, unknown = compositions()
     ours = planning(operations=[(known, "compose")])
     mine = np.array([2 + 1j * WORLD.rank, 1 + 1j])
     results = [np.zeros(2, complex) for _ in range(3)]
@@ -330,16 +283,4 @@ def check_mistakes(comm: Any) -> None:
         raise AssertionError("a plan wrote where it must not")
 
 
-def main() -> None:
-    sections = [name for name in globals() if name.startswith("check_")]
-    for name in sections:
-        if len(sys.argv) > 1 and name not in sys.argv[1:]:
-            continue
-        comm = planning()
-        globals()[name](comm)
-        comm.let_go()
-    if WORLD.rank == 0:
-        print("passed", flush=True)
-
-
-main()
+run_checks(globals())

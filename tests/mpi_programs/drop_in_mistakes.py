@@ -3,7 +3,6 @@
 usage: drop_in_mistakes.py [SECTION...]
 """
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +10,11 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from tables_everywhere import planning_table
+from drop_in_calls import SIZE, WORLD, planning, run_checks
 
-WORLD = MPI.COMM_WORLD
-LAST = WORLD.size - 1
+LAST = SIZE - 1
 GUARD = 77.0
 """What stands around buffers, where nothing may be written."""
-
-
-def planning(native_calls: int = 0) -> Any:
-    table = planning_table(WORLD.size)
-    return collplan.Comm(WORLD, table=table, force=True, native_calls=native_calls)
 
 
 def guarded(n: int) -> tuple[Any, Callable[[], None]]:
@@ -201,16 +194,4 @@ def check_first_calls(_: Any) -> None:
     goes_on(comm, 7)
 
 
-def main() -> None:
-    sections = [name for name in globals() if name.startswith("check_")]
-    for name in sections:
-        if len(sys.argv) > 1 and name not in sys.argv[1:]:
-            continue
-        comm = planning()
-        globals()[name](comm)
-        comm.let_go()
-    if WORLD.rank == 0:
-        print("passed", flush=True)
-
-
-main()
+run_checks(globals())

@@ -5,7 +5,6 @@ usage: nonblocking.py [SECTION...]
 
 import gc
 import itertools
-import sys
 import threading
 import weakref
 from typing import Any
@@ -14,48 +13,31 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
+from drop_in_calls import (
+    KINDS,
+    RANK,
+    SIZE,
+    WORLD,
+    arguments,
+    buffers,
+    compositions,
+    planning,
+    run_checks,
+)
 from executors.mpi.engine.in_flight import board
-from tables_everywhere import planning_table
 
-WORLD = MPI.COMM_WORLD
-SIZE, RANK = WORLD.size, WORLD.rank
 TOTAL = sum(range(SIZE))
-KINDS = {
-    "bcast": ("recv", "root"),
-    "gather": ("send", "blocks_recv", "root"),
-    "scatter": ("blocks_send", "recv", "root"),
-    "allgather": ("send", "blocks_recv"),
-    "alltoall": ("blocks_send", "blocks_recv"),
-    "reduce": ("send", "recv", "op", "root"),
-    "allreduce": ("send", "recv", "op"),
-    "reduce_scatter_block": ("blocks_send", "recv", "op"),
-    "scan": ("send", "recv", "op"),
-    "exscan": ("send", "recv", "op"),
-}
 
 
 def drop_in(**options: Any) -> Any:
-    wanted = {"native_calls": 0, "nonblocking_from": 0, "force": True, **options}
-    return collplan.Comm(WORLD, table=planning_table(SIZE), **wanted)
+    return planning(**{"nonblocking_from": 0, **options})
 
 
 def start(comm: Any, kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> MPI.Request:
-    parts = KINDS[kind]
-    given = [recvbuf] if kind == "bcast" else [sendbuf, recvbuf]
-    given += [op] if "op" in parts else []
-    given += [root] if "root" in parts else []
+    given = arguments(kind, sendbuf, recvbuf, op, root)
     request: MPI.Request = getattr(comm, f"I{kind}")(*given)
     assert isinstance(request, MPI.Request)
     return request
-
-
-def buffers(kind: str, count: int, dtype: Any, salt: int = 0) -> tuple[Any, Any]:
-    """Return a send buffer that is this rank's own, and a receive buffer nobody wrote."""
-    parts = KINDS[kind]
-    sends = count * (SIZE if "blocks_send" in parts else 1)
-    receives = count * (SIZE if "blocks_recv" in parts else 1)
-    sendbuf = (np.arange(sends) * 7 + 3 * RANK + 1 + salt).astype(dtype)
-    return sendbuf, np.full(receives, RANK + 1 + salt, dtype)
 
 
 def planned(comm: Any) -> int:
@@ -213,15 +195,7 @@ def check_buffers(comm: Any) -> None:
 def check_operations(comm: Any) -> None:
     """Operations whose order matters, and that plans do not know, are native and right."""
 
-    def combine(left: Any, right: Any, out: Any) -> None:
-        out[...] = left.real * right.real + 1j * (left.imag * right.real + right.imag)
-
-    def reduce(left: Any, right: Any, _: MPI.Datatype) -> None:
-        a, b = np.frombuffer(left, complex), np.frombuffer(right, complex)
-        combine(a, b.copy(), b)
-
-    collplan.register_operation("compose", combine, commutative=False)
-    known, unknown = (MPI.Op.Create(reduce, commute=False) for _ in range(2))
+    known, unknown = compositions()
     ours = drop_in(operations=[(known, "compose")])
     mine = np.array([2 + 1j * RANK, 1 + 1j])
     results = [np.zeros(2, complex) for _ in range(3)]
@@ -369,17 +343,5 @@ def check_soak(comm: Any) -> None:
     assert all(flight.is_done for flight in board()._flights.values())
 
 
-def main() -> None:
-    assert not any(thread.name == "collplan flights" for thread in threading.enumerate())
-    sections = [name for name in globals() if name.startswith("check_")]
-    for name in sections:
-        if len(sys.argv) > 1 and name not in sys.argv[1:]:
-            continue
-        comm = drop_in()
-        globals()[name](comm)
-        comm.let_go()
-    if RANK == 0:
-        print("passed", flush=True)
-
-
-main()
+assert not any(thread.name == "collplan flights" for thread in threading.enumerate())
+run_checks(globals(), drop_in)

@@ -1,0 +1,78 @@
+"""Calls of every collective on drop-ins that run all by plans, for programs that test them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from mpi4py import MPI
+
+import collplan
+from tables_everywhere import planning_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+WORLD = MPI.COMM_WORLD
+SIZE, RANK = WORLD.size, WORLD.rank
+KINDS = {
+    "bcast": ("recv", "root"),
+    "gather": ("send", "blocks_recv", "root"),
+    "scatter": ("blocks_send", "recv", "root"),
+    "allgather": ("send", "blocks_recv"),
+    "alltoall": ("blocks_send", "blocks_recv"),
+    "reduce": ("send", "recv", "op", "root"),
+    "allreduce": ("send", "recv", "op"),
+    "reduce_scatter_block": ("blocks_send", "recv", "op"),
+    "scan": ("send", "recv", "op"),
+    "exscan": ("send", "recv", "op"),
+}
+"""What a collective's call takes; of `blocks` one for every rank."""
+
+
+def planning(**options: Any) -> Any:
+    """Return a drop-in on all ranks that runs all by plans, from the first call on."""
+    wanted = {"native_calls": 0, "force": True, **options}
+    return collplan.Comm(WORLD, table=planning_table(SIZE), **wanted)
+
+
+def arguments(kind: str, sendbuf: Any, recvbuf: Any, op: MPI.Op, root: int) -> list[Any]:
+    """Return what a collective's method takes, in its order."""
+    given = [recvbuf] if kind == "bcast" else [sendbuf, recvbuf]
+    given += [op] if "op" in KINDS[kind] else []
+    given += [root] if "root" in KINDS[kind] else []
+    return given
+
+
+def buffers(kind: str, count: int, dtype: Any, salt: int = 0) -> tuple[Any, Any]:
+    """Return a send buffer that is this rank's own, and a receive buffer nobody wrote."""
+    sends = count * (SIZE if "blocks_send" in KINDS[kind] else 1)
+    receives = count * (SIZE if "blocks_recv" in KINDS[kind] else 1)
+    sendbuf = (np.arange(sends) * 7 + 3 * RANK + 1 + salt).astype(dtype)
+    return sendbuf, np.full(receives, RANK + 1 + salt, dtype)
+
+
+def compositions() -> tuple[MPI.Op, MPI.Op]:
+    """Return two operations that compose linear maps; a drop-in can be told of ``compose``."""
+
+    def combine(left: Any, right: Any, out: Any) -> None:
+        out[...] = left.real * right.real + 1j * (left.imag * right.real + right.imag)
+
+    def reduce(left: Any, right: Any, _: MPI.Datatype) -> None:
+        a, b = np.frombuffer(left, complex), np.frombuffer(right, complex)
+        combine(a, b.copy(), b)
+
+    collplan.register_operation("compose", combine, commutative=False)
+    return MPI.Op.Create(reduce, commute=False), MPI.Op.Create(reduce, commute=False)
+
+
+def run_checks(program: Mapping[str, Any], make: Callable[[], Any] = planning) -> None:
+    """Run a program's functions ``check_…``, or those its command line names, each on a drop-in."""
+    names = [name for name in program if name.startswith("check_")]
+    for name in sys.argv[1:] or names:
+        comm = make()
+        program[name](comm)
+        comm.let_go()
+    if RANK == 0:
+        print("passed", flush=True)
