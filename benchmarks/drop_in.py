@@ -39,6 +39,10 @@ def forms(comm: Any) -> dict[str, Call]:
     blocks = np.empty(COUNT * comm.size)
     others = [np.empty(COUNT), np.empty(COUNT)]
     raw, double, in_place = bytearray(8 * COUNT), MPI.DOUBLE, MPI.IN_PLACE
+    whole, frozen = np.empty(3 * COUNT), np.ones(COUNT)
+    frozen.flags.writeable = False
+    row = double.Create_contiguous(COUNT).Commit()
+    column = double.Create_vector(COUNT, 1, 2).Commit()
 
     def turns() -> None:
         others.reverse()
@@ -57,10 +61,16 @@ def forms(comm: Any) -> dict[str, Call]:
         'Allreduce, [a, "d"]': lambda: comm.Allreduce([sent, "d"], [received, "d"]),
         "Allreduce, IN_PLACE": lambda: comm.Allreduce(in_place, received),
         "Allreduce, IN_PLACE, [b, DOUBLE]": lambda: comm.Allreduce(in_place, [received, double]),
+        "Allreduce, [b, (n, COUNT), DOUBLE]": lambda: comm.Allreduce(
+            sent, [whole, (COUNT, COUNT), double]
+        ),
         "Bcast(a)": lambda: comm.Bcast(sent),
         "Bcast, [a, DOUBLE]": lambda: comm.Bcast([sent, double]),
         "Bcast, [a, n, DOUBLE]": lambda: comm.Bcast([sent, COUNT, double]),
         "Bcast, bytearray": lambda: comm.Bcast(raw),
+        "Bcast, own contiguous datatype": lambda: comm.Bcast([sent, 1, row]),
+        "Bcast, own strided datatype": lambda: comm.Bcast([whole, 1, column]),
+        "Bcast, read-only": lambda: comm.Bcast(frozen),
         "Allgather(a, b)": lambda: comm.Allgather(sent, blocks),
         "Allgather, [a, DOUBLE]": lambda: comm.Allgather([sent, double], [blocks, double]),
         "Allgather, IN_PLACE": lambda: comm.Allgather(in_place, blocks),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -39,19 +41,22 @@ class Element:
     name : str or None
         What a plan that reduces calls it, as `specs.numpy_dtype` has it; None where no
         plan can.
+    number : int
+        No other's ever.
     """
 
     size: int
     extent: int
     is_plain: bool
     name: str | None = None
+    number: int = field(default_factory=count().__next__, compare=False)
 
 
 def element_of(datatype: MPI.Datatype) -> Element:
     """Return what an element of a datatype is.
 
-    Those that MPI predefines are known; others are looked at each time, since a handle
-    may mean another datatype after it was freed.
+    Those that MPI predefines are known, and others from the first look until they are freed,
+    after which their handles may mean something else.
     """
     known = _known().get(datatype.handle)
     return known if known is not None else _derived(datatype)
@@ -59,7 +64,20 @@ def element_of(datatype: MPI.Datatype) -> Element:
 
 def _derived(datatype: MPI.Datatype) -> Element:
     extent = datatype.Get_extent()[1]
-    return Element(datatype.Get_size(), extent, _repeats_plain(datatype))
+    element = Element(datatype.Get_size(), extent, _repeats_plain(datatype))
+    datatype.Set_attr(_keyval(), None)
+    KNOWN[datatype.handle] = element
+    return element
+
+
+@cache
+def _keyval() -> int:
+    """Return the attribute whose deletion tells that a datatype is freed."""
+    return MPI.Datatype.Create_keyval(delete_fn=_forget)
+
+
+def _forget(datatype: MPI.Datatype, _keyval: int, _value: object) -> None:
+    KNOWN.pop(datatype.handle, None)
 
 
 def _repeats_plain(datatype: MPI.Datatype) -> bool:
@@ -79,11 +97,11 @@ def _repeats_plain(datatype: MPI.Datatype) -> bool:
 
 
 KNOWN: Final[dict[int, Element]] = {}
-"""What MPI predefines, by handle, which means nothing else ever; empty until it is asked for."""
+"""What MPI predefines and what was looked at, by handle; empty until it is asked for."""
 
 
 def _known() -> dict[int, Element]:
-    """Return what MPI predefines, by handle."""
+    """Return `KNOWN`, with what MPI predefines."""
     if not KNOWN:
         KNOWN.update(_predefined())
     return KNOWN

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
-from executors.comm.elements import KNOWN
+from executors.comm.elements import KNOWN, element_of
 from executors.comm.kinds import Kind
 
 Key = tuple[Any, ...]
@@ -83,28 +83,51 @@ def _look(given: Any, is_read: bool) -> tuple[Part, int] | None:
 
 
 def _look_into(given: Any, is_read: bool) -> tuple[Part, int] | None:
-    """Return the same of a list or tuple with an array, a count, a datatype."""
-    count: Any = None
-    if len(given) == 2:
-        buffer, datatype = given
-    elif len(given) == 3:
-        buffer, count, datatype = given
-    else:
+    """Return the same of a list or tuple with an array, a count, a displacement, a datatype."""
+    found = _unpack(given)
+    if found is None:
         return None
-    if type(buffer) not in _MEMORY or type(count) not in _COUNTS:
+    buffer, count, displ, datatype = found
+    form = type(buffer)
+    if form not in _MEMORY or type(count) not in _COUNTS or type(displ) not in _COUNTS:
         return None
     named: Any
+    extent = 0
     if type(datatype) is _DATATYPE:
-        named = datatype.handle
-        # Others' handles may mean something else by now.
-        if named not in KNOWN:
+        element = KNOWN.get(datatype.handle)
+        if element is None:
             return None
+        named, extent = element.number, element.extent
+    elif datatype is None and form is _ARRAY:
+        named, extent = buffer.dtype, buffer.itemsize
     elif type(datatype) is str:
         named = datatype
-    elif type(datatype) in _COUNTS and len(given) == 2 and type(buffer) is _ARRAY:
-        named = buffer.dtype
-        count = datatype
+        if displ:
+            extent = element_of(MPI._typedict[datatype]).extent
     else:
         return None
     there = _view(buffer, is_read)
-    return (there.nbytes, count, named), there.address
+    if not displ:
+        return (there.nbytes, count, named), there.address
+    return (there.nbytes, count, named, displ), there.address + displ * extent
+
+
+def _unpack(given: Any) -> tuple[Any, Any, Any, Any] | None:
+    """Return buffer, count, displacement and datatype, None where they are not given."""
+    if len(given) == 2:
+        buffer, second = given
+        form = type(second)
+        if form is _DATATYPE or form is str:
+            return buffer, None, None, second
+        if form in _COUNTS:
+            return buffer, second, None, None
+        if form in _SEQUENCES and len(second) == 2:
+            return buffer, second[0], second[1], None
+    elif len(given) == 3:
+        buffer, second, datatype = given
+        if type(second) in _SEQUENCES and len(second) == 2:
+            return buffer, second[0], second[1], datatype
+        return buffer, second, None, datatype
+    elif len(given) == 4:
+        return given[0], given[1], given[2], given[3]
+    return None

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 from mpi4py import MPI
 
 import collplan
-from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 
 
 def same(kind: str, comm: Any, count: int, dtype: Any, op: MPI.Op, root: int) -> None:
@@ -159,6 +159,52 @@ def check_datatypes(comm: Any) -> None:
     # Pairs have gaps, which moving them leaves alone.
     comm.Bcast([pair, 3, MPI.DOUBLE_INT], root=0)
     assert (pair["index"] == 0).all()
+
+
+def check_displacements(comm: Any) -> None:
+    """The same array at other places in turn, each more than once."""
+    whole = np.zeros((4, 6))
+    for turn in range(12):
+        skip, form = 6 * (turn % 4), turn % 3
+        mine, whole[:] = np.full(6, float(turn + WORLD.rank)), -1.0
+        there = (
+            [whole, (6, skip)],
+            [whole, (6, skip), "d"] if turn % 2 else (whole, [6, skip], MPI.DOUBLE),
+            [whole, 6, skip, MPI.DOUBLE],
+        )[form]
+        comm.Allreduce(mine, there)
+        expected = np.full((4, 6), -1.0)
+        expected[turn % 4] = WORLD.size * turn + sum(range(WORLD.size))
+        assert np.array_equal(whole, expected), (turn, whole)
+    rows = {(row["planned"], row["calls"]) for row in comm.stats().as_dict()["rows"]}
+    assert rows == {(True, 12)}, rows
+    for bad in ([whole, (6, 25)], [whole, 6, -1, MPI.DOUBLE]):
+        try:
+            comm.Allreduce(np.ones(6), bad)
+        except ValueError:
+            continue
+        raise AssertionError("no error")
+
+
+def check_freed_datatypes(comm: Any) -> None:
+    """A handle may mean one datatype, and another when that was freed."""
+    handles = []
+    for turn in range(12):
+        strides = turn % 3 + 1
+        datatype = MPI.DOUBLE.Create_vector(4, 1, strides) if turn % 2 else None
+        datatype = (datatype or MPI.DOUBLE.Create_contiguous(4)).Commit()
+        handles.append(datatype.handle)
+        step = strides if turn % 2 else 1
+        for again in range(3):
+            values = np.full(12, -1.0)
+            if WORLD.rank == turn % WORLD.size:
+                values[: 4 * step : step] = np.arange(4) + again
+            comm.Bcast([values, 1, datatype], root=turn % WORLD.size)
+            expected = np.full(12, -1.0)
+            expected[: 4 * step : step] = np.arange(4) + again
+            assert np.array_equal(values, expected), (turn, again, values)
+        datatype.Free()
+    assert len(set(handles)) < len(handles), "handles are not used again, so this showed nothing"
 
 
 def check_operations(comm: Any) -> None:
