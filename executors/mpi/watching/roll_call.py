@@ -28,7 +28,9 @@ N_SPEAKERS: Final = 8
 """How many ranks speak where some did not come; all others tell them that they did."""
 EAGER_POLLS: Final = 200
 """Polls in a row before a rank that waits for others sleeps between polls."""
+SHORTEST_SLEEP_S: Final = 20e-6
 SLEEP_S: Final = 500e-6
+"""A rank sleeps for an eighth of what it has waited, and no longer than this."""
 
 
 class RollCall:
@@ -73,7 +75,7 @@ class RollCall:
             if polls < EAGER_POLLS:
                 os.sched_yield()
             else:
-                time.sleep(SLEEP_S)
+                time.sleep(min(SLEEP_S, SHORTEST_SLEEP_S + waited_s / 8))
             now = time.monotonic()
             waited_s += min(now - seen_s, LONGEST_STEP_S)
             seen_s = now
