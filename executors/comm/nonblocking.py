@@ -203,7 +203,8 @@ class NonBlocking:
         except Exception:
             return None, None, None
         way = self._way(request)
-        if way.is_settled and found is not None:
+        is_plain = way.program is None or arguments.is_plain(way.itemsize)
+        if way.is_settled and found is not None and is_plain:
             if len(self._ready) >= MAX_ENTRIES:
                 self._ready.clear()
             self._ready[found[0]] = way

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 from mpi4py import MPI
 
 import collplan
+from drop_in_calls import KINDS, WORLD, arguments, buffers, compositions, planning, run_checks
 
 
 def same(kind: str, comm: Any, count: int, dtype: Any, op: MPI.Op, root: int) -> None:
@@ -209,7 +209,6 @@ def check_freed_datatypes(comm: Any) -> None:
 
 def check_operations(comm: Any) -> None:
     """Operations of the user's: native, unless they are registered."""
-
     known, unknown = compositions()
     ours = planning(operations=[(known, "compose")])
     mine = np.array([2 + 1j * WORLD.rank, 1 + 1j])

@@ -192,9 +192,30 @@ def check_buffers(comm: Any) -> None:
     assert reasons(comm) == {}
 
 
+def check_gaps_again_and_again(comm: Any) -> None:
+    """What was found out for a call must not make the next one move memory as if it had no gaps."""
+    every_other = MPI.DOUBLE.Create_vector(4, 1, 2).Commit()
+    pairs = collplan.numpy_dtype("double_int")
+    for turn in range(4):
+        root = turn % SIZE
+        values = np.full(8, -1.0)
+        values[::2] = turn if root == RANK else 0.0
+        comm.Ibcast([values, 1, every_other], root=root).Wait()
+        assert values.tolist() == [turn, -1.0] * 4, (turn, values)
+        mine, everyone = np.zeros(5, pairs), np.zeros(5 * SIZE, pairs)
+        mine["value"], mine["index"] = turn, RANK
+        everyone.view(np.uint8)[:] = 255
+        comm.Iallgather([mine, MPI.DOUBLE_INT], [everyone, MPI.DOUBLE_INT]).Wait()
+        assert (everyone["value"] == turn).all()
+        assert (np.arange(SIZE) == everyone["index"].reshape(SIZE, 5).T).all()
+        gaps = everyone.view(np.uint8).reshape(-1, pairs.itemsize)[:, 12:]
+        assert (gaps == 255).all()
+    every_other.Free()
+    assert reasons(comm) == {}
+
+
 def check_operations(comm: Any) -> None:
     """Operations whose order matters, and that plans do not know, are native and right."""
-
     known, unknown = compositions()
     ours = drop_in(operations=[(known, "compose")])
     mine = np.array([2 + 1j * RANK, 1 + 1j])
