@@ -33,7 +33,7 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     rank : int, optional
         Compile this rank's program only: the rows the whole plan has for it,
         in the same order, without ever holding the whole plan in memory,
-        unless a pass must see it.
+        unless a pass must see it. It has no proof of its own.
 
     Returns
     -------
@@ -68,7 +68,9 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     localities = [find_pass(choice.name).locality_of(choice) for choice in plan_passes]
     if rank is None or "global" in localities:
         # Such passes must see every rank.
-        plan = run_passes(_build(blueprint, parts, None), plan_passes)
+        plan = _build(blueprint, parts, None)
+        # Every rank may compile its program: who wants the proof compiles the whole plan.
+        plan = run_passes(plan, plan_passes, is_proved=rank is None)
         return plan if rank is None else restrict(plan, rank)
     if blueprint.exchange is not None or "node" in localities:
         return restrict(_compile_node(blueprint, parts, plan_passes, rank), rank)

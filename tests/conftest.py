@@ -20,6 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONUNBUFFERED", None)
 # Hundreds of processes start; they need not compile the project's modules each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Nor start threads for linear algebra that no test does.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 SOME_TESTS = 1000
 """Of fewer, perhaps none needs what would be compiled in advance."""

@@ -79,11 +79,11 @@ VERIFY_LIMIT = 100_000
 """Plans of up to so many tasks are verified after every pass; greater ones on demand."""
 
 
-def run_passes(plan: Plan, choices: Iterable[PassChoice]) -> Plan:
+def run_passes(plan: Plan, choices: Iterable[PassChoice], *, is_proved: bool = True) -> Plan:
     """Return `plan` rewritten by the chosen passes, in order.
 
-    What a pass changed is verified, up to `VERIFY_LIMIT` tasks; one rank's
-    program has no proof of its own.
+    What a pass changed is verified, up to `VERIFY_LIMIT` tasks, where it is to be
+    proved; one rank's program has no proof of its own.
 
     Raises
     ------
@@ -94,7 +94,8 @@ def run_passes(plan: Plan, choices: Iterable[PassChoice]) -> Plan:
     """
     for choice in choices:
         rewritten = run_pass(plan, choice)
-        if rewritten is not plan and plan.only_rank is None and rewritten.n_tasks <= VERIFY_LIMIT:
+        is_whole = is_proved and plan.only_rank is None
+        if rewritten is not plan and is_whole and rewritten.n_tasks <= VERIFY_LIMIT:
             rewritten.verify()
         plan = rewritten
     return plan
