@@ -40,7 +40,7 @@ def forms(comm: Any) -> dict[str, Call]:
     others = [np.empty(COUNT), np.empty(COUNT)]
     raw, double, in_place = bytearray(8 * COUNT), MPI.DOUBLE, MPI.IN_PLACE
     whole, frozen = np.empty(3 * COUNT), np.ones(COUNT)
-    frozen.flags.writeable = False
+    frozen.flags.writeable = comm.rank > 0
     row = double.Create_contiguous(COUNT).Commit()
     column = double.Create_vector(COUNT, 1, 2).Commit()
 
@@ -70,7 +70,7 @@ def forms(comm: Any) -> dict[str, Call]:
         "Bcast, bytearray": lambda: comm.Bcast(raw),
         "Bcast, own contiguous datatype": lambda: comm.Bcast([sent, 1, row]),
         "Bcast, own strided datatype": lambda: comm.Bcast([whole, 1, column]),
-        "Bcast, read-only": lambda: comm.Bcast(frozen),
+        "Bcast, read-only at the root": lambda: comm.Bcast(frozen),
         "Allgather(a, b)": lambda: comm.Allgather(sent, blocks),
         "Allgather, [a, DOUBLE]": lambda: comm.Allgather([sent, double], [blocks, double]),
         "Allgather, IN_PLACE": lambda: comm.Allgather(in_place, blocks),
