@@ -105,7 +105,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to write the table; by default nowhere")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        output = (asked.folder or Path(scratch)) / "killed.yaml"
+        folder = asked.folder or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        output = folder / "killed.yaml"
         generator = random.Random(asked.seed)
         command = [sys.executable, "-m", "collplan", "tune", "-n", "2", "-o", str(output)]
         command += ["--collectives", asked.collectives, "--sizes", ",".join(SIZES), *QUICK]
