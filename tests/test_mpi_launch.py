@@ -117,12 +117,14 @@ def test_no_rank_is_left_behind(end: str | signal.Signals, mpi: str) -> None:
             text=True, start_new_session=True,
         )  # fmt: skip
         ranks = [server.accept()[0] for _ in range(2)]
+        for rank in ranks:
+            rank.settimeout(30)
+            # A rank that is killed as soon as it is connected would not have said it.
+            assert rank.recv(2) == b"up"
         if isinstance(end, signal.Signals):
             job.send_signal(end)
         _, errors = job.communicate(timeout=40)
         for rank in ranks:
-            rank.settimeout(10)
-            assert rank.recv(2) == b"up"
             with suppress(ConnectionResetError):
                 assert rank.recv(1) == b""
             rank.close()
