@@ -33,7 +33,8 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     rank : int, optional
         Compile this rank's program only: the rows the whole plan has for it,
         in the same order, without ever holding the whole plan in memory,
-        unless a pass must see it. It has no proof of its own.
+        unless a pass must see it: then rank 0, and no other, verifies the
+        whole. Otherwise a program has no proof of its own.
 
     Returns
     -------
@@ -69,8 +70,8 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     if rank is None or "global" in localities:
         # Such passes must see every rank.
         plan = _build(blueprint, parts, None)
-        # Every rank may compile its program: who wants the proof compiles the whole plan.
-        plan = run_passes(plan, plan_passes, is_proved=rank is None)
+        # Where all ranks compile their programs, one proof of the plan is enough for all.
+        plan = run_passes(plan, plan_passes, is_proved=rank in (None, 0))
         return plan if rank is None else restrict(plan, rank)
     if blueprint.exchange is not None or "node" in localities:
         return restrict(_compile_node(blueprint, parts, plan_passes, rank), rank)

@@ -10,8 +10,7 @@ from emulating import need_emulation, run_program
 from mpi_launching import MPIS
 
 pytestmark = pytest.mark.usefixtures("emulation")
-CLUSTERS = [("2", "3", "0"), ("3", "2", "1")]
-"""Nodes, ranks of each, and which half of the plans."""
+CLUSTERS = [("2", "3"), ("3", "2")]
 ACKNOWLEDGED = 0.04
 """Of what goes one way, at most so much comes back as acknowledgements."""
 HEADERS = 0.055
@@ -26,20 +25,17 @@ def emulation() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mpi", "nodes", "per_node", "first"),
+    ("mpi", "nodes", "per_node"),
     [(mpi, *cluster) for mpi, cluster in zip(MPIS, CLUSTERS, strict=True)],
 )
-def test_plans_are_right_and_lanes_carry_what_they_say(
-    mpi: str, nodes: str, per_node: str, first: str
-) -> None:
-    """Each MPI runs half of the plans."""
+def test_plans_are_right_and_lanes_carry_what_they_say(mpi: str, nodes: str, per_node: str) -> None:
     options = ("--nodes", nodes, "--per-node", per_node, "--lanes", "2", "--rate", "400Mbit")
-    done = run_program(mpi, "emulated_plans.py", *options, arguments=(first,))
+    done = run_program(mpi, "emulated_plans.py", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     passed, traffic = done.stdout.strip().splitlines()[-2:]
     assert passed.startswith("passed ")
-    # Half of ten collectives in six forms; some refuse operations that do not commute.
-    assert int(passed.split()[1]) >= 25
+    # Ten collectives in six forms; some refuse operations that do not commute.
+    assert int(passed.split()[1]) >= 50
     for plan in json.loads(traffic):
         carried = 0
         for node in plan["nodes"]:

@@ -14,8 +14,8 @@ SHARING = "sharing.py"
     [
         (3, "mpich", 2, 0),
         (3, "openmpi", 4, 1),
-        (4, "mpich", 4, 0),
-        (4, "openmpi", 6, 1),
+        (4, "mpich", 2, 0),
+        (4, "openmpi", 4, 1),
         (6, "mpich", 13, 0),
         (8, "mpich", 23, 3),
     ],

@@ -82,8 +82,15 @@ VERIFY_LIMIT = 100_000
 def run_passes(plan: Plan, choices: Iterable[PassChoice], *, is_proved: bool = True) -> Plan:
     """Return `plan` rewritten by the chosen passes, in order.
 
-    What a pass changed is verified, up to `VERIFY_LIMIT` tasks, where it is to be
-    proved; one rank's program has no proof of its own.
+    What a pass changed is verified, up to `VERIFY_LIMIT` tasks; one rank's
+    program has no proof of its own.
+
+    Parameters
+    ----------
+    plan : Plan
+    choices : iterable of PassChoice
+    is_proved : bool
+        False leaves that to another rank, which compiles the same plan.
 
     Raises
     ------

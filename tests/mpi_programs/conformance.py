@@ -30,7 +30,7 @@ PLACED_EVERY = 13
 TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
-FEW = 2
+FEW = 4
 """Up to how many ranks no case is left out, and every plan is run by both engines."""
 
 
@@ -66,7 +66,7 @@ def collectives() -> Iterator[dict[str, object]]:
         for (i, root), (j, count), in_place in product(
             enumerate(roots), enumerate(counts), in_places
         ):
-            # More ranks than cores: small counts then take in place or not in turns.
+            # Many ranks share two cores: small counts then take in place or not in turns.
             if p > FEW and count != 3 * p + 1 and in_place is bool((i + j) % 2):
                 continue
             given = {"root": root, "count": count, "in_place": in_place}
