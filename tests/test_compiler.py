@@ -12,10 +12,12 @@ import pytest
 from oracle import make_spec
 from planner import compile_plan
 from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from planner.plan import COLUMNS, Op
+from planner.errors import AlgorithmError, PlanError
+from planner.passes import Pass, pass_registry
+from planner.plan import COLUMNS, Dependencies, Op
 from planner.rounds import ceil_log2
 from planner.streams import MAX_TAGS
+from specs import PlanSpec
 from specs.collective import COLLECTIVES
 
 MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
@@ -188,3 +190,26 @@ def test_one_rank_of_many_is_cut_into_atoms_of_its_own():
     assert own.n_tasks == len(rows) == 5 * 199
     n_deps = np.diff(whole.deps.indptr)[rows]
     assert np.array_equal(np.diff(own.deps.indptr), n_deps)
+
+
+def test_one_rank_proves_for_all_what_a_pass_made(monkeypatch):
+    """A pass that sees all ranks and loses dependencies: rank 0 sees it, the others need not."""
+
+    def forget(plan):
+        nothing = np.zeros(plan.n_tasks + 1, plan.deps.indptr.dtype)
+        deps = Dependencies(nothing, plan.deps.task[:0], plan.deps.kind[:0])
+        return plan.replace(deps=deps)
+
+    monkeypatch.setitem(pass_registry, "forget", Pass("forget", forget, "plan", "global"))
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"ranks_per_node": 4},
+            "collective": {"kind": "allreduce", "count": 8},
+            "algorithms": "ring",
+            "passes": ["forget"],
+        }
+    )
+    for rank in (None, 0):
+        with pytest.raises(PlanError):
+            compile_plan(spec, rank=rank)
+    assert compile_plan(spec, rank=1).only_rank == 1
