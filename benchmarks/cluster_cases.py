@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from specs import Machine, PlanSpec
+from collplan.specs import Machine, PlanSpec
 
 KINDS: Final = (
     "bcast",

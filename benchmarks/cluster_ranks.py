@@ -18,12 +18,12 @@ from typing import Any, Final
 from cluster_cases import spec_of
 from mpi4py import MPI
 
-from executors.emulation.counters import lane_bytes
-from executors.emulation.launching import NODE
-from executors.mpi import join_world
-from executors.mpi.measuring.bench_timing import library_name, line_up
-from executors.mpi.measuring.guideline import measure_guideline, standard_candidates
-from specs import Machine
+from collplan.executors.emulation.counters import lane_bytes
+from collplan.executors.emulation.launching import NODE
+from collplan.executors.mpi import join_world
+from collplan.executors.mpi.measuring.bench_timing import library_name, line_up
+from collplan.executors.mpi.measuring.guideline import measure_guideline, standard_candidates
+from collplan.specs import Machine
 
 SETTLE_S: Final = 0.1
 """How long counters are given until the last frames have arrived."""

@@ -27,10 +27,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.executors.mpi.launching.launch import find_launcher, relaunch
 from collplan.output import format_bytes, format_seconds, print_line, print_table
-from executors.mpi.launching.launch import find_launcher, relaunch
-from specs import parse_bytes
-from specs.errors import CollplanError
+from collplan.specs import parse_bytes
+from collplan.specs.errors import CollplanError
 
 HERE: Final = Path(__file__).parent
 SAME: Final = ("allreduce", "bcast", "alltoall", "allgather")

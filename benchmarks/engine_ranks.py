@@ -21,14 +21,14 @@ import numpy.typing as npt
 from engine_by_hand import ByHand, ByPersistentRequests
 from mpi4py import MPI
 
-from executors.mpi import join_world
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.measuring.bench_timing import library_name
-from executors.mpi.measuring.native import NativeCollective
-from planner import compile_plan
-from planner.algorithms.registry import registry
-from specs import PlanSpec
-from specs.errors import CollplanError
+from collplan.executors.mpi import join_world
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.measuring.bench_timing import library_name
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.planner import compile_plan
+from collplan.planner.algorithms.registry import registry
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
 
 Array = npt.NDArray[Any]
 Call = Callable[[], object]

@@ -35,15 +35,15 @@ from never_slower_verdicts import (
     verdict_of,
 )
 
+from collplan.executors.emulation.cluster import Cluster, parse_rate
+from collplan.executors.emulation.running import run_emulated
+from collplan.executors.mpi.launching.jobs import capture_job
+from collplan.executors.mpi.launching.launch import find_launcher
 from collplan.output import format_seconds, print_line, print_table
-from executors.emulation.cluster import Cluster, parse_rate
-from executors.emulation.running import run_emulated
-from executors.mpi.launching.jobs import capture_job
-from executors.mpi.launching.launch import find_launcher
-from specs.errors import CollplanError
-from specs.replacing import write_text
-from specs.sizes import parse_bytes
-from specs.tuning import load_table
+from collplan.specs.errors import CollplanError
+from collplan.specs.replacing import write_text
+from collplan.specs.sizes import parse_bytes
+from collplan.specs.tuning import load_table
 
 HERE: Final = Path(__file__).resolve().parent
 EXAMPLES: Final = HERE.parent / "examples"

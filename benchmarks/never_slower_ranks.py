@@ -19,15 +19,15 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from executors.mpi import join_world
-from executors.mpi.cores import ranks_per_core
-from executors.mpi.measuring.bench_timing import time_in_turns
-from executors.mpi.measuring.clocks import share_clock
-from executors.mpi.measuring.patterns import node_of_ranks
-from specs.placement import Placement
-from specs.replacing import write_text
-from specs.sweep import Point, Sweep
-from specs.tuning import TuningTable, load_table
+from collplan.executors.mpi import join_world
+from collplan.executors.mpi.cores import ranks_per_core
+from collplan.executors.mpi.measuring.bench_timing import time_in_turns
+from collplan.executors.mpi.measuring.clocks import share_clock
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
+from collplan.specs.placement import Placement
+from collplan.specs.replacing import write_text
+from collplan.specs.sweep import Point, Sweep
+from collplan.specs.tuning import TuningTable, load_table
 
 FIRST_CALLS = 4
 """In these connections are opened, and the drop-in makes its plan."""

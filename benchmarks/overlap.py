@@ -15,10 +15,10 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from executors.mpi.cores import affinity
-from executors.mpi.world import first_alone
-from executors.overlap.computation import Computation
-from executors.overlap.methods import overlap_ratio
+from collplan.executors.mpi.cores import affinity
+from collplan.executors.mpi.world import first_alone
+from collplan.executors.overlap.computation import Computation
+from collplan.executors.overlap.methods import overlap_ratio
 
 CORES = 4
 WARM_UPS = 12

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from collplan.executors.cost import simulate
 from collplan.memory import keep_freed_memory
-from executors.cost import simulate
-from planner import Plan, compile_plan
-from specs import Network, PlanSpec
+from collplan.planner import Plan, compile_plan
+from collplan.specs import Network, PlanSpec
 
 Result = TypeVar("Result")
 

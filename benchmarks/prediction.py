@@ -25,14 +25,14 @@ import yaml
 from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
+from collplan.executors.cost import simulate
+from collplan.executors.emulation.cluster import Cluster, parse_rate
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.executors.emulation.running import run_emulated
 from collplan.output import format_bytes, format_seconds, print_line, print_table
-from executors.cost import simulate
-from executors.emulation.cluster import Cluster, parse_rate
-from executors.emulation.machine import emulated_machine
-from executors.emulation.running import run_emulated
-from planner import compile_plan
-from specs import Machine, parse_bytes
-from specs.errors import CollplanError
+from collplan.planner import compile_plan
+from collplan.specs import Machine, parse_bytes
+from collplan.specs.errors import CollplanError
 
 RANKS: Final = Path(__file__).with_name("prediction_ranks.py")
 KINDS: Final = ("bcast", "reduce", "allreduce", "allgather", "gather", "alltoall", "scan")

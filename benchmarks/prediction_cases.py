@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from executors.mpi.measuring.guideline import Candidate, standard_candidates
-from specs import PlanSpec
-from specs.request import AUTO, FLAT
+from collplan.executors.mpi.measuring.guideline import Candidate, standard_candidates
+from collplan.specs import PlanSpec
+from collplan.specs.request import AUTO, FLAT
 
 
 def candidates_of(spec: PlanSpec) -> list[Candidate]:

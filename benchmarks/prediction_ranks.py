@@ -10,9 +10,9 @@ from pathlib import Path
 from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
-from executors.mpi import join_world
-from executors.mpi.measuring.guideline import measure_guideline
-from specs import Machine
+from collplan.executors.mpi import join_world
+from collplan.executors.mpi.measuring.guideline import measure_guideline
+from collplan.specs import Machine
 
 
 def main() -> int:

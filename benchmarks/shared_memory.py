@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.measuring.bench_timing import library_name, time_in_turns
-from planner import compile_plan
-from specs.loading import parse_spec
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.measuring.bench_timing import library_name, time_in_turns
+from collplan.planner import compile_plan
+from collplan.specs.loading import parse_spec
 
 CASES = (
     ("allreduce", "linear", ()),

@@ -13,10 +13,10 @@ import resource
 import statistics
 from typing import Any, Final
 
+from collplan.executors.cost import simulate
 from collplan.memory import keep_freed_memory
-from executors.cost import simulate
-from planner import compile_plan
-from specs import PlanSpec
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
 
 Case = tuple[str, dict[str, Any]]
 

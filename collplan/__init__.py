@@ -23,15 +23,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from executors.comm import Comm
-    from executors.cost import simulate
-    from executors.local import run_local
-    from executors.mpi import bind
-    from planner import compile_plan as compile
-    from planner.errors import PlanError
-    from planner.operations import register_operation
-    from planner.plan import Plan
-    from specs import (
+    from collplan.executors.comm import Comm
+    from collplan.executors.cost import simulate
+    from collplan.executors.local import run_local
+    from collplan.executors.mpi import bind
+    from collplan.planner.compiler import compile_spec as compile
+    from collplan.planner.errors import PlanError
+    from collplan.planner.operations import register_operation
+    from collplan.planner.plan import Plan
+    from collplan.specs import (
         CollplanError,
         Link,
         Machine,
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "CollplanError": ("specs", "CollplanError"),
-    "Comm": ("executors.comm", "Comm"),
-    "Link": ("specs", "Link"),
-    "Machine": ("specs", "Machine"),
-    "Network": ("specs", "Network"),
-    "Plan": ("planner.plan", "Plan"),
-    "PlanError": ("planner.errors", "PlanError"),
-    "PlanSpec": ("specs", "PlanSpec"),
-    "SpecError": ("specs", "SpecError"),
-    "bind": ("executors.mpi", "bind"),
-    "compile": ("planner", "compile_plan"),
-    "load_spec": ("specs", "load_spec"),
-    "numpy_dtype": ("specs", "numpy_dtype"),
-    "parse_spec": ("specs", "parse_spec"),
-    "register_operation": ("planner.operations", "register_operation"),
-    "run_local": ("executors.local", "run_local"),
-    "simulate": ("executors.cost", "simulate"),
+    "CollplanError": ("collplan.specs", "CollplanError"),
+    "Comm": ("collplan.executors.comm", "Comm"),
+    "Link": ("collplan.specs", "Link"),
+    "Machine": ("collplan.specs", "Machine"),
+    "Network": ("collplan.specs", "Network"),
+    "Plan": ("collplan.planner.plan", "Plan"),
+    "PlanError": ("collplan.planner.errors", "PlanError"),
+    "PlanSpec": ("collplan.specs", "PlanSpec"),
+    "SpecError": ("collplan.specs", "SpecError"),
+    "bind": ("collplan.executors.mpi", "bind"),
+    "compile": ("collplan.planner.compiler", "compile_spec"),
+    "load_spec": ("collplan.specs", "load_spec"),
+    "numpy_dtype": ("collplan.specs", "numpy_dtype"),
+    "parse_spec": ("collplan.specs", "parse_spec"),
+    "register_operation": ("collplan.planner.operations", "register_operation"),
+    "run_local": ("collplan.executors.local", "run_local"),
+    "simulate": ("collplan.executors.cost", "simulate"),
 }
 
 __all__ = [

@@ -1,20 +1,26 @@
-"""The `collplan` command: every mistake is one line on standard error, and exit 2."""
+"""The `collplan` command: one line on standard error for each mistake, and exit 2."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, TextIO
 
 import typer
 
 from collplan.cli import group
 from collplan.memory import keep_freed_memory
-from specs.errors import CollplanError
+from collplan.output import OutputError, flush, forget_warnings, prepare_streams
+from collplan.specs.errors import CollplanError
+from collplan.specs.showing import printable
 
+FAILED: Final = 1
 BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+"""Exit status after a write into a pipe without a reader: 128 + SIGPIPE, as shells report it."""
 
 # click's UsageError: its home differs between versions of typer, its child is public.
 UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
@@ -31,19 +37,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 good, 1 the answer is no, 2 bad input, 130 interrupted.
+        0 good, 1 the answer is no or the output cannot be written, 2 bad input,
+        130 interrupted, 141 the reader of the output has left.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
         keep_freed_memory()
+    forget_warnings()
+    prepare_streams()
     try:
         status = _run(arguments or ["--help"])
-        sys.stdout.flush()
+        flush()
     except BrokenPipeError:
-        # The reader has left; what Python still flushes at exit must go somewhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        _abandon(sys.stdout)
+        return BROKEN_PIPE
+    except (OSError, OutputError) as error:
+        return _fail(error)
     return status
+
+
+def _fail(error: OSError | OutputError) -> int:
+    """Say in one line what the system refused."""
+    try:
+        flush()
+    except (OSError, OutputError) as refusal:
+        _abandon(sys.stdout)
+        error = refusal
+    _complain(getattr(error, "strerror", None) or str(error))
+    return FAILED
+
+
+def _abandon(stream: TextIO) -> None:
+    """Drop what is not written yet, which Python would try to write at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(arguments: list[str]) -> int:
@@ -56,7 +83,7 @@ def _run(arguments: list[str]) -> int:
     except CollplanError as error:
         return _complain(str(error))
     except UsageError as error:
-        return _complain(_describe_usage(error))
+        return _complain(" ".join(_describe_usage(error).split()))
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
@@ -77,7 +104,12 @@ def _describe_usage(error: BaseException) -> str:
 
 
 def _complain(text: str) -> int:
-    sys.stderr.write(f"collplan: error: {' '.join(text.split())}\n")
+    try:
+        for line in text.splitlines():
+            sys.stderr.write(f"collplan: error: {printable(line)}\n")
+        sys.stderr.flush()
+    except OSError:
+        _abandon(sys.stderr)
     return BAD_INPUT
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import difflib
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
+
+from collplan.options import guard_files
 
 COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
@@ -50,7 +53,8 @@ class LazyGroup(TyperGroup):
             return typer.main.get_command(module.app)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
-        app.command(name=cmd_name, context_settings=settings)(module.command)
+        command = guard_files(module.command)
+        app.command(name=cmd_name, context_settings=settings)(command)
         return typer.main.get_command(app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -82,9 +86,22 @@ def _root(
         bool,
         typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
     ] = False,
+    imports: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--import",
+            metavar="FILE.py",
+            help="Import a Python file with algorithms, passes or operations of your own first; "
+            "may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Plan, prove, draw, price and run MPI collectives.
 
     SPEC is a YAML file that says what to plan, PLAN a compiled file. Exit
     status: 0 good, 1 the answer is no, 2 bad input.
     """
+    from collplan.own_algorithms import ask_for, import_own
+
+    ask_for(imports or [])
+    import_own()

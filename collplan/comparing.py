@@ -11,14 +11,20 @@ from collplan.output import format_bytes, format_seconds, print_line, print_tabl
 from collplan.plots import Series, plot_times
 
 if TYPE_CHECKING:
-    from executors.cost.comparison import Comparison, Pruned
-    from specs import PlanSpec
+    from collplan.executors.cost.comparison import Comparison, Pruned
+    from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12
 """Candidates that a table shows unless all are wanted."""
 MOST_CURVES: Final = 8
 MOST_REFUSALS: Final = 6
 OWN: Final = " (the spec's)"
+TOO_LARGE: Final = {
+    "tasks": "--max-tasks sets the limit of tasks",
+    "time": "--seconds gives more time",
+    "memory": "some need more memory than is free",
+}
+"""Reasons to leave out a candidate that has a closed form, each with the way out."""
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -28,10 +34,12 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     -------
     dict
         `rows`, a list of ``{candidate, bytes, makespan_s, pcie_reads}`` of all that
-        was simulated, the last None where adapters hold all queue pairs; `best` by
-        bytes; `crossovers`, a list of ``{before, after, low_bytes, high_bytes, how}``;
+        was simulated, the last None where adapters hold all queue pairs; `best`, the
+        winners by bytes, where they are sure; `leading`, the best that was simulated;
+        `rivals` by bytes, what may be better than that; `crossovers`, a list of
+        ``{before, after, low_bytes, high_bytes, how}``;
         `bounds` by bytes, as of ``compile``;
-        `pruned`, a list of ``{candidate, bytes, by, value_s, n_tasks}``;
+        `pruned`, a list of ``{candidate, bytes, by, price_s, bound_s, n_tasks}``;
         `refused`, why by candidate; `own`, the spec's own candidate; `candidates`,
         what a spec has to say for each.
     """
@@ -49,6 +57,10 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             )
         ],
         "best": {str(size): name for size, name in comparison.best.items()},
+        "leading": {str(size): name for size, name in comparison.leading.items()},
+        "rivals": {
+            str(size): [one.candidate for one in some] for size, some in comparison.rivals.items()
+        },
         "crossovers": [
             {
                 "before": one.before,
@@ -65,7 +77,8 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
                 "candidate": one.candidate,
                 "bytes": one.bytes,
                 "by": one.by,
-                "value_s": one.value_s,
+                "price_s": one.price_s,
+                "bound_s": one.bound_s,
                 "n_tasks": one.n_tasks,
             }
             for one in comparison.pruned
@@ -86,8 +99,15 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     shown = ranked if is_all else ranked[:MOST_ROWS]
     if comparison.own in ranked and comparison.own not in shown:
         shown = [*shown[: MOST_ROWS - 1], comparison.own]
+    rivals = {
+        (one.candidate, size): one for size, some in comparison.rivals.items() for one in some
+    }
+    nearest = dict.fromkeys(some[0].candidate for some in comparison.rivals.values())
+    shown += [name for name in nearest if name not in shown]
 
     def cell(name: str, size: int) -> str:
+        if (name, size) in rivals:
+            return "~" + format_seconds(rivals[name, size].price_s)
         if (name, size) not in times:
             return ""
         mark = "*" if comparison.best.get(size) == name else ""
@@ -111,11 +131,11 @@ def _ranked(comparison: Comparison) -> list[str]:
     for size in comparison.sizes:
         there = [name for name in comparison.specs if (name, size) in comparison.makespans]
         there.sort(key=lambda name: comparison.makespans[name, size])
-        winner = comparison.best.get(size)
+        winner = comparison.leading.get(size)
         there.sort(key=lambda name: name != winner)
         for rank, name in enumerate(there):
             ranks.setdefault(name, []).append(rank)
-    order = {name: i for i, name in enumerate(dict.fromkeys(comparison.best.values()))}
+    order = {name: i for i, name in enumerate(dict.fromkeys(comparison.leading.values()))}
     return sorted(
         ranks,
         key=lambda name: (
@@ -128,7 +148,16 @@ def _ranked(comparison: Comparison) -> list[str]:
 
 
 def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
-    lines = ["* the best of its size"]
+    from collplan.executors.cost.comparison import CERTAINTY, SAFETY, TOLERANCE
+
+    lines = ["* the best of its size"] if comparison.best else []
+    if comparison.rivals:
+        lines.append("~ by closed form, not simulated")
+    lines += [
+        f"no winner at {format_bytes(size)}: {comparison.leading[size]} is the best simulated, but "
+        f"{_may_be_better(some)}"
+        for size, some in comparison.rivals.items()
+    ]
     for one in comparison.crossovers:
         how = "" if one.is_bisected else ", not bisected"
         lines.append(
@@ -142,14 +171,14 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
         + (f"; {n_hidden} more candidates were simulated: --all shows all" if n_hidden else "")
     )
     if by["bound"] or by["price"]:
-        from executors.cost.comparison import SAFETY
-
         lines.append(
             f"pruned: {by['bound']} whose busiest lane, core or memory alone takes longer than "
-            f"the best, {by['price']} whose closed form is over {SAFETY:g} times the best"
+            f"the best (large plans: {1 - TOLERANCE:.0%} of the best), {by['price']} whose closed "
+            f"form is over {SAFETY:g} times the best (large plans: {1 / CERTAINTY:g} times)"
         )
-    if by["tasks"]:
-        lines.append(_too_large([one for one in comparison.pruned if one.by == "tasks"]))
+    left_out = [one for one in comparison.pruned if one.by in TOO_LARGE]
+    if left_out:
+        lines.append(_too_large(left_out))
     reasons = list(dict.fromkeys(comparison.refused.values()))
     lines += [f"not possible: {reason}" for reason in reasons[:MOST_REFUSALS]]
     if len(reasons) > MOST_REFUSALS:
@@ -157,14 +186,26 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
     return lines
 
 
+def _may_be_better(rivals: Sequence[Pruned]) -> str:
+    """Say of the candidates that may be better how many they are, and what is known of one."""
+    one, n_more = rivals[0], len(rivals) - 1
+    known = (
+        f"{one.candidate} ({one.n_tasks:,} tasks, not simulated) takes about "
+        f"{format_seconds(one.price_s)}, and {format_seconds(one.bound_s)} at least"
+    )
+    return known + (f"; {n_more} more may be better" if n_more else "")
+
+
 def _too_large(left_out: Sequence[Pruned]) -> str:
-    """Say what was not simulated for its size alone, which may be better than the best shown."""
+    """Say what has a price by closed form only, and how it can be simulated."""
     tasks = [one.n_tasks for one in left_out]
     sizes = sorted({one.bytes for one in left_out})
     between = " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    reasons = {one.by for one in left_out}
+    ways = [text for by, text in TOO_LARGE.items() if by in reasons]
     return (
-        f"too large: {len(tasks)}, of {min(tasks):,} tasks and more, at {between}: not simulated, "
-        "any of them may be better; --max-tasks sets the limit"
+        f"not simulated: {len(tasks)}, of {min(tasks):,} tasks and more, at {between}, priced by "
+        f"their closed form alone; {', '.join(ways)}"
     )
 
 
@@ -198,7 +239,7 @@ def _series(name: str, comparison: Comparison, times: dict[int, float]) -> Serie
 def _curves(comparison: Comparison) -> list[str]:
     """Return the winners, the spec's own, then the next of every family in turn."""
     ranked = _ranked(comparison)
-    counts = Counter(comparison.best.values())
+    counts = Counter(comparison.leading.values())
     winners = [name for name, _ in counts.most_common(MOST_CURVES - 1)]
     chosen = [name for name in ranked if name in winners]
     if comparison.own in ranked and comparison.own not in chosen:

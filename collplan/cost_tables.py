@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any, Final
 
-from collplan.output import format_bytes, format_seconds, print_line, print_table
-from executors.cost.folding import Fold, fold
+from collplan.executors.cost.folding import Fold, fold
+from collplan.output import format_bytes, format_kernels, format_seconds, print_line, print_table
 
 _MOST_LINES: Final = 40
 """Lines of the critical path to show; of a longer one, as many from both its ends."""
@@ -21,7 +21,7 @@ def print_cost(report: Report) -> None:
     makespan, steps = report["makespan_s"], report["critical_path"]
     print_line(
         f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "
-        f"{format_seconds(report['simulate_s'])}"
+        f"{format_seconds(report['simulate_s'])}{format_kernels(report.get('kernels_s', 0.0))}"
     )
     if report["bound_s"]:
         print_line(

@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from collplan.output import format_bytes, print_line, print_table
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from planner.choosing.alltoall_bounds import NodeCounts
-    from specs import Machine, PlanSpec
+    from collplan.planner.choosing.alltoall_bounds import NodeCounts
+    from collplan.specs import Machine, PlanSpec
 
 
 PAIRS_A_TASK = 8
@@ -70,14 +70,15 @@ def count_designs(
     CollplanError
         If the specs are not for alltoall, or no design is called like that.
     """
-    from planner.choosing.alltoall_bounds import node_counts
-    from planner.choosing.alltoall_designs import DESIGNS
+    from collplan.planner.choosing.alltoall_bounds import node_counts
+    from collplan.planner.choosing.alltoall_designs import DESIGNS
 
+    for one in patterns:
+        if not any(fnmatchcase(name, one) for name in DESIGNS):
+            raise CollplanError(
+                f"--candidates: no design is called {one}; use {', '.join(DESIGNS)}"
+            )
     names = [n for n in DESIGNS if not patterns or any(fnmatchcase(n, one) for one in patterns)]
-    if not names:
-        raise CollplanError(
-            f"--candidates: no design is called {' or '.join(patterns)}; use {', '.join(DESIGNS)}"
-        )
     rows = []
     for spec in specs:
         machine = spec.machine
@@ -113,11 +114,11 @@ def _count(
     spec: PlanSpec, name: str, max_tasks: int
 ) -> tuple[NodeCounts | None, int, bool, int | None]:
     """Return what a design's plan needs of a node, its tasks, whether all are one's, and reads."""
-    from executors.cost import simulate
-    from planner import compile_plan
-    from planner.choosing.alltoall_bounds import NodeCounts
-    from planner.compiler import compile_node
-    from planner.metrics import count_node, measure
+    from collplan.executors.cost import simulate
+    from collplan.planner import compile_plan
+    from collplan.planner.choosing.alltoall_bounds import NodeCounts
+    from collplan.planner.compiler import compile_node
+    from collplan.planner.metrics import count_node, measure
 
     machine = spec.machine
     sizes = machine.node_to_n_ranks

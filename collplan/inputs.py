@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
-    from specs import PlanSpec
+    from collplan.planner.plan import Plan
+    from collplan.specs import PlanSpec
 
-MACHINE = "COLLPLAN_MACHINE"
-"""Environment variable that tells the machine at hand, as JSON."""
 ZIP_MAGIC = b"PK\x03\x04"
 PLAN_SUFFIXES = (".plan", ".npz")
 
@@ -28,18 +26,29 @@ def open_plan(path: Path) -> Plan:
     CollplanError
         If the file is none of these, or does not hold what it should.
     """
+    announce_compiling()
     if path.suffix == ".goal":
-        from planner.formats.goal import read_goal
+        from collplan.planner.formats.goal import read_goal
 
         _require_file(path)
         return read_goal(path)
     if is_plan_file(path):
-        from planner.plan import Plan
+        from collplan.planner.plan import Plan
 
         return Plan.load(path)
-    from planner import compile_plan
+    return compile_warning(open_spec(path))
 
-    return compile_plan(open_spec(path))
+
+def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
+    """Compile a spec; warn on standard error of every pass that changes nothing."""
+    from collplan.output import warn
+    from collplan.planner import compile_plan
+
+    idle: list[str] = []
+    plan = compile_plan(spec, idle=idle, **options)
+    for line in idle:
+        warn(line)
+    return plan
 
 
 def open_spec(path: Path) -> PlanSpec:
@@ -50,17 +59,29 @@ def open_spec(path: Path) -> PlanSpec:
     CollplanError
         If the file is no spec, or the machine at hand is told wrongly.
     """
-    from pydantic import ValidationError
+    from collplan.specs.loading import load_spec, machine_at_hand
 
-    from specs import Machine, load_spec
-    from specs.loading import explain
+    announce_compiling()
+    if path.suffix == ".goal":
+        raise CollplanError(
+            f"{path}: is a GOAL schedule, which says nothing of a collective; give a spec"
+        )
+    return load_spec(path, machine_at_hand())
 
-    text = os.environ.get(MACHINE)
-    try:
-        here = None if text is None else Machine.model_validate_json(text)
-    except ValidationError as error:
-        raise CollplanError(f"{MACHINE}: is no machine: {explain(error)}; unset it") from None
-    return load_spec(path, here)
+
+def announce_compiling() -> None:
+    """Say so on standard error if kernels have to be compiled from now on; one rank speaks."""
+    from collplan.planner.compile_time import announce_with
+
+    announce_with(_say_compiling)
+
+
+def _say_compiling() -> None:
+    from collplan.executors.mpi.launching.launch import launcher_rank
+
+    if launcher_rank() <= 0:
+        sys.stderr.write("collplan: compiling kernels, once; later runs find them compiled\n")
+        sys.stderr.flush()
 
 
 def is_plan_file(path: Path) -> bool:
@@ -77,7 +98,6 @@ def is_plan_file(path: Path) -> bool:
 
 
 def _require_file(path: Path) -> None:
-    if not path.exists():
-        raise CollplanError(f"{path}: no such file; give a spec, a plan or a GOAL schedule")
-    if path.is_dir():
-        raise CollplanError(f"{path}: is a directory; give a file in it")
+    from collplan.specs.documents import require_regular
+
+    require_regular(path, "spec, plan or GOAL")

@@ -2,50 +2,171 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
+import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_PIPE_WIDTH: Final = 160
+_PIPE_WIDTH: Final = 10_000
+_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_LONG_CELL: Final = 30
+"""Characters from which on a cell may be broken where a terminal is too narrow for the table."""
+_PLAIN: Final = "collplan.plain"
+_SPELLED: Final = {
+    "µ": "u", "·": "*", "×": "x", "±": "+-", "√": "sqrt ", "≤": "<=", "≥": ">=", "→": "->",
+    "←": "<-", "–": "-", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")", "ø": "o", "Σ": "sum ",
+}  # fmt: skip
+"""Characters that Unicode itself relates to no ASCII."""
+
+
+def prepare_streams() -> None:
+    """Let output in ASCII or Latin-1 be plain text, and closed streams fail as full ones do."""
+    if sys.stdout is None:
+        # Whatever is written to a file that is open for reading fails, as it should here.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    codecs.register_error(_PLAIN, _spell_plainly)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != _PLAIN:
+            _errors[stream] = str(stream.errors)
+            stream.reconfigure(errors=_PLAIN)
+
+
+def restore_streams() -> None:
+    """Let a program that runs in this process find its streams as Python gives them."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream in _errors:
+            stream.reconfigure(errors=_errors.pop(stream))
+
+
+_errors: Final[WeakKeyDictionary[io.TextIOWrapper, str]] = WeakKeyDictionary()
+"""Original ``errors`` setting of each stream that `prepare_streams` changed."""
+
+
+def _spell_plainly(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Spell a character that an encoding does not have in ASCII."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character, end = error.object[error.start], error.start + 1
+    if "\udc80" <= character <= "\udcff":
+        return bytes([ord(character) & 0xFF]), end  # of a file name that is no text
+    name = unicodedata.name(character, "")
+    text = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    if character in _SPELLED:
+        text = _SPELLED[character]
+    elif name.startswith("BOX DRAWINGS"):
+        text = "+" if " AND " in name else "|" if "VERTICAL" in name else "-"
+    elif name.startswith("GREEK"):
+        text = name.split()[-1].lower()
+    return text or character.encode("ascii", "backslashreplace").decode(), end
+
+
+class OutputError(Exception):
+    """Standard output that cannot be written."""
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"standard output: cannot be written: {error.strerror}; redirect it elsewhere"
+        ) from None
+
+
+def write(text: str) -> None:
+    """Write to standard output.
+
+    Raises
+    ------
+    BrokenPipeError
+        If its reader has left.
+    OutputError
+        If it cannot be written for another reason.
+    """
+    with _writing():
+        sys.stdout.write(text)
+
+
+def flush() -> None:
+    """Write to standard output what is still in memory; raises as `write` does."""
+    with _writing():
+        sys.stdout.flush()
+
+
+_warnings: Final[list[str]] = []
+"""Warnings of the running command, which `print_json` adds to its output."""
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error, and keep it for the command's JSON."""
+    sys.stderr.write(f"collplan: warning: {text}\n")
+    _warnings.append(text)
+
+
+def forget_warnings() -> None:
+    """Begin a command without warnings."""
+    _warnings.clear()
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print `document` as one line of JSON.
+    """Print `document` as one line of JSON, with the ``warnings`` that there were.
 
     Infinities and NaN would not be JSON and are refused.
     """
+    if _warnings:
+        document = {**document, "warnings": list(_warnings)}
     text = json.dumps(document, allow_nan=False, default=_convert)
-    sys.stdout.write(text + "\n")
+    write(text + "\n")
 
 
 def print_line(text: str) -> None:
-    """Print a line for people."""
-    sys.stdout.write(text + "\n")
+    """Print lines for people; what a terminal would act on is escaped."""
+    write(_escape(text) + "\n")
+
+
+def _escape(text: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, plain: bool = False
 ) -> None:
-    """Print a table; columns of numbers go right, only the last column may wrap.
+    """Print a table; columns of numbers go right.
 
-    `plain` is for where standard output looks like a terminal and is none.
+    Where a terminal is too narrow, long cells are broken over several lines; short
+    ones are shown whole. `plain` is for where standard output looks like a terminal
+    and is none.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[_escape(str(cell)) for cell in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD)
     for i, name in enumerate(columns):
         filled = [row[i] for row in cells if row[i]]
         is_number = bool(filled) and all(cell.lstrip("*")[0].isdigit() for cell in filled)
+        longest = max(map(len, filled), default=0)
         table.add_column(
-            name, justify="right" if is_number else "left", no_wrap=i < len(columns) - 1
+            name,
+            justify="right" if is_number else "left",
+            no_wrap=i < len(columns) - 1 and longest < _LONG_CELL,
+            overflow="fold",
         )
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
@@ -57,7 +178,10 @@ def print_table(
         width=None if is_terminal else _PIPE_WIDTH,
         force_terminal=is_terminal,
     )
-    console.print(table)
+    # Rich exits by itself where a pipe's reader has left.
+    with _writing(), console.capture() as capture:
+        console.print(table)
+    write(capture.get())
 
 
 def show_progress(text: str) -> AbstractContextManager[Any]:
@@ -97,6 +221,17 @@ def format_seconds(seconds: float) -> str:
         if seconds >= factor:
             return f"{seconds / factor:.4g} {unit}"
     return f"{seconds * 1e9:.4g} ns"
+
+
+def format_kernels(seconds: float) -> str:
+    """Write how long kernels were compiled, beside the time of the work; nothing for none.
+
+    Examples
+    --------
+    >>> format_kernels(7.25), format_kernels(0.0)
+    (' (and 7.25 s to compile kernels, once)', '')
+    """
+    return f" (and {format_seconds(seconds)} to compile kernels, once)" if seconds else ""
 
 
 def _convert(value: Any) -> Any:

@@ -12,8 +12,8 @@ from collplan.plots import COLOURS, clear_frame, new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from executors.cost.overlap_model import OverlapTable, Times
-    from planner.tree_model import Integers
+    from collplan.executors.cost.overlap_model import OverlapTable, Times
+    from collplan.planner.tree_model import Integers
 
 _SIZE_INCHES: Final = (11.0, 4.8)
 _MOST_LINES: Final = 7

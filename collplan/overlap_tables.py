@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from collplan.output import format_bytes, format_seconds, print_line, print_table
 
 if TYPE_CHECKING:
-    from executors.cost.overlap_model import Choice, OverlapTable
-    from executors.cost.overlap_simulation import SimulatedOverlap
+    from collplan.executors.cost.overlap_model import Choice, OverlapTable
+    from collplan.executors.cost.overlap_simulation import SimulatedOverlap
 
 
 def to_json(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> dict[str, Any]:

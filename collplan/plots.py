@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.output import format_bytes, format_seconds
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
+from collplan.specs.replacing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,12 +209,14 @@ def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> I
         mpl.rcParams.update(settings)
         figure = Figure(figsize=size_inches, layout="constrained")
         yield figure
-        figure.savefig(
-            path,
-            dpi=_DOTS_PER_INCH,
-            # What would tell when, and with which release, it was drawn.
-            metadata={"Date": None, "Creator": None} if is_svg else {"Software": None},
-        )
+        with replacing(path) as file:
+            figure.savefig(
+                file,
+                format=path.suffix[1:].lower(),
+                dpi=_DOTS_PER_INCH,
+                # What would tell when, and with which release, it was drawn.
+                metadata={"Date": None, "Creator": None} if is_svg else {"Software": None},
+            )
 
 
 def clear_frame(axes: Axes) -> None:

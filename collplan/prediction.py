@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from executors.cost import Timeline
-    from executors.mpi.measuring.task_times import TaskTimes
-    from planner.plan import Plan
+    from collplan.executors.cost import Timeline
+    from collplan.executors.mpi.measuring.task_times import TaskTimes
+    from collplan.planner.plan import Plan
 
 Report = dict[str, Any]
 
@@ -19,7 +19,7 @@ def check_trace(path: Path | None, is_predicting: bool) -> None:
     """Raise `CollplanError` where no trace can be written into `path`."""
     if path is None:
         return
-    from executors.cost.traces import check_trace_path
+    from collplan.executors.cost.traces import check_trace_path
 
     if not is_predicting:
         raise CollplanError("--trace: shows what --predict finds; add --predict")
@@ -30,14 +30,14 @@ def check_trace(path: Path | None, is_predicting: bool) -> None:
 
 def simulate_on_own_machine(plan: Plan) -> Timeline | None:
     """Return what the model says of a plan on its spec's machine, None where it has no spec."""
-    from executors.cost import simulate
+    from collplan.executors.cost import simulate
 
     return None if plan.spec is None else simulate(plan, plan.spec.machine.network)
 
 
 def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
     """Return simulated and measured times of the whole plan and of its phases."""
-    from executors.mpi.measuring.phases import PhaseTimes, compare_phases
+    from collplan.executors.mpi.measuring.phases import PhaseTimes, compare_phases
 
     simulated = (timeline.start_ns, timeline.end_ns)
     measured = (times.start_ns, times.end_ns)
@@ -55,7 +55,7 @@ def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
 
 def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
     """Write the timeline of `simulate_on_own_machine` and the measured one into one trace."""
-    from executors.cost.traces import Layer, simulated_layer, write_trace
+    from collplan.executors.cost.traces import Layer, simulated_layer, write_trace
 
     plan = timeline.plan
     assert plan.spec is not None
@@ -65,8 +65,8 @@ def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
 
 def print_prediction(report: Report) -> None:
     """Print the phases' times and errors, and the whole plan's."""
+    from collplan.executors.mpi.measuring.phases import PhaseTimes
     from collplan.output import format_seconds, print_line, print_table
-    from executors.mpi.measuring.phases import PhaseTimes
 
     whole = PhaseTimes("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
     print_table(

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 
 def parse_cores(text: str | None) -> tuple[int, ...] | None:
@@ -52,7 +52,7 @@ def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
 
 def let_share(cores: Sequence[int] | None) -> None:
     """Set what the MPI library needs where ranks may share a processor, however few they are."""
-    from executors.mpi.launching.launch import find_launcher, launch_environment
+    from collplan.executors.mpi.launching.launch import find_launcher, launch_environment
 
     if cores is not None and len(set(cores)) < len(cores):
         family = find_launcher().library.family
@@ -69,7 +69,7 @@ def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
     """
     if cores is None:
         return
-    from executors.mpi.pinning import pin_thread
+    from collplan.executors.mpi.pinning import pin_thread
 
     error = None
     try:

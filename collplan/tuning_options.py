@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.commands.bench.options import parse_sizes
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from executors.tuning.request import Request
-    from specs import Collective, Machine, PlanSpec
+    from collplan.executors.tuning.request import Request
+    from collplan.specs import Collective, Machine, PlanSpec
 
 _FLAGS: Final = {"restart": "--restart", "again": "--again", "as_json": "--json"}
 _OPTIONS: Final = {
@@ -81,9 +80,9 @@ class Asked:
         CollplanError
             If options don't make sense, alone or together.
         """
-        from executors.tuning.contest import Rules
-        from executors.tuning.request import Request
-        from specs import Machine
+        from collplan.executors.tuning.contest import Rules
+        from collplan.executors.tuning.request import Request
+        from collplan.specs import Machine
 
         self._check_files()
         if self.again and self.restart:
@@ -109,7 +108,7 @@ class Asked:
     def specs_to_list(self) -> list[PlanSpec]:
         """Return a spec of each collective on the machine, to list candidates of."""
         from collplan.commands.run import resize
-        from specs import Machine, PlanSpec
+        from collplan.specs import Machine, PlanSpec
 
         machine = self._machine() or Machine()
         return [
@@ -124,6 +123,11 @@ class Asked:
             raise CollplanError("-o: is missing; say where to write the table, as -o table.yaml")
         if self.output.is_dir():
             raise CollplanError(f"-o: {self.output} is a folder; give a file in it")
+        if self.output.exists() and not self.output.is_file():
+            raise CollplanError(
+                f"-o: {self.output} is no regular file, and a table is read again to add to it; "
+                f"give another file"
+            )
         if not self.output.parent.is_dir():
             raise CollplanError(f"-o: there is no folder {self.output.parent}; make it first")
         if self.plot is not None:
@@ -131,23 +135,28 @@ class Asked:
 
     def _spec(self) -> PlanSpec | None:
         from collplan.inputs import open_spec
+        from collplan.planner.choosing.candidates import require_known_algorithms
 
-        return None if self.source is None else open_spec(self.source)
+        if self.source is None:
+            return None
+        spec = open_spec(self.source)
+        require_known_algorithms(spec)
+        return spec
 
     def _machine(self) -> Machine | None:
         """Return the machine to predict for; None where none is known."""
-        from specs.loading import load_machine
+        from collplan.specs.loading import load_machine, machine_at_hand
 
         if self.machine is not None:
             return load_machine(self.machine)
         spec = self._spec()
         if spec is not None and "machine" in spec.model_fields_set:
             return spec.machine
-        return _machine_at_hand()
+        return machine_at_hand()
 
     def _collectives(self) -> Iterator[Collective]:
         """Yield each collective once, with datatype and operation."""
-        from specs.collective import COLLECTIVES
+        from collplan.specs.collective import COLLECTIVES
 
         spec = self._spec()
         own = None if spec is None else spec.collective
@@ -168,9 +177,9 @@ class Asked:
         """Return a collective of a few elements, like the spec's as far as that goes."""
         from pydantic import TypeAdapter, ValidationError
 
-        from specs import COLLECTIVES
-        from specs import Collective as AnyCollective
-        from specs.loading import explain
+        from collplan.specs import COLLECTIVES
+        from collplan.specs import Collective as AnyCollective
+        from collplan.specs.explaining import explain
 
         known = COLLECTIVES[kind].model_fields
         given: dict[str, Any] = {} if own is None else own.model_dump(exclude={"kind"})
@@ -185,9 +194,12 @@ class Asked:
             raise CollplanError(explain(error)) from None
 
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
+        from collplan.specs.collective import MAX_COUNT
+
         if collective.kind == "barrier":
             return tuple(parse_sizes(self.sizes))
-        return tuple(parse_sizes(self.sizes, collective.itemsize, str(collective.datatype)))
+        datatype = str(collective.datatype)
+        return tuple(parse_sizes(self.sizes, collective.itemsize, datatype, MAX_COUNT))
 
     def _ranks(self) -> tuple[int, ...]:
         if self.ranks is None or self.ranks == _ALL:
@@ -198,21 +210,6 @@ class Asked:
                 f"--ranks: {self.ranks!r} is no list of numbers of ranks; give it as 4,8, or all"
             )
         return tuple(sorted({int(word) for word in words}))
-
-
-def _machine_at_hand() -> Machine | None:
-    """Return the emulated cluster this runs on, None where it is none."""
-    from pydantic import ValidationError
-
-    from collplan.inputs import MACHINE
-    from specs import Machine
-    from specs.loading import explain
-
-    text = os.environ.get(MACHINE)
-    try:
-        return None if text is None else Machine.model_validate_json(text)
-    except ValidationError as error:
-        raise CollplanError(f"{MACHINE}: is no machine: {explain(error)}; unset it") from None
 
 
 def _parse_percent(text: str) -> float:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.output import format_bytes, format_seconds, print_line, print_table
-from specs.sweep import NATIVE_LABEL, Point, Sweep
+from collplan.specs.sweep import NATIVE_LABEL, Point, Sweep
 
 if TYPE_CHECKING:
-    from executors.tuning.tuner import Tuned
-    from specs import PlanSpec
-    from specs.tuning import TuningTable
+    from collplan.executors.tuning.tuner import Tuned
+    from collplan.specs import PlanSpec
+    from collplan.specs.tuning import TuningTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
         "speedup_interval": (speedup.low, speedup.high),
         "measured": len(point.times),
         "skipped": point.skipped,
+        "ranks_per_core": sweep.ranks_per_core,
     }
 
 
@@ -97,6 +98,12 @@ def print_tuned(tuned: Tuned, output: str) -> None:
         f"{points}{resumed}; {skipped} candidates left out, as the model finds them far from "
         f"the best; the slowest rank of each repetition counts"
     )
+    crowd = max((sweep.ranks_per_core or 1.0 for sweep in table.sweeps), default=1.0)
+    if crowd > 1:
+        print_line(
+            f"CAUTION: up to {crowd:.3g} ranks shared a core, where native calls may wait for each "
+            "other's time slices; these speed-ups do not hold where every rank has a core"
+        )
     for text in tuned.wrong:
         print_line(f"WRONG: {text}")
     for text in tuned.failures:
@@ -172,8 +179,8 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
 
 def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
     """Return every candidate of a spec's collective, and what it is."""
-    from executors.tuning.variants import all_variants, family_of, topology_of
-    from planner.choosing.candidates import SEGMENTS
+    from collplan.executors.tuning.variants import all_variants, family_of, topology_of
+    from collplan.planner.choosing.candidates import SEGMENTS
 
     return [
         {

@@ -9,10 +9,10 @@ import inspect
 from pathlib import Path
 from typing import Final
 
-from planner import compile_plan
-from planner.algorithms import Algorithm, registry
-from planner.metrics import measure
-from specs import parse_spec
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import Algorithm, registry
+from collplan.planner.metrics import measure
+from collplan.specs import parse_spec
 
 PAGE: Final = Path(__file__).with_name("algorithms.md")
 BEGIN: Final = "<!-- table: python docs/algorithms_table.py -->"

@@ -11,7 +11,7 @@ ranks all of them:
   adds the products up, every rank makes its own unknowns, Allgather.
 - ``column-reduce``: Reduce adds the products up at rank 0, which makes all unknowns; Bcast.
 
-J. Hartmann, M. Kühnemann, T. Rauber, G. Rünger: A Decomposition Approach for Optimizing
+O. Hartmann, M. Kühnemann, T. Rauber, G. Rünger: A Decomposition Approach for Optimizing
 the Performance of MPI Libraries (2006), section 4.2.
 """
 

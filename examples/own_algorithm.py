@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 
 from collplan import PlanSpec, compile, parse_spec, simulate
-from planner.algorithms.registry import algorithm
-from planner.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Copy, Group, Message, Round, Rounds, at
 
 
 @algorithm("allgather", "double_ring")

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from collplan import Plan, compile, parse_spec, simulate
-from planner.errors import AlgorithmError
-from planner.passes.registry import register_pass
-from planner.plan import INTENT, Dependencies, Op
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import INTENT, Dependencies, Op
 
 
 @register_pass("window_sends", level="plan", locality="rank")

@@ -15,7 +15,7 @@ the whole vector, which a right hand side may need.
 The system is the Brusselator with diffusion on a periodic grid. The step is halved once, so
 that the order can be seen.
 
-P. J. van der Houwen, E. Messina: Parallel Adams Methods (1999); used by J. Hartmann,
+P. J. van der Houwen, E. Messina: Parallel Adams Methods (1999); used by O. Hartmann,
 M. Kühnemann, T. Rauber, G. Rünger: A Decomposition Approach for Optimizing the Performance
 of MPI Libraries (2006), section 4.2.
 """

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import DeadlockError
-from planner.matching import match_messages
-from planner.operations import ReductionOperation, get_operation
-from planner.plan import ON_START, Buffer, Extents, Op, Plan
-from specs import numpy_dtype
+from collplan.planner.errors import DeadlockError
+from collplan.planner.matching import match_messages
+from collplan.planner.operations import ReductionOperation, get_operation
+from collplan.planner.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.specs import numpy_dtype
 
 Array = npt.NDArray[Any]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.exchange.design import Exchange
-from planner.groups import Groups
-from planner.plan import Buffer
-from planner.regions import Regions
-from planner.spaces import BLOCK_KINDS, SCRATCH_STRIDE, Binding, Home
-from specs import Decomposition, PlanSpec
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.exchange.design import Exchange
+from collplan.planner.groups import Groups
+from collplan.planner.plan import Buffer
+from collplan.planner.regions import Regions
+from collplan.planner.spaces import BLOCK_KINDS, SCRATCH_STRIDE, Binding, Home
+from collplan.specs import Decomposition, PlanSpec
 
 Path = tuple[int, ...]
 """Place of a phase in program order."""

@@ -32,9 +32,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.rounds import ceil_log2
-from specs import Collective, Machine, PlanSpec
+from collplan.planner.arrays import Ints
+from collplan.planner.rounds import ceil_log2
+from collplan.specs import Collective, Machine, PlanSpec
 
 NOTHING = "nothing has to move"
 ARGUMENTS = {
@@ -181,7 +181,7 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
 
     Examples
     --------
-    >>> from specs import Scan
+    >>> from collplan.specs import Scan
     >>> crossing(Scan(count=5), np.array([0, 1, 0, 1]))
     Crossing(into=[5, 10], out=[10, 5], total=0)
     """

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Ints
-from planner.hazards import derive_dependencies
-from planner.landing import arrivals, plan_landings
-from planner.lowering import LocalTable, MessageTable
-from planner.pieces import Pieces, running_total
-from planner.plan import NONE, Op, Plan
-from planner.streams import Edges, chain_streams, join_edges, joint_key, number_messages
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Ints
+from collplan.planner.hazards import derive_dependencies
+from collplan.planner.landing import arrivals, plan_landings
+from collplan.planner.lowering import LocalTable, MessageTable
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import NONE, Op, Plan
+from collplan.planner.streams import Edges, chain_streams, join_edges, joint_key, number_messages
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray
-    from specs import Machine, PlanSpec
+    from collplan.planner.plan import IntArray
+    from collplan.specs import Machine, PlanSpec
 
 
 @dataclass(frozen=True)

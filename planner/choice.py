@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from planner.algorithms import Algorithm, registry
-from planner.algorithms.local import LOCAL
-from planner.blueprint import Blueprint, Component
-from planner.decompose import is_commutative
-from planner.errors import AlgorithmError
-from planner.lowering import Stated
-from planner.roles import is_inside
-from specs import AlgorithmChoice, AlgorithmsByRole
+from collplan.planner.algorithms import Algorithm, registry
+from collplan.planner.algorithms.local import LOCAL
+from collplan.planner.blueprint import Blueprint, Component
+from collplan.planner.decompose import is_commutative
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering import Stated
+from collplan.planner.regions import PairTable
+from collplan.planner.roles import is_inside
+from collplan.specs import AlgorithmChoice, AlgorithmsByRole
 
 PREFERRED = {
     "bcast": ("binomial",),
@@ -75,7 +76,7 @@ def state(blueprint: Blueprint) -> list[Stated]:
 
 def is_regular(component: Component) -> bool:
     """Return whether all blocks of an alltoall are of one size, group by group."""
-    if component.kind != "alltoall":
+    if component.kind != "alltoall" or isinstance(component.given, PairTable):
         return True
     totals, start = component.given.totals, 0
     for size in component.groups.sizes:

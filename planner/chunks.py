@@ -14,8 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.regions import Regions
+from collplan.planner.arrays import Ints
+from collplan.planner.regions import Regions
 
 
 def split_evenly(count: int, parts: int) -> Ints:

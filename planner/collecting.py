@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Bools, Ints
-from planner.plan import Op
-from planner.rounds import Chunks, Copy, Message, Reduce, Round, Where
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.memory import LARGE_BYTES, require_memory
+from collplan.planner.plan import Op
+from collplan.planner.rounds import Chunks, Copy, Message, Reduce, Round, Where
+
+BYTES_PER_ROW: Final = 250
+"""Peak memory of compiling, in bytes per message, local step, or run of chunks of one."""
 
 
 class Column:
@@ -41,12 +45,14 @@ class Runs:
     def __init__(self) -> None:
         self.columns = {name: Column(np.int32) for name in self.FIELDS}
         self.is_sorted = True
+        self.n = 0
 
     def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
         """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`."""
         runs = where if isinstance(where, tuple) else (where,)
         self.is_sorted &= len(runs) < 2
         n_kept = n if kept is None else int(np.count_nonzero(kept))
+        self.n += n_kept * len(runs)
         for run in runs:
             self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
             for name in self.FIELDS[1:]:
@@ -68,7 +74,7 @@ class Runs:
 class Collected:
     """Steps of rounds as columns that grow."""
 
-    only: int | None
+    only: Bools | None
     n_rounds: int = 0
     message: dict[str, Column] = field(
         default_factory=lambda: {
@@ -95,6 +101,11 @@ class Collected:
     n_messages: int = 0
     n_locals: int = 0
 
+    @property
+    def n_rows(self) -> int:
+        """Return the number of messages, local steps and runs."""
+        return self.n_messages + self.n_locals + sum(runs.n for runs in self.runs.values())
+
     def add(self, number: int, step: Message | Copy | Reduce) -> None:
         """Add a step of round `number`."""
         if isinstance(step, Message):
@@ -107,7 +118,7 @@ class Collected:
         if np.size(step.source) == 0 or np.size(step.dest) == 0:
             return
         source, dest = (np.broadcast_to(end, (n,)) for end in (step.source, step.dest))
-        kept = None if self.only is None else (source == self.only) | (dest == self.only)
+        kept = None if self.only is None else self.only[source] | self.only[dest]
         n_kept = n if kept is None else int(np.count_nonzero(kept))
         if n_kept == 0:
             return
@@ -130,7 +141,7 @@ class Collected:
     def _add_local(self, number: int, step: Copy | Reduce) -> None:
         n = np.size(step.rank)
         rank = np.broadcast_to(step.rank, (n,))
-        kept = None if self.only is None else rank == self.only
+        kept = None if self.only is None else self.only[rank]
         n_kept = n if kept is None else int(np.count_nonzero(kept))
         if n_kept == 0:
             return
@@ -152,19 +163,30 @@ def _as_tuple(where: Where) -> tuple[Chunks, ...]:
     return where if isinstance(where, tuple) else (where,)
 
 
-def collect(rounds: Iterable[Round], only: int | None = None) -> Collected:
+def collect(rounds: Iterable[Round], only: Bools | None = None, n_groups: int = 1) -> Collected:
     """Collect the steps of all rounds into columns.
 
     Parameters
     ----------
     rounds : iterable of Round
         What an algorithm yields.
-    only : int, optional
-        Keep only what concerns this position, dropping the rest as it comes.
+    only : ndarray of bool, optional
+        Keep only what concerns the positions marked, dropping the rest as it comes.
+    n_groups : int
+        How many groups will get the same steps.
+
+    Raises
+    ------
+    AlgorithmError
+        If all their tasks do not fit into memory; no more steps are collected then.
     """
     collected = Collected(only)
+    n_allowed = LARGE_BYTES // BYTES_PER_ROW
     for number, step_round in enumerate(rounds):
         collected.n_rounds = number + 1
         for step in step_round.steps:
             collected.add(number, step)
+            if n_groups * collected.n_rows > n_allowed:
+                require_memory(n_groups * collected.n_rows * BYTES_PER_ROW)
+                n_allowed = 2 * n_groups * collected.n_rows
     return collected

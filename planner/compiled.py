@@ -5,16 +5,23 @@ changes, but what a function calls or takes from another file is compiled into
 it, too. So the cache lies in a folder named after the contents of all files with
 kernels in the function's own folder; kernels call no kernels of other folders,
 and take constants from files with kernels only.
+
+Where the source folder cannot be written, the cache lies in the user's cache folder,
+or else in a folder of the user's own for temporary files. Where neither can be written,
+every process compiles for itself.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import os
+import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
@@ -22,8 +29,12 @@ from typing import IO, Any, Final
 import numba
 import numba.core.caching
 import numba.core.ccallback
+import numba.core.registry
 import numba.core.runtime
 import numba.core.sigutils
+
+from collplan.planner.compile_time import getting_kernel, miss
+from collplan.planner.interrupts import acting_at_once, call_deferring
 
 if sys.platform != "win32":
     import fcntl
@@ -32,6 +43,8 @@ core: Any = numba.core
 PATIENCE_S: Final = 60.0
 """How long another process may take to compile a function before this one does, too."""
 POLL_S: Final = 0.02
+_SAID: Final = "COLLPLAN_UNCACHED"
+"""Environment variable that is set once somebody has said that nothing is cached."""
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,20 +57,45 @@ def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[...,
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         dispatcher: Any = numba.njit(**options)(function)
-        with _folder_of(function):
-            kept = _SharedCache(function)
+        kept = _cache_of(function)
         compile_alone = dispatcher.compile
 
         def compile_once(signature: Any) -> Any:
-            with kept.released():
+            with acting_at_once(), _getting(kept):
                 return compile_alone(signature)
 
         # What ``cache=True`` sets, and what numba calls for types that are new to a process.
-        dispatcher._cache, dispatcher.compile = kept, compile_once
+        if kept is not None:
+            dispatcher._cache = kept
+        dispatcher.compile = compile_once
+        if options.get("_nrt", True):
+            dispatcher.__class__ = _DeferringDispatcher
         decorated: Callable[..., Any] = dispatcher
         return decorated
 
     return decorate
+
+
+@contextmanager
+def _getting(kept: _SharedCache | None) -> Iterator[None]:
+    """Count the time to compile a function, or to wait for another process that does."""
+    with getting_kernel():
+        if kept is None:
+            miss()
+            yield
+        else:
+            with kept.released():
+                yield
+
+
+class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
+    """A function that may return arrays: an interrupt waits until they are made.
+
+    Functions without numba's runtime make none, and are called as they are.
+    """
+
+    def __call__(self, *arguments: Any) -> Any:
+        return call_deferring(super().__call__, *arguments)
 
 
 def compile_callback(function: Callable[..., Any], signature: Any, **options: Any) -> int:
@@ -76,10 +114,10 @@ def compile_callback(function: Callable[..., Any], signature: Any, **options: An
     """
     signature = core.sigutils.normalize_signature(signature)
     callback = core.ccallback.CFunc(function, signature, locals={}, options=options)
-    with _folder_of(function):
-        kept = _SharedCache(function)
-    callback._cache = kept
-    with kept.released():
+    kept = _cache_of(function)
+    if kept is not None:
+        callback._cache = kept
+    with _getting(kept):
         callback.compile()
     _callbacks.append(callback)
     return int(callback.address)
@@ -101,9 +139,20 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
         core.runtime.rtsys.initialize(context)
         found = self._load_overload(signature, context)
         if found is None:
+            miss()
             self._acquire()
             found = super().load_overload(signature, context)
         return found
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep what was compiled; where the disk is full, the next process compiles it again."""
+        try:
+            super().save_overload(signature, data)
+        except OSError as error:
+            _say_once(
+                f"machine code cannot be kept in {self.cache_path}: {error.strerror or error}; "
+                f"let NUMBA_CACHE_DIR name a folder with room"
+            )
 
     @contextmanager
     def released(self) -> Iterator[None]:
@@ -140,29 +189,73 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
             return
 
 
-@contextmanager
-def _folder_of(function: Callable[..., Any]) -> Iterator[None]:
-    """Let numba put a function's machine code where its sources say.
+@cache
+def _say_once(text: str) -> None:
+    with suppress(OSError, AttributeError):  # standard error may be full or closed, too
+        sys.stderr.write(f"collplan: warning: {text}\n")
 
-    Numba reads its setting when a cache is made, not when a function is compiled:
-    other code's functions keep their own place.
+
+def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
+    """Return a cache for a function, None where no folder for it can be written.
+
+    Numba reads where to put a function's machine code when a cache is made, not when a
+    function is compiled: other code's functions keep their own place.
     """
     config: Any = numba.config  # its settings are made at run time
     chosen = config.CACHE_DIR
-    config.CACHE_DIR = str(_cache_folder(Path(inspect.getfile(function)).parent, chosen))
+    folder = _cache_folder(Path(inspect.getfile(function)).parent, chosen)
+    if folder is None:
+        _say_uncached()
+        return None
+    config.CACHE_DIR = str(folder)
     try:
-        yield
+        return _SharedCache(function)
     finally:
         config.CACHE_DIR = chosen
 
 
 @cache
-def _cache_folder(sources: Path, chosen: str) -> Path:
-    """Return where the machine code of a folder of sources belongs."""
+def _cache_folder(sources: Path, chosen: str) -> Path | None:
+    """Return where the machine code of a folder of sources belongs, None if nowhere."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(sources.glob("*.py")):
         text = path.read_bytes()
         if b"compiled" in text:
             digest.update(path.name.encode() + b"\0" + text)
-    base = Path(chosen) if chosen else sources / "__pycache__"
-    return base / f"numba-{digest.hexdigest()[:16]}"
+    name = f"numba-{digest.hexdigest()[:16]}"
+    bases = [Path(chosen) if chosen else sources / "__pycache__", *_user_folders()]
+    return next((base / name for base in bases if _can_write(base / name)), None)
+
+
+def _user_folders() -> Iterator[Path]:
+    """Yield folders that belong to the user alone: what is in them is executed."""
+    with suppress(RuntimeError):  # a user without a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collplan"
+    if sys.platform != "win32":
+        folder = Path(tempfile.gettempdir()) / f"collplan-{os.geteuid()}"
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+            is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            # Others may have made a folder of that name, for us to load their code.
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
+                yield folder
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _say_uncached() -> None:
+    """Say once, not again in processes that this one starts, what costs time everywhere."""
+    if _SAID not in os.environ:
+        os.environ[_SAID] = "1"
+        _say_once(
+            "no folder for compiled code can be written, so every process compiles for itself; "
+            "name a folder in NUMBA_CACHE_DIR"
+        )

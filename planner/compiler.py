@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import operator
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from planner.blueprint import Blueprint
-from planner.builder import Placement, build
-from planner.choice import state
-from planner.choosing.auto import resolve
-from planner.decompose import draft, is_commutative
-from planner.errors import AlgorithmError
-from planner.exchange.design import Exchange
-from planner.exchange.tables import PHASES, exchange_tables
-from planner.lowering import Stated, lower
-from planner.passes import find_pass, run_blueprint_passes, run_passes
-from planner.passes.registry import check_options, run_pass
-from planner.passes.share import share_programs
-from planner.plan import Plan
-from planner.restriction import restrict
-from specs import PassChoice, PlanSpec, Transport
+from collplan.planner.blueprint import Blueprint
+from collplan.planner.builder import Placement, build
+from collplan.planner.choice import state
+from collplan.planner.choosing.auto import resolve
+from collplan.planner.collecting import BYTES_PER_ROW
+from collplan.planner.decompose import draft, is_commutative
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.exchange.design import Exchange
+from collplan.planner.exchange.tables import PHASES, exchange_tables
+from collplan.planner.lowering import Stated, lower
+from collplan.planner.memory import require_memory
+from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
+from collplan.planner.passes.registry import check_choices, run_pass
+from collplan.planner.passes.share import share_programs
+from collplan.planner.plan import Plan
+from collplan.planner.restriction import restrict
+from collplan.specs import PassChoice, PlanSpec, Transport
 
 
-def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
+def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | None = None) -> Plan:
     """Compile a spec into the task graph it describes.
 
     Parameters
@@ -35,6 +39,10 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
         in the same order, without ever holding the whole plan in memory,
         unless a pass must see it: then rank 0, and no other, verifies the
         whole. Otherwise a program has no proof of its own.
+    idle : list of str, optional
+        If given, a line is appended for every pass of the spec that changes
+        nothing, with what it needs; with `rank`, nothing in what was compiled
+        for it.
 
     Returns
     -------
@@ -49,7 +57,7 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
 
     Examples
     --------
-    >>> from specs import PlanSpec
+    >>> from collplan.specs import PlanSpec
     >>> spec = PlanSpec.model_validate({
     ...     "machine": {"ranks_per_node": 4},
     ...     "collective": {"kind": "allreduce", "count": 8},
@@ -62,20 +70,56 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None) -> Plan:
     size = spec.machine.n_ranks
     if rank is not None and not 0 <= rank < size:
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
+    check_choices(spec.passes)
+    asked, unchanged = spec.passes, list[PassChoice]()
     spec = resolve(spec)
-    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
-    plan_passes = _transporting(spec.transport) + plan_passes
+    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes, unchanged)
+    plan = _compile(blueprint, _transporting(spec.transport) + plan_passes, rank, unchanged)
+    if idle is not None:
+        exchange = blueprint.exchange
+        if exchange is not None and exchange.is_coalesced:
+            asked = asked[1:]  # the exchange was made as this pass would have it
+        idle += [find_pass(choice.name).idle for choice in unchanged if choice in asked]
+    return plan
+
+
+def compile_spec(spec: PlanSpec, *, rank: int | None = None) -> Plan:
+    """Compile a spec and warn of passes that change nothing.
+
+    Parameters, result and errors are those of `compile_plan`.
+
+    Warns
+    -----
+    UserWarning
+        For every pass of the spec that leaves the whole plan as it is; the message
+        says what the pass needs. One rank's program is compiled without warnings,
+        because a pass that changes nothing there may change another rank's.
+    """
+    idle: list[str] = []
+    plan = compile_plan(spec, rank=rank, idle=idle)
+    for line in idle if rank is None else ():
+        warnings.warn(line, stacklevel=2)
+    return plan
+
+
+def _compile(
+    blueprint: Blueprint,
+    plan_passes: tuple[PassChoice, ...],
+    rank: int | None,
+    unchanged: list[PassChoice],
+) -> Plan:
+    """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
     parts = state(blueprint)
     localities = [find_pass(choice.name).locality_of(choice) for choice in plan_passes]
     if rank is None or "global" in localities:
         # Such passes must see every rank.
         plan = _build(blueprint, parts, None)
         # Where all ranks compile their programs, one proof of the plan is enough for all.
-        plan = run_passes(plan, plan_passes, is_proved=rank in (None, 0))
+        plan = run_passes(plan, plan_passes, is_proved=rank in (None, 0), idle=unchanged)
         return plan if rank is None else restrict(plan, rank)
     if blueprint.exchange is not None or "node" in localities:
-        return restrict(_compile_node(blueprint, parts, plan_passes, rank), rank)
-    return run_passes(_build(blueprint, parts, rank), plan_passes)
+        return restrict(_compile_node(blueprint, parts, plan_passes, rank, unchanged), rank)
+    return run_passes(_build(blueprint, parts, rank), plan_passes, idle=unchanged)
 
 
 def compile_node(spec: PlanSpec, node: int) -> Plan:
@@ -99,6 +143,7 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
         As `compile_plan`, or if the node has no ranks, or a pass must see
         those of other nodes.
     """
+    check_choices(spec.passes)
     spec = resolve(spec)
     place = spec.machine.rank_to_node
     if node not in place:
@@ -111,7 +156,7 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
                 f"passes.{choice.name}: it needs all ranks, this is one node's program; "
                 "compile the whole plan"
             )
-    return _compile_node(blueprint, state(blueprint), plan_passes, place.index(node))
+    return _compile_node(blueprint, state(blueprint), plan_passes, place.index(node), [])
 
 
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
@@ -123,7 +168,11 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
 
 
 def _compile_node(
-    blueprint: Blueprint, parts: Sequence[Stated], choices: Sequence[PassChoice], rank: int
+    blueprint: Blueprint,
+    parts: Sequence[Stated],
+    choices: Sequence[PassChoice],
+    rank: int,
+    unchanged: list[PassChoice],
 ) -> Plan:
     """Compile the programs of a rank's node where passes must see that, but no more."""
     if blueprint.exchange is not None:
@@ -134,14 +183,19 @@ def _compile_node(
         programs = [_build(blueprint, parts, other) for other in neighbours]
     for choice in choices:
         if find_pass(choice.name).locality == "rank":
-            programs = [run_pass(program, choice) for program in programs]
+            rewritten = [run_pass(program, choice) for program in programs]
+            is_idle = all(map(operator.is_, programs, rewritten))
         elif choice.name == "share":
-            check_options(find_pass(choice.name), choice)
-            programs = [share_programs(programs, **choice.options)]
+            rewritten = [share_programs(programs, **choice.options)]
+            is_idle = rewritten[0] is programs[0] or not rewritten[0].shared_sizes.any()
         else:
             # Put together, but with the messages they have.
             node = programs[0] if len(programs) == 1 else share_programs(programs, roles=())
-            programs = [run_pass(node, choice)]
+            rewritten = [run_pass(node, choice)]
+            is_idle = rewritten[0] is node
+        if is_idle:
+            unchanged.append(choice)
+        programs = rewritten
     return programs[0] if len(programs) == 1 else share_programs(programs, roles=())
 
 
@@ -150,7 +204,11 @@ def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> P
         return _build_exchange(blueprint, blueprint.exchange, rank)
     spec, binding = blueprint.spec, blueprint.binding
     messages, steps, scratch_sizes = lower(
-        parts, spec.machine.n_ranks, blueprint.n_scratch, is_commutative(spec), only_rank=rank
+        parts,
+        spec.machine.n_ranks,
+        blueprint.n_scratch,
+        is_commutative(spec),
+        None if rank is None else (rank,),
     )
     return build(
         messages,
@@ -167,6 +225,10 @@ def _build_exchange(blueprint: Blueprint, exchange: Exchange, rank: int | None) 
     """Build the plan of an exchange, for all ranks or those of one rank's node."""
     spec, binding = blueprint.spec, blueprint.binding
     placement = Placement.of(spec.machine)
+    n_rows = exchange.n_rows * exchange.n_rows
+    if rank is None:
+        n_rows += exchange.n_messages + exchange.n_rows * spec.machine.n_ranks
+    require_memory(n_rows * BYTES_PER_ROW)
     messages, copies, shared_sizes = exchange_tables(
         exchange, placement.node, placement.n_nodes, rank
     )

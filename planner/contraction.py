@@ -1,4 +1,4 @@
-"""Several tasks as one, and further dependencies: what passes that regroup tasks are made of."""
+"""Several tasks as one: what passes that regroup tasks are made of."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Ints
-from planner.compiled import compiled
-from planner.errors import AlgorithmError
-from planner.pieces import Pieces
-from planner.plan import COLUMNS, Dependencies
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Ints
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.pieces import Pieces
+from collplan.planner.plan import COLUMNS, Dependencies
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray, Plan
+    from collplan.planner.plan import IntArray, Plan
 
 
 def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
@@ -111,46 +111,6 @@ def _contract(
                 k += 1
         out_indptr[group + 1] = k
     return out_indptr, out_before[:k].copy(), out_kind[:k].copy(), ahead
-
-
-def with_hazards(deps: Dependencies, before: Ints, after: Ints) -> Dependencies:
-    """Return dependencies with hazards added: each of `after` waits for its like in `before`."""
-    order = np.argsort(after, kind="stable")
-    return Dependencies(
-        *_add_hazards(
-            np.ascontiguousarray(deps.indptr),
-            np.ascontiguousarray(deps.task),
-            np.ascontiguousarray(deps.kind),
-            np.ascontiguousarray(before[order]),
-            np.ascontiguousarray(after[order]),
-        )
-    )
-
-
-@compiled
-def _add_hazards(indptr: Ints, before: Ints, kind: Ints, new_before: Ints, new_after: Ints) -> Any:
-    n, size = len(indptr) - 1, len(before) + len(new_before)
-    out_indptr = np.zeros(n + 1, np.int64)
-    out_before, out_kind = np.empty(size, np.int32), np.empty(size, np.int8)
-    place = np.full(n, -1, np.int64)
-    k, new = 0, 0
-    for row in range(n):
-        first = k
-        for j in range(indptr[row], indptr[row + 1]):
-            place[before[j]] = k
-            out_before[k], out_kind[k] = before[j], kind[j]
-            k += 1
-        while new < len(new_before) and new_after[new] == row:
-            other = new_before[new]
-            new += 1
-            if place[other] >= first:
-                out_kind[place[other]] = 0
-                continue
-            place[other] = k
-            out_before[k], out_kind[k] = other, 0
-            k += 1
-        out_indptr[row + 1] = k
-    return out_indptr, out_before[:k].copy(), out_kind[:k].copy()
 
 
 def renumbered(rank: IntArray, sizes: Ints) -> Ints:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray
+    from collplan.planner.plan import IntArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)

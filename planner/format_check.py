@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import PlanFormatError
-from planner.plan import INTENT, ON_START, Buffer, Extents, Op, Stage
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan import INTENT, ON_START, Buffer, Extents, Op, Stage
+from collplan.planner.spaces import Home, bind_collective
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray, Plan
+    from collplan.planner.plan import IntArray, Plan
+    from collplan.specs import PlanSpec
 
 _MAX_REACH: Final = 2**48
 """Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
 
 
-def check_entries(plan: Plan) -> None:
-    """Raise `PlanFormatError` naming the first malformed entry of `plan`."""
-    n, p = plan.n_tasks, plan.n_ranks
+def check_ranges(plan: Plan) -> None:
+    """Raise `PlanFormatError` where an entry names a rank, node, task or row that is not there.
+
+    Compiled kernels do not look: they would read and write whatever lies there.
+    """
+    p = plan.n_ranks
     _in_range("op", plan.op, 0, len(Op))
     _in_range("stage", plan.stage, 0, len(Stage))
     _in_range("rank", plan.rank, 0, p)
@@ -36,11 +41,26 @@ def check_entries(plan: Plan) -> None:
         raise PlanFormatError(f"buffer_sizes has shape {shape}, must be ({p}, 3)")
     is_message = plan.op <= Op.RECV
     _where("message without a peer or tag", is_message & ((plan.peer < 0) | (plan.tag < 0)))
+    _check_indptr("deps", plan.deps.indptr)
+    _in_range("deps.task", plan.deps.task, 0, plan.n_tasks)
+    _in_range("deps.kind", plan.deps.kind, 0, (ON_START | INTENT) + 1)
+    if plan.patterns.ndim != 2 or plan.patterns.shape[1] != 4:
+        raise PlanFormatError(f"patterns has shape {plan.patterns.shape}, must be (n, 4)")
+    for name, extents in (("reads", plan.reads), ("writes", plan.writes)):
+        _check_indptr(name, extents.indptr)
+        _in_range(f"{name}.buffer", extents.buffer, 0, len(Buffer))
+        _in_range(f"{name}.pattern", extents.pattern, 0, len(plan.patterns))
+        _in_range(f"{name}.count", extents.count, 0, _MAX_REACH)
+        _in_range(f"{name}.offset", extents.offset, 0, _MAX_REACH)
+
+
+def check_entries(plan: Plan) -> None:
+    """Raise `PlanFormatError` naming the first malformed entry of `plan`."""
+    n, p = plan.n_tasks, plan.n_ranks
+    check_ranges(plan)
     wrong_node = plan.node != plan.rank_node[plan.rank]
     _where("task on another node than its rank", wrong_node)
     _check_dependencies(plan)
-    if plan.patterns.ndim != 2 or plan.patterns.shape[1] != 4:
-        raise PlanFormatError(f"patterns has shape {plan.patterns.shape}, must be (n, 4)")
     _in_range("patterns", plan.patterns[:, 1::2], 1, None)
     strides, repeats = plan.patterns[:, ::2], plan.patterns[:, 1::2].astype(float)
     reach = np.abs(strides * (repeats - 1)).max(axis=1) + repeats.prod(axis=1)
@@ -57,12 +77,55 @@ def check_entries(plan: Plan) -> None:
     if n and plan.only_rank is not None:
         _in_range("only_rank", np.array([plan.only_rank]), 0, p)
         _where(f"task of another rank than {plan.only_rank}", plan.rank != plan.only_rank)
+    if plan.spec is not None:
+        _check_spec(plan, plan.spec)
+
+
+def _check_spec(plan: Plan, spec: PlanSpec) -> None:
+    """See that the columns are of the spec's machine and datatype."""
+    machine = spec.machine
+    for name, stored, meant, field in (
+        ("itemsize", plan.itemsize, spec.collective.itemsize, "collective.datatype"),
+        ("number of ranks", plan.n_ranks, machine.n_ranks, "machine"),
+        ("number of nodes", plan.n_nodes, machine.nodes, "machine.nodes"),
+    ):
+        if stored != meant:
+            _contradict(name, stored, field, meant)
+    # Passes that give cores to communication move ranks to others: any core of the machine will do.
+    _in_range("rank_core", plan.rank_core, 0, machine.cores_per_node)
+    _in_range("core", plan.core, 0, machine.cores_per_node)
+    _compare("rank_node", plan.rank_node, machine.rank_to_node, "machine")
+    _compare("rank_lane", plan.rank_lane, machine.rank_to_lane, "machine.lanes")
+
+
+def check_buffers(plan: Plan) -> None:
+    """Raise `PlanFormatError` where the caller's buffers are not those of the spec's collective."""
+    if plan.spec is None:
+        return
+    nowhere = Home(np.full(plan.n_ranks, Buffer.SCRATCH), np.zeros(plan.n_ranks, dtype=np.int64))
+    bound = bind_collective(plan.spec.collective, plan.n_ranks, nowhere)
+    for buffer, sizes in ((Buffer.SEND, bound.send_sizes), (Buffer.RECV, bound.recv_sizes)):
+        name = f"size of the {buffer.name.lower()} buffer"
+        _compare(name, plan.buffer_sizes[:, buffer], sizes, "collective")
+
+
+def _compare(name: str, column: IntArray, meant: npt.ArrayLike, field: str) -> None:
+    """See that a column by rank is what the spec says."""
+    values = np.asarray(meant)
+    differs = column != values
+    if differs.any():
+        rank = int(np.argmax(differs))
+        _contradict(f"{name} of rank {rank}", column[rank], field, values[rank])
+
+
+def _contradict(name: str, stored: object, field: str, meant: object) -> NoReturn:
+    raise PlanFormatError(
+        f"{name} is {stored}, but {meant} by {field} of the spec stored with the plan; "
+        f"compile the spec again"
+    )
 
 
 def _check_dependencies(plan: Plan) -> None:
-    _check_indptr("deps", plan.deps.indptr)
-    _in_range("deps.task", plan.deps.task, 0, plan.n_tasks)
-    _in_range("deps.kind", plan.deps.kind, 0, (ON_START | INTENT) + 1)
     after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
     before = plan.deps.task
     foreign = plan.rank[before] != plan.rank[after]
@@ -127,11 +190,6 @@ def _check_indptr(name: str, indptr: IntArray) -> None:
 
 
 def _check_extents(plan: Plan, name: str, extents: Extents) -> None:
-    _check_indptr(name, extents.indptr)
-    _in_range(f"{name}.buffer", extents.buffer, 0, len(Buffer))
-    _in_range(f"{name}.pattern", extents.pattern, 0, len(plan.patterns))
-    _in_range(f"{name}.count", extents.count, 0, _MAX_REACH)
-    _in_range(f"{name}.offset", extents.offset, 0, _MAX_REACH)
     totals = extents.count * plan.patterns[extents.pattern, 1::2].astype(float).prod(axis=1)
     if (totals >= _MAX_REACH).any():
         i = int(np.argmax(totals))
@@ -177,11 +235,14 @@ def _check_operands(plan: Plan) -> None:
 
 
 def _in_range(name: str, values: IntArray, low: int, high: int | None) -> None:
+    if values.strides[:1] == (0,):
+        values = values[:1]
+    if not values.size or (values.min() >= low and (high is None or values.max() < high)):
+        return
     bad = values < low if high is None else (values < low) | (values >= high)
-    if bad.any():
-        i = int(np.argmax(bad))
-        bound = f"at least {low}" if high is None else f"{low} to {high - 1}"
-        raise PlanFormatError(f"{name}[{i}] is {values.flat[i]}, must be {bound}")
+    i = int(np.argmax(bad))
+    bound = f"at least {low}" if high is None else f"{low} to {high - 1}"
+    raise PlanFormatError(f"{name}[{i}] is {values.flat[i]}, must be {bound}")
 
 
 def _where(problem: str, bad: npt.NDArray[np.bool_]) -> None:

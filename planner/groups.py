@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.pieces import running_total
+from collplan.planner.arrays import Ints
+from collplan.planner.pieces import running_total
 
 
 @dataclass(frozen=True, eq=False)

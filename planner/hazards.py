@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.kernels import derive_hazards, number_accesses
-from planner.pieces import Pieces, is_constant, running_total, sorted_unique
-from planner.plan import INTENT, Buffer, Dependencies
-from planner.streams import Edges, joint_key
+from collplan.planner.arrays import Ints
+from collplan.planner.kernels import derive_hazards, number_accesses
+from collplan.planner.pieces import Pieces, is_constant, running_total, sorted_unique
+from collplan.planner.plan import INTENT, Buffer, Dependencies
+from collplan.planner.streams import Edges, joint_key
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray
+    from collplan.planner.plan import IntArray, Plan
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -176,6 +176,13 @@ def derive_dependencies(
     order = order[fresh]
     indptr = running_total(np.bincount(after[order], minlength=n))
     return Dependencies(indptr, before[order], kind[order])
+
+
+def stated_edges(plan: Plan) -> Edges:
+    """Return the edges of a plan that state scheduling intent, which hazards do not imply."""
+    intends = (plan.deps.kind & INTENT) > 0
+    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+    return plan.deps.task[intends], after[intends], plan.deps.kind[intends].astype(np.int8)
 
 
 MOST_BLOCKS = 1 << 23

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compiled
+from collplan.planner.compiled import compiled
 
 Ints = npt.NDArray[np.integer[Any]]
 

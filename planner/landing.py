@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.lowering import LocalTable, MessageTable
-from planner.pieces import Pieces
-from planner.plan import Buffer, Op
-from planner.streams import joint_key, occurrence
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.lowering import LocalTable, MessageTable
+from collplan.planner.pieces import Pieces
+from collplan.planner.plan import Buffer, Op
+from collplan.planner.streams import joint_key, occurrence
 
 N_LANDINGS = 2
 """Landing slots a rank has at least: one fills while the other is combined."""

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Ints
-from planner.chunks import Layout
-from planner.pieces import Pieces, running_total
-from planner.plan import Buffer
-from planner.spaces import SCRATCH_STRIDE
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Ints
+from collplan.planner.chunks import Layout
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import Buffer
+from collplan.planner.spaces import SCRATCH_STRIDE
 
 MAX_SCRATCH = 1 << 12
 """Scratch spaces a plan may have before they are squeezed."""

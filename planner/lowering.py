@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.algorithms.registry import Algorithm
-from planner.arrays import Bools, Ints
-from planner.blueprint import Component
-from planner.chunks import Layout, Listed, Packed
-from planner.collecting import Collected, collect
-from planner.locating import MAX_SCRATCH, Located, concatenated, locate, squeeze_scratch
-from planner.pieces import Pieces, running_total
-from planner.plan import Buffer, Op
-from planner.regions import PairTable
-from planner.rounds import Group
-from planner.spaces import BLOCK_KINDS, SCRATCH_STRIDE
-from planner.streams import occurrence
+from collplan.planner.algorithms.registry import Algorithm
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.blueprint import Component
+from collplan.planner.chunks import Layout, Listed, Packed
+from collplan.planner.collecting import Collected, collect
+from collplan.planner.locating import MAX_SCRATCH, Located, concatenated, locate, squeeze_scratch
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import Buffer, Op
+from collplan.planner.regions import PairTable
+from collplan.planner.rounds import Group
+from collplan.planner.spaces import BLOCK_KINDS, SCRATCH_STRIDE
+from collplan.planner.streams import occurrence
+
+Positions = tuple[int, ...]
+"""Positions of a group, ascending."""
 
 
 @dataclass
@@ -93,7 +96,7 @@ def lower(
     n_ranks: int,
     n_scratch: int,
     commutative: bool,
-    only_rank: int | None = None,
+    only_ranks: Sequence[int] | None = None,
 ) -> tuple[MessageTable, LocalTable, Ints]:
     """Turn components into tables of messages and local steps.
 
@@ -110,8 +113,8 @@ def lower(
         Scratch homes the components use.
     commutative : bool
         Whether operands may be exchanged.
-    only_rank : int, optional
-        Keep only what concerns this rank, dropping the rest as it comes.
+    only_ranks : sequence of int, optional
+        Keep only what concerns these ranks, dropping the rest as it comes.
 
     Returns
     -------
@@ -124,11 +127,11 @@ def lower(
     first_round = 0
     for phase, part in enumerate(parts):
         n_rounds: dict[tuple[int, int], int] = {}
-        for batch in _batches(part, only_rank):
+        for batch in _batches(part, only_ranks):
             collected = batch.collect(commutative)
             lowering.add(phase, first_round, batch, collected)
             n_rounds[batch.size, batch.root] = collected.n_rounds
-        if only_rank is not None:
+        if only_ranks is not None:
             _count_others(part, commutative, n_rounds)
         first_round += max(n_rounds.values(), default=0)
     return lowering.tables(n_ranks)
@@ -146,7 +149,7 @@ class _Batch:
     groups: Ints
     size: int
     root: int
-    only: int | None
+    only: Positions | None
 
     def __post_init__(self) -> None:
         component = self.part.component
@@ -194,7 +197,11 @@ class _Batch:
             chunk_counts=self.counts,
             options=self.part.options,
         )
-        collected = collect(self.part.algorithm.rounds(group), self.only)
+        kept = None
+        if self.only is not None:
+            kept = np.zeros(self.size, dtype=bool)
+            kept[list(self.only)] = True
+        collected = collect(self.part.algorithm.rounds(group), kept, len(self.groups))
         self.layouts += group.scratch
         return collected
 
@@ -215,25 +222,32 @@ class _Batch:
         return np.stack(buffers), np.stack(bases), n_own * n_each
 
 
-def _batches(part: Stated, only_rank: int | None) -> Iterator[_Batch]:
-    groups = part.component.groups
-    numbers = np.arange(len(groups))
-    only = np.full(len(groups), -1)
-    if only_rank is not None:
-        places = np.flatnonzero(groups.ranks == only_rank)
-        numbers = np.searchsorted(groups.indptr, places, side="right") - 1
-        only[numbers] = places - groups.indptr[numbers]
-    keys = np.stack((groups.sizes, part.component.root, only), axis=1)[numbers]
-    if not len(keys):
+def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]:
+    """Yield groups of one size and root, and of one set of positions where only some are kept."""
+    groups, root = part.component.groups, part.component.root
+    if only_ranks is None:
+        kinds, inverse = np.unique(
+            np.stack((groups.sizes, root), axis=1), axis=0, return_inverse=True
+        )
+        for number, (size, first) in enumerate(kinds.tolist()):
+            yield _Batch(part, np.flatnonzero(inverse.ravel() == number), size, first, None)
         return
-    kinds, inverse = np.unique(keys, axis=0, return_inverse=True)
-    for number, (size, root, position) in enumerate(kinds.tolist()):
-        chosen = numbers[inverse.ravel() == number]
-        yield _Batch(part, chosen, size, root, position if position >= 0 else None)
+    places = np.flatnonzero(np.isin(groups.ranks, only_ranks))
+    numbers, firsts = np.unique(
+        np.searchsorted(groups.indptr, places, side="right") - 1, return_index=True
+    )
+    shapes: dict[tuple[int, int, Positions], list[int]] = {}
+    for number, inside in zip(numbers.tolist(), np.split(places, firsts[1:]), strict=False):
+        positions = tuple((inside - groups.indptr[number]).tolist())
+        shapes.setdefault((int(groups.sizes[number]), int(root[number]), positions), []).append(
+            number
+        )
+    for (size, first, positions), chosen in sorted(shapes.items()):
+        yield _Batch(part, np.array(chosen), size, first, positions)
 
 
 def _count_others(part: Stated, commutative: bool, n_rounds: dict[tuple[int, int], int]) -> None:
-    """Add the rounds of groups that the only rank is not in, a group of each size and root."""
+    """Add the rounds of groups that no kept rank is in, a group of each size and root."""
     for (size, root), collected in collect_shapes(part, commutative, skip=n_rounds):
         n_rounds[size, root] = collected.n_rounds
 
@@ -267,8 +281,7 @@ def collect_shapes(
         shape = size, root = int(component.groups.sizes[group]), int(component.root[group])
         if shape not in seen:
             seen.add(shape)
-            # No position has the number `size`: nothing is kept.
-            batch = _Batch(part, np.array([group]), size, root, None if keeps_steps else size)
+            batch = _Batch(part, np.array([group]), size, root, None if keeps_steps else ())
             yield shape, batch.collect(commutative)
 
 

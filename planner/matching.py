@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import SizeMismatchError, UnmatchedRecvError, UnmatchedSendError
-from planner.plan import Op
+from collplan.planner.errors import SizeMismatchError, UnmatchedRecvError, UnmatchedSendError
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Rows = npt.NDArray[np.integer[Any]]
 
@@ -20,7 +20,7 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
     """Pair every send with its receive.
 
     Messages of one (source, destination, tag) match in row order, as MPI
-    matches them in the order of their starts; `planner.verify` proves that
+    matches them in the order of their starts; `collplan.planner.verify` proves that
     the starts do have that order.
 
     Parameters

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.bounds import Bounds, lower_bounds
-from planner.compiled import compiled
-from planner.matching import match_messages
-from planner.plan import Buffer, Op, Plan
-from planner.verify.order import completion_order, event_order
+from collplan.planner.bounds import Bounds, lower_bounds
+from collplan.planner.compiled import compiled
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.verify.order import completion_order, event_order
 
 Ints = npt.NDArray[np.integer[Any]]
 

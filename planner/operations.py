@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 Array = npt.NDArray[Any]
 Combine = Callable[[Array, Array, Array], object]
@@ -111,7 +111,7 @@ def get_operation(name: str) -> ReductionOperation:
     if name not in _OPERATIONS:
         raise UnknownOperationError(
             f"operation {name!r} is not registered; use one of {', '.join(_OPERATIONS)} "
-            "or planner.operations.register_operation"
+            "or collplan.planner.operations.register_operation"
         )
     return _OPERATIONS[name]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
-from planner.kernels import compress_pieces
-from planner.plan import NO_PATTERN, Extents
+from collplan.planner.arrays import Ints
+from collplan.planner.kernels import compress_pieces
+from collplan.planner.plan import NO_PATTERN, Extents
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray
+    from collplan.planner.plan import IntArray
 
 
 _ZERO = np.zeros(1, dtype=np.int64)

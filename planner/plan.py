@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import PlanFormatError
-from planner.foreign import Foreign
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.foreign import Foreign
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import networkx as nx
 
-    from specs.request import PlanSpec
+    from collplan.specs.request import PlanSpec
 
 IntArray = npt.NDArray[np.integer[Any]]
 
@@ -337,7 +337,7 @@ class Plan:
         if len(self.patterns) == 0 or not np.array_equal(self.patterns[:1], NO_PATTERN):
             raise PlanFormatError("patterns must begin with the row (0, 1, 0, 1)")
         if full:
-            from planner.format_check import check_entries
+            from collplan.planner.format_check import check_entries
 
             check_entries(self)
 
@@ -384,38 +384,38 @@ class Plan:
 
     def verify(self) -> None:
         """Prove the plan, or raise the `PlanError` that names the counter-example."""
-        from planner.verify import verify
+        from collplan.planner.verify import verify
 
         verify(self)
 
     def to_text(self) -> str:
         """Return the plan as text, a line a task, grouped by rank."""
-        from planner.formats.text import dump
+        from collplan.planner.formats.text import dump
 
         return dump(self)
 
     def to_networkx(self) -> nx.DiGraph:
         """Return the task graph: a node a row, edges for dependencies and messages."""
-        from planner.formats.networkx import to_networkx
+        from collplan.planner.formats.networkx import to_networkx
 
         return to_networkx(self)
 
     def visualize(self, path: str | Path) -> Path:
         """Draw the plan into an SVG, PNG, PDF or dot file and return the file's path."""
-        from planner.draw import draw
+        from collplan.planner.draw import draw
 
         return draw(self, path)
 
     def save(self, path: str | Path) -> None:
         """Write the plan to a file that `load` reads back; an old file is replaced whole."""
-        from planner.formats.npz import save
+        from collplan.planner.formats.npz import save
 
         save(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Plan:
         """Read a plan file, checking every entry."""
-        from planner.formats.npz import load
+        from collplan.planner.formats.npz import load
 
         return load(path)
 

@@ -22,9 +22,9 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.errors import AlgorithmError
-from specs import Machine
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import Machine
 
 Policy = Literal["bind", "numa", "odd_even"]
 POLICIES: Final[tuple[str, ...]] = get_args(Policy)

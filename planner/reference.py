@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.operations import get_operation
-from specs import Collective, numpy_dtype
-from specs.collective import Allgather, Alltoall, Barrier, Bcast, Gather, Scatter
+from collplan.planner.operations import get_operation
+from collplan.specs import Collective, numpy_dtype
+from collplan.specs.collective import Allgather, Alltoall, Barrier, Bcast, Gather, Scatter
 
 Array = npt.NDArray[Any]
 
@@ -20,7 +20,7 @@ def make_input(collective: Collective, size: int, rank: int, seed: int = 0) -> A
 
     Numbers are small integers, so that sums of floats are exact in any order.
     """
-    from planner.semantics import contribution_counts
+    from collplan.planner.semantics import contribution_counts
 
     count = int(contribution_counts(collective, size)[rank])
     generator = np.random.default_rng((seed, rank))

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.pieces import Pieces, compress, once, running_total, sorted_unique
+from collplan.planner.arrays import Ints
+from collplan.planner.pieces import Pieces, compress, once, running_total, sorted_unique
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.pieces import Pieces, running_total
-from planner.plan import NONE, Buffer
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import NONE, Buffer
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray, Plan
+    from collplan.planner.plan import IntArray, Plan
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.errors import AlgorithmError
-from planner.foreign import Foreign
-from planner.pieces import running_total
-from planner.plan import COLUMNS, ON_START, Dependencies, Extents
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.foreign import Foreign
+from collplan.planner.pieces import running_total
+from collplan.planner.plan import COLUMNS, ON_START, Dependencies, Extents
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray, Plan
+    from collplan.planner.plan import IntArray, Plan
 
 
 def restrict(plan: Plan, rank: int) -> Plan:
@@ -47,8 +47,8 @@ def restrict(plan: Plan, rank: int) -> Plan:
 
     Examples
     --------
-    >>> from planner import compile_plan
-    >>> from specs import PlanSpec
+    >>> from collplan.planner import compile_plan
+    >>> from collplan.specs import PlanSpec
     >>> spec = PlanSpec.model_validate({
     ...     "machine": {"ranks_per_node": 4},
     ...     "collective": {"kind": "bcast", "count": 8},

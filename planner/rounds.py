@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
-from planner.chunks import Layout, Packed, Rotated, Slots
-from planner.errors import AlgorithmError
+from collplan.planner.arrays import Ints
+from collplan.planner.chunks import Layout, Packed, Rotated, Slots
+from collplan.planner.errors import AlgorithmError
 
 Index = int | npt.NDArray[np.integer[Any]]
 

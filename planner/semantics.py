@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.plan import Buffer
-from specs import Collective
+from collplan.planner.arrays import Ints
+from collplan.planner.plan import Buffer
+from collplan.specs import Collective
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
-from planner.pieces import running_total
-from planner.plan import Buffer
-from planner.regions import PairTable, Regions
-from specs import Collective
+from collplan.planner.arrays import Ints
+from collplan.planner.pieces import running_total
+from collplan.planner.plan import Buffer
+from collplan.planner.regions import PairTable, Regions
+from collplan.specs import Collective
 
 BLOCK_KINDS = frozenset(
     {"gather", "scatter", "allgather", "reduce_scatter_block", "alltoall"},

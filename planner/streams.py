@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
-from planner.plan import NONE, ON_START
+from collplan.planner.arrays import Ints
+from collplan.planner.plan import NONE, ON_START
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray
+    from collplan.planner.plan import IntArray
 
 MAX_TAGS = 1 << 15
 """Tags a pair of ranks uses before it begins again: all that MPI promises to have."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from planner.blueprint import Blueprint
-from planner.choice import state
-from planner.decompose import is_commutative
-from planner.exchange.tables import exchange_tables
-from planner.lowering import LocalTable, MessageTable, lower
-from planner.pieces import Pieces
+from collplan.planner.blueprint import Blueprint
+from collplan.planner.choice import state
+from collplan.planner.decompose import is_commutative
+from collplan.planner.exchange.tables import exchange_tables
+from collplan.planner.lowering import LocalTable, MessageTable, Stated, lower
+from collplan.planner.pieces import Pieces
 
 
 def coalesced(messages: MessageTable) -> MessageTable:
@@ -31,8 +33,21 @@ def coalesced(messages: MessageTable) -> MessageTable:
     return merged.take(np.argsort(merged.round, kind="stable"))
 
 
-def tables_of(blueprint: Blueprint) -> tuple[MessageTable, LocalTable]:
+def tables_of(
+    blueprint: Blueprint,
+    parts: Sequence[Stated] | None = None,
+    only_ranks: Sequence[int] | None = None,
+) -> tuple[MessageTable, LocalTable]:
     """Return what all ranks send, and what they copy and reduce, in program order.
+
+    Parameters
+    ----------
+    blueprint : Blueprint
+    parts : sequence of Stated, optional
+        Some of its components with their algorithms; all where it is left out.
+    only_ranks : sequence of int, optional
+        Leave out what does not concern these ranks, or, in an exchange through
+        shared memory, the node of the first of them.
 
     Raises
     ------
@@ -43,6 +58,8 @@ def tables_of(blueprint: Blueprint) -> tuple[MessageTable, LocalTable]:
     spec, exchange = blueprint.spec, blueprint.exchange
     if exchange is not None:
         rank_node = np.array(spec.machine.rank_to_node)
-        return exchange_tables(exchange, rank_node, spec.machine.nodes)[:2]
-    n_ranks = spec.machine.n_ranks
-    return lower(state(blueprint), n_ranks, blueprint.n_scratch, is_commutative(spec))[:2]
+        rank = None if only_ranks is None else only_ranks[0]
+        return exchange_tables(exchange, rank_node, spec.machine.nodes, rank)[:2]
+    n_ranks, commutative = spec.machine.n_ranks, is_commutative(spec)
+    parts = state(blueprint) if parts is None else parts
+    return lower(parts, n_ranks, blueprint.n_scratch, commutative, only_ranks)[:2]

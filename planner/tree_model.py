@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import AlgorithmError
+from collplan.planner.errors import AlgorithmError
 
 Numbers = npt.ArrayLike
 Integers = npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
 """What users write: machines, collectives, requests; pydantic models and nothing else."""
 
-from specs.choice import AlgorithmChoice, AlgorithmsByRole, PassChoice
-from specs.collective import (
+from collplan.specs.choice import AlgorithmChoice, AlgorithmsByRole, PassChoice
+from collplan.specs.collective import (
     COLLECTIVES,
     Allgather,
     Allreduce,
@@ -17,17 +17,17 @@ from specs.collective import (
     Scan,
     Scatter,
 )
-from specs.datatype import numpy_dtype
-from specs.decomposition import DECOMPOSITIONS, Decomposition
-from specs.errors import CollplanError, SpecError
-from specs.loading import json_schema, load_spec, parse_spec
-from specs.machine import Machine
-from specs.network import Link, Network, Nic
-from specs.operation import Operation
-from specs.presets import preset_names
-from specs.request import PlanSpec
-from specs.sizes import Bytes, parse_bytes
-from specs.transport import Transport
+from collplan.specs.datatype import numpy_dtype
+from collplan.specs.decomposition import DECOMPOSITIONS, Decomposition
+from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.loading import json_schema, load_spec, parse_spec
+from collplan.specs.machine import Machine
+from collplan.specs.network import Link, Network, Nic
+from collplan.specs.operation import Operation
+from collplan.specs.presets import preset_names
+from collplan.specs.request import PlanSpec
+from collplan.specs.sizes import Bytes, parse_bytes
+from collplan.specs.transport import Transport
 
 __all__ = [
     "COLLECTIVES",

@@ -1,7 +1,8 @@
-"""What every spec has in common: frozen, no unknown keys, changed only by checked copies."""
+"""The base of all specs: frozen, without unknown keys, changed only by checked copies."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -24,3 +25,13 @@ class SpecModel(BaseModel):
         """
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(values | changes))
+
+
+def raise_together(problems: Iterable[str]) -> None:
+    """Raise one `ValueError` for all problems that a model's own check has found, if any.
+
+    `explain` makes a line of each.
+    """
+    lines = list(problems)
+    if lines:
+        raise ValueError("\n".join(lines))

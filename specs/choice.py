@@ -18,16 +18,27 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from specs.base import SpecModel
+from collplan.specs.base import SpecModel
+from collplan.specs.showing import show_value
+
+MAX_OPTION: Final = 2**62
+"""Greatest number of an option: what is computed with it fits 64 bits."""
 
 
 def _freeze_option(value: Any) -> Any:
     """Turn lists into tuples, so that specs stay immutable and compare after a round trip."""
     if isinstance(value, list | tuple):
         return tuple(_freeze_option(entry) for entry in value)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | str):
         return value
-    raise ValueError(f"{value!r} is not an option's value; give a number, a text or a list")
+    if not isinstance(value, int | float):
+        shown = show_value(value)
+        raise ValueError(f"{shown} is not an option's value; give a number, a text or a list")
+    if not abs(value) <= MAX_OPTION:
+        raise ValueError(
+            f"{show_value(value)} is too large for an option; give a number up to 2**62"
+        )
+    return value
 
 
 Option = Annotated[Any, BeforeValidator(_freeze_option)]
@@ -63,13 +74,15 @@ class Choice(SpecModel):
         if not isinstance(value, Mapping):
             return value
         if "name" not in value:
-            keys = ", ".join(map(str, value)) or "nothing"
+            keys = show_value(", ".join(map(str, value)), plain=True) or "nothing"
             raise ValueError(
                 f"a mapping needs a name, got {keys}; give {{name: NAME, OPTION: VALUE}}"
             )
         options = value.get("options", {})
         if not isinstance(options, Mapping):
-            raise ValueError(f"options is {options!r}; give a mapping of option names to values")
+            raise ValueError(
+                f"options is {show_value(options)}; give a mapping of option names to values"
+            )
         loose = {key: entry for key, entry in value.items() if key not in ("name", "options")}
         return {"name": value["name"], "options": {**options, **loose}}
 
@@ -136,7 +149,9 @@ class AlgorithmsByRole(SpecModel):
         if isinstance(value, Mapping) and "name" not in value and "roles" not in value:
             for role in value:
                 if not isinstance(role, str) or not _ROLE.fullmatch(role):
-                    raise ValueError(f"{role!r} is no role; use node, lane, or as node/allgather")
+                    raise ValueError(
+                        f"{show_value(role)} is no role; use node, lane, or as node/allgather"
+                    )
             return {"roles": dict(value)}
         return value
 

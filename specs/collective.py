@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from specs.base import SpecModel
-from specs.datatype import Datatype, numpy_dtype
-from specs.operation import Operation
+from collplan.specs.base import SpecModel
+from collplan.specs.datatype import Datatype, numpy_dtype
+from collplan.specs.numbers import WHOLE, Flag, Rank
+from collplan.specs.operation import Operation
+from collplan.specs.sizes import is_size
 
 SUM: Final = Operation(name="sum")
 
 
+MAX_COUNT: Final = 2**40
+"""Greatest count: offsets of 2**16 ranks times as many elements of 32 bytes fit 64 bits."""
+
+
+def _refuse_size(value: Any) -> Any:
+    if isinstance(value, str) and is_size(value):
+        raise ValueError(
+            f"{value!r} is a size in bytes, count is a number of elements; "
+            f"divide by the bytes of an element"
+        )
+    return value
+
+
 Count = Annotated[
     int,
-    # Offsets of 2**16 ranks times this many elements of 32 bytes stay far below 2**63.
-    Field(ge=0, le=2**40, description="Elements: MPI's count of the collective."),
+    Field(ge=0, le=MAX_COUNT, description="Elements: MPI's count of the collective."),
+    WHOLE,
+    BeforeValidator(_refuse_size),
 ]
-Root = Annotated[int, Field(ge=0, description="Rank the collective starts from or ends at.")]
+Root = Annotated[Rank, Field(description="Rank the collective starts from or ends at.")]
 InPlace = Annotated[
-    bool, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")
+    Flag, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")
 ]
 
 

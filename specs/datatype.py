@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from collplan.specs.showing import show_value
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -29,7 +31,48 @@ PAIRS: Final = tuple(_VALUES)
 DATATYPES: Final = SCALARS + PAIRS
 """All datatypes."""
 
-_MPI_NAMES: Final = {"2int": "int_int", "twoint": "int_int"}
+_OTHER_NAMES: Final = {
+    "2int": "int_int",
+    "twoint": "int_int",
+    "char": "int8",
+    "signed_char": "int8",
+    "unsigned_char": "uint8",
+    "byte": "uint8",
+    "short": "int16",
+    "unsigned_short": "uint16",
+    "int": "int32",
+    "integer": "int32",
+    "unsigned": "uint32",
+    "unsigned_int": "uint32",
+    "uint": "uint32",
+    "long": "int64",
+    "long_long": "int64",
+    "unsigned_long": "uint64",
+    "half": "float16",
+    "float": "float32",
+    "single": "float32",
+    "real": "float32",
+    "double": "float64",
+    "double_precision": "float64",
+    "complex": "complex64",
+    "double_complex": "complex128",
+    "c_bool": "bool",
+    "logical": "bool",
+    "i1": "int8",
+    "i2": "int16",
+    "i4": "int32",
+    "i8": "int64",
+    "f2": "float16",
+    "u1": "uint8",
+    "u2": "uint16",
+    "u4": "uint32",
+    "u8": "uint64",
+    "f4": "float32",
+    "f8": "float64",
+    "c8": "complex64",
+    "c16": "complex128",
+}
+"""Names of the same datatypes in C, Fortran, MPI and numpy, to suggest ours."""
 
 
 @cache
@@ -69,9 +112,10 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def _check_datatype(name: Any) -> str:
     if not isinstance(name, str) or name not in DATATYPES:
         text = str(name)
-        close = difflib.get_close_matches(_MPI_NAMES.get(text.lower(), text), DATATYPES, n=1)
+        word = text.lower().removeprefix("mpi_").removesuffix("_t").replace(" ", "_")
+        close = difflib.get_close_matches(_OTHER_NAMES.get(word, word), DATATYPES, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"{name!r} is no datatype; {hint}valid: {', '.join(DATATYPES)}")
+        raise ValueError(f"{show_value(name)} is no datatype; {hint}valid: {', '.join(DATATYPES)}")
     return name
 
 

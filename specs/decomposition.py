@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     GetJsonSchemaHandler,
     model_serializer,
@@ -14,7 +15,9 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from specs.base import SpecModel
+from collplan.specs.base import SpecModel
+from collplan.specs.numbers import NumberOfRanks
+from collplan.specs.showing import show_value
 
 DECOMPOSITIONS: Final = (
     "flat",
@@ -27,6 +30,10 @@ DECOMPOSITIONS: Final = (
 )
 """All decompositions by name."""
 
+MAX_DEPTH: Final = 6
+"""Most decompositions inside each other: more than a cluster has levels to split by."""
+MAX_DIMENSIONS: Final = 16
+"""Most extents of a mesh; more than 1 rank each, that many make the most ranks a plan has."""
 _NESTING: Final = ("by", "node", "lane", "form")
 _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "hierarchical": _NESTING,
@@ -35,6 +42,19 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "mesh": ("shape",),
     "guideline": ("form",),
 }
+
+
+def _check_extents(value: Any) -> Any:
+    if isinstance(value, list | tuple) and any(isinstance(n, int) and n < 1 for n in value):
+        raise ValueError(f"mesh of shape {show_value(value)}; every extent is 1 or more")
+    return value
+
+
+Shape = Annotated[
+    tuple[NumberOfRanks, ...],
+    Field(max_length=MAX_DIMENSIONS),
+    BeforeValidator(_check_extents),
+]
 
 
 class Decomposition(SpecModel):
@@ -70,8 +90,8 @@ class Decomposition(SpecModel):
     """
 
     name: str
-    leaders: int | None = Field(default=None, ge=1)
-    shape: tuple[int, ...] | None = None
+    leaders: NumberOfRanks | None = None
+    shape: Shape | None = None
     by: Literal["node", "numa"] = "node"
     node: Decomposition | None = None
     lane: Decomposition | None = None
@@ -82,12 +102,13 @@ class Decomposition(SpecModel):
     def _accept_name(cls, value: Any) -> Any:
         fields = {"name": value} if isinstance(value, str) else value
         if isinstance(fields, Mapping):
+            _require_depth(fields)
             name = fields.get("name")
             if name not in DECOMPOSITIONS:
                 problem = (
                     "a decomposition needs a name"
                     if name is None
-                    else f"{name!r} is no decomposition"
+                    else f"{show_value(name)} is no decomposition"
                 )
                 raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
         return fields
@@ -112,8 +133,6 @@ class Decomposition(SpecModel):
     def _check_shape(self) -> None:
         if self.shape is None or len(self.shape) < 2:
             raise ValueError("mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}")
-        if min(self.shape) < 1:
-            raise ValueError(f"mesh of shape {list(self.shape)}; every extent is 1 or more")
 
     @model_serializer
     def _write_short(self) -> Any:
@@ -156,3 +175,19 @@ class Decomposition(SpecModel):
             "additionalProperties": False,
         }
         return {"anyOf": [names, mapping], "description": "A name, or {name: ..., option: value}."}
+
+
+def _require_depth(fields: Mapping[str, Any]) -> None:
+    """Raise `ValueError` where decompositions nest too deeply: each level doubles the work."""
+    level: list[Any] = [fields]
+    for _ in range(MAX_DEPTH):
+        level = [
+            nested
+            for outer in level
+            for nested in (outer.get("node"), outer.get("lane"))
+            if isinstance(nested, Mapping)
+        ]
+    if level:
+        raise ValueError(
+            f"decompositions nested more than {MAX_DEPTH} deep; leave out the innermost"
+        )

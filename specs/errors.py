@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class CollplanError(Exception):
-    """Something the user can mend; its text is one line: subject, problem, way out."""
+    """A mistake that the user can mend; one line for each: subject, problem, way out."""
 
 
 class SpecError(CollplanError):
-    """A spec that does not describe a plan: the field, what is wrong, the way out."""
+    """A spec that does not describe a plan; a line for each mistake."""

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BeforeValidator, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from specs.base import SpecModel
-from specs.network import Network
-from specs.presets import load_preset, preset_names
+from collplan.specs.base import SpecModel, raise_together
+from collplan.specs.network import Network
+from collplan.specs.numbers import (
+    MAX_RANKS,
+    Node,
+    NumberOfCores,
+    NumberOfDomains,
+    NumberOfLanes,
+    NumberOfNodes,
+    NumberOfRanks,
+)
+from collplan.specs.presets import load_preset, preset_names
+from collplan.specs.showing import show_value
 
-MAX_RANKS: Final = 2**16
-"""A rank fits 16 bits, so that a pair of ranks and a tag fit one 64-bit key."""
+MAX_CORES: Final = 2**24
+"""Cores of all nodes together: the simulator keeps a clock for each."""
+MAX_ADAPTERS: Final = 2**22
+"""Lanes of all nodes together, for the same reason."""
 
 Ints = tuple[int, ...]
 
@@ -25,22 +37,36 @@ def _check_ranks_per_node(value: Any) -> Any:
     numbers = value if isinstance(value, list | tuple) else [value]
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError(f"{number!r} is not a number of ranks; give an int, or a list of them")
+            raise ValueError(
+                f"{show_value(number)} is not a number of ranks; give an int, or a list of them"
+            )
         if number < 1:
-            raise ValueError(f"{number} ranks on a node; give 1 or more")
+            raise ValueError(f"{show_value(number)} ranks on a node; give 1 or more")
+        if number > MAX_RANKS:
+            raise ValueError(f"{show_value(number)} ranks on a node; give {MAX_RANKS} or fewer")
     return value
 
 
 def _check_rank_order(value: Any) -> Any:
     if isinstance(value, list | tuple):
         for node in value:
-            if isinstance(node, bool) or not isinstance(node, int) or node < 0:
-                raise ValueError(f"{node!r} is not a node; list the node of every rank, from 0")
+            is_whole = isinstance(node, int) and not isinstance(node, bool)
+            if not is_whole or not 0 <= node < MAX_RANKS:
+                raise ValueError(
+                    f"{show_value(node)} is not a node; list the node of every rank, from 0"
+                )
     elif value not in ("block", "cyclic"):
         raise ValueError(
-            f"{value!r} is no rank order; give block, cyclic, or a list with every rank's node"
+            f"{show_value(value)} is no rank order; give block, cyclic, or a list with every "
+            f"rank's node"
         )
     return value
+
+
+RankOrder = Annotated[
+    Literal["block", "cyclic"] | tuple[Node, ...], BeforeValidator(_check_rank_order)
+]
+"""An order of ranks by name, or the node of every rank."""
 
 
 class Machine(SpecModel):
@@ -77,14 +103,14 @@ class Machine(SpecModel):
     (0, 0, 1, 0)
     """
 
-    nodes: Annotated[int, Field(ge=1)] = 1
-    ranks_per_node: Annotated[int | Ints, BeforeValidator(_check_ranks_per_node)] = 1
-    numa_domains: Annotated[int, Field(ge=1)] = 1
-    cores: Annotated[int, Field(ge=1)] | None = None
-    lanes: Annotated[int, Field(ge=1)] = 1
-    rank_order: Annotated[Literal["block", "cyclic"] | Ints, BeforeValidator(_check_rank_order)] = (
-        "block"
-    )
+    nodes: NumberOfNodes = 1
+    ranks_per_node: Annotated[
+        NumberOfRanks | tuple[NumberOfRanks, ...], BeforeValidator(_check_ranks_per_node)
+    ] = 1
+    numa_domains: NumberOfDomains = 1
+    cores: NumberOfCores | None = None
+    lanes: NumberOfLanes = 1
+    rank_order: RankOrder = "block"
     network: Network = Network()
 
     @model_validator(mode="before")
@@ -99,19 +125,27 @@ class Machine(SpecModel):
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
+        raise_together(self._problems())
+        return self._check_order()
+
+    def _problems(self) -> Iterator[str]:
+        """Return what is wrong with the numbers."""
+        if not self.ranks_per_node:
+            yield "ranks_per_node is an empty list; give one number for each node"
+            return
         if isinstance(self.ranks_per_node, tuple) and len(self.ranks_per_node) != self.nodes:
-            raise ValueError(
+            yield (
                 f"ranks_per_node lists {len(self.ranks_per_node)} nodes, nodes is {self.nodes}; "
                 f"give one number for each node"
             )
         fullest = _fullest(self.ranks_per_node)
         if self.cores is not None and fullest > self.cores:
-            raise ValueError(
+            yield (
                 f"more ranks than cores: ranks_per_node is {fullest}, cores is {self.cores}; "
                 f"raise cores or lower ranks_per_node"
             )
         if self.numa_domains > self.cores_per_node:
-            raise ValueError(
+            yield (
                 f"more NUMA domains than cores: numa_domains is {self.numa_domains}, a node has "
                 f"{self.cores_per_node} cores; raise cores or lower numa_domains"
             )
@@ -121,8 +155,16 @@ class Machine(SpecModel):
             else self.nodes * self.ranks_per_node
         )
         if n_ranks > MAX_RANKS:
-            raise ValueError(f"{n_ranks} ranks; at most {MAX_RANKS} fit a plan, use fewer nodes")
-        return self._check_order()
+            yield f"{n_ranks} ranks; at most {MAX_RANKS} fit a plan, use fewer nodes"
+        for name, number, most in (
+            ("cores", self.cores_per_node, MAX_CORES),
+            ("lanes", self.lanes, MAX_ADAPTERS),
+        ):
+            if number * self.nodes > most:
+                yield (
+                    f"{self.nodes} nodes of {number} {name}; all nodes together can have {most}, "
+                    f"lower {name} or nodes"
+                )
 
     def _check_order(self) -> Self:
         if not isinstance(self.rank_order, tuple):

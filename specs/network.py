@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, model_validator
+from pydantic.config import JsonDict
 
-from specs.base import SpecModel
-from specs.sizes import Bytes
+from collplan.specs.base import SpecModel
+from collplan.specs.numbers import Flag, Nanoseconds, Positive, Seconds
+from collplan.specs.sizes import Bytes, PositiveBytes
 
-Nanoseconds = Annotated[float, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
+LINKS: Final = ("core", "numa", "node", "network")
+"""The classes of links, nearest first."""
+
+
+def _require_nothing(schema: JsonDict) -> None:
+    schema.pop("required", None)
 
 
 class Link(SpecModel):
@@ -33,12 +40,15 @@ class Link(SpecModel):
         only. Otherwise it keeps the receiver's core too, as in LogGOPSim.
     """
 
+    # In a network, what is left out has the default of its class of link.
+    model_config = ConfigDict(json_schema_extra=_require_nothing)
+
     L_ns: Nanoseconds
     o_ns: Nanoseconds
     g_ns: Nanoseconds
     G_ns_per_byte: Nanoseconds
     O_ns_per_byte: Nanoseconds = 0.0
-    offload: bool = False
+    offload: Flag = False
 
 
 class Nic(SpecModel):
@@ -70,14 +80,14 @@ class Nic(SpecModel):
         the queue pairs used last, in the order of the plan's rows. Otherwise empty.
     """
 
-    connections: Annotated[int, Field(ge=1)]
+    connections: Positive
     miss_ns: Nanoseconds
-    reads_at_once: Annotated[int, Field(ge=1)] = 1
+    reads_at_once: Positive = 1
     transport: Literal["rc", "dc", "ud"] = "rc"
     reconnect_ns: Nanoseconds = 0.0
     packet_ns: Nanoseconds = 0.0
-    packet_bytes: Annotated[Bytes, Field(ge=1)] = 4096
-    warm: bool = False
+    packet_bytes: PositiveBytes = 4096
+    warm: Flag = False
 
 
 class Network(SpecModel):
@@ -91,7 +101,7 @@ class Network(SpecModel):
     Parameters
     ----------
     core : Link
-        Both ends on one core.
+        Both ends on one core. A link stated in part has the defaults for the rest.
     numa : Link
         Different cores of one NUMA domain.
     node : Link
@@ -139,8 +149,8 @@ class Network(SpecModel):
     node: Link = Link(L_ns=350, o_ns=150, g_ns=40, G_ns_per_byte=0.16)
     network: Link = Link(L_ns=1000, o_ns=300, g_ns=100, G_ns_per_byte=0.08)
     eager_limit_bytes: Bytes = 16384
-    handshake: bool = False
-    turn_bytes: Annotated[Bytes, Field(ge=1)] | None = None
+    handshake: Flag = False
+    turn_bytes: PositiveBytes | None = None
     burst_bytes: Bytes = 0
     copy_ns_per_byte: Nanoseconds = 0.1
     reduce_ns_per_byte: Nanoseconds = 0.2
@@ -148,6 +158,19 @@ class Network(SpecModel):
     cache_bytes: Bytes | None = None
     uncached_ns_per_byte: Nanoseconds = 0.0
     memory_ns_per_byte: Nanoseconds = 0.0
-    processors: Annotated[int, Field(ge=1)] | None = None
+    processors: Positive | None = None
     nic: Nic | None = None
     switch_s: Seconds = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete_links(cls, value: Any) -> Any:
+        """Give links that are stated in part the defaults of their class for the rest."""
+        if not isinstance(value, Mapping):
+            return value
+        completed = {
+            name: {**cls.model_fields[name].default.model_dump(), **value[name]}
+            for name in LINKS
+            if isinstance(value.get(name), Mapping)
+        }
+        return {**value, **completed}

@@ -8,8 +8,9 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from specs.base import SpecModel
-from specs.datatype import PAIRS
+from collplan.specs.base import SpecModel
+from collplan.specs.datatype import PAIRS
+from collplan.specs.numbers import Flag
 
 ARITHMETIC: Final = ("sum", "prod", "min", "max")
 LOGICAL: Final = ("land", "lor", "lxor")
@@ -41,7 +42,7 @@ class Operation(SpecModel):
     """
 
     name: str
-    commutative: bool = True
+    commutative: Flag = True
 
     @property
     def is_builtin(self) -> bool:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from specs.base import SpecModel
-from specs.machine import Machine
-
-Nodes = tuple[int, ...]
+from collplan.specs.base import SpecModel
+from collplan.specs.machine import Machine, RankOrder
+from collplan.specs.numbers import NumberOfRanks
 
 
 class Placement(SpecModel):
@@ -35,8 +34,8 @@ class Placement(SpecModel):
     '2 x 2 ranks cyclic'
     """
 
-    ranks_per_node: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    rank_order: Literal["block", "cyclic"] | Nodes = "block"
+    ranks_per_node: Annotated[tuple[NumberOfRanks, ...], Field(min_length=1)]
+    rank_order: RankOrder = "block"
 
     @classmethod
     def of_nodes(cls, rank_to_node: Sequence[object]) -> Placement:

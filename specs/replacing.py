@@ -1,19 +1,29 @@
-"""Files that are written beside and renamed, so that a failure loses nothing."""
+"""The one way in which output files are written: whole, or not at all."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from tempfile import SpooledTemporaryFile
+from typing import IO, Final, cast
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
+
+_MOST_IN_MEMORY: Final = 1 << 26
+"""Bytes for a device that are kept in memory; more wait in a temporary file."""
 
 
 @contextmanager
 def replacing(path: str | Path, error: type[CollplanError] = CollplanError) -> Iterator[IO[bytes]]:
     """Open a file that takes the place of `path` once it is complete.
+
+    A symbolic link stays; the file it names is replaced. A device, a FIFO or the
+    standard output cannot be replaced: the complete content is written into it.
 
     Parameters
     ----------
@@ -25,7 +35,7 @@ def replacing(path: str | Path, error: type[CollplanError] = CollplanError) -> I
     Yields
     ------
     binary file
-        Open for writing and seekable, in the folder of `path`.
+        Open for writing and seekable.
 
     Raises
     ------
@@ -42,20 +52,14 @@ def replacing(path: str | Path, error: type[CollplanError] = CollplanError) -> I
     ['plan.txt']
     """
     path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(None, "it is a folder")
-        with beside.open("wb") as file:
+        with _spooled(path) if _is_written_into(path) else _beside(path) as file:
             yield file
-        os.replace(beside, path)
     except OSError as refusal:
         raise error(
             f"{path}: cannot be written: {refusal.strerror or refusal}; "
             f"name a file in a folder that exists and is writable"
         ) from refusal
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -68,3 +72,59 @@ def write_text(path: str | Path, text: str) -> None:
     """
     with replacing(path) as file:
         file.write(text.encode())
+
+
+def is_standard_output(path: Path) -> bool:
+    """Return whether `path` names what standard output writes into, as /dev/stdout does."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(_standard_output()))
+    except (OSError, ValueError):
+        return False
+
+
+def _standard_output() -> int:
+    """Return its descriptor; where it was closed, number 1 may be anything."""
+    if sys.__stdout__ is None:
+        raise ValueError("standard output is closed")
+    return sys.__stdout__.fileno()
+
+
+def _is_written_into(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return is_standard_output(path) or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[IO[bytes]]:
+    if path.is_dir():
+        raise IsADirectoryError(None, "it is a folder")
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            yield file
+        if target.exists():
+            shutil.copymode(target, beside)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _spooled(path: Path) -> Iterator[IO[bytes]]:
+    """Give a file whose content goes to `path` at the end; a failure before writes nothing."""
+    with SpooledTemporaryFile(_MOST_IN_MEMORY) as file:
+        yield cast(IO[bytes], file)
+        file.seek(0)
+        with _open_device(path) as device:
+            shutil.copyfileobj(file, device)
+
+
+def _open_device(path: Path) -> IO[bytes]:
+    if not is_standard_output(path):
+        return path.open("wb")
+    # Opened a second time, a file would be written from its beginning.
+    return os.fdopen(os.dup(_standard_output()), "wb")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Final, Self
 
 from pydantic import model_validator
 
-from specs.base import SpecModel
-from specs.choice import AlgorithmChoice, Algorithms, PassChoice
-from specs.collective import Collective
-from specs.decomposition import Decomposition
-from specs.machine import Machine
-from specs.transport import Transport
+from collplan.specs.base import SpecModel, raise_together
+from collplan.specs.choice import AlgorithmChoice, Algorithms, PassChoice
+from collplan.specs.collective import Collective
+from collplan.specs.decomposition import Decomposition
+from collplan.specs.documents import write_yaml
+from collplan.specs.machine import Machine
+from collplan.specs.transport import Transport
 
 AUTO: Final = AlgorithmChoice(name="auto")
 FLAT: Final = Decomposition(name="flat")
@@ -59,34 +61,34 @@ class PlanSpec(SpecModel):
     passes: tuple[PassChoice, ...] = ()
 
     @model_validator(mode="after")
-    def _check_root(self) -> Self:
+    def _check_together(self) -> Self:
+        raise_together(self._problems())
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Return what does not fit together."""
         root = getattr(self.collective, "root", 0)
         n_ranks = self.machine.n_ranks
         if root >= n_ranks:
-            raise ValueError(
+            yield (
                 f"collective.root: {root} is not a rank of this machine; "
                 f"its {n_ranks} ranks are 0 to {n_ranks - 1}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_decomposition(self) -> Self:
         machine, chosen = self.machine, self.decomposition
         if chosen.name == "mesh" and chosen.shape is not None:
             size = math.prod(chosen.shape)
             if size != machine.n_ranks:
                 shape = " x ".join(map(str, chosen.shape))
-                raise ValueError(
+                yield (
                     f"decomposition.shape: {shape} is {size} ranks, the machine has "
                     f"{machine.n_ranks}; use extents whose product is {machine.n_ranks}"
                 )
         fullest = max(machine.node_to_n_ranks)
         if chosen.leaders is not None and chosen.leaders > fullest:
-            raise ValueError(
+            yield (
                 f"decomposition.leaders: {chosen.leaders} leaders, no node has more than "
                 f"{fullest} ranks; use 1 to {fullest}"
             )
-        return self
 
     def to_json(self) -> str:
         """Return the spec as one line of JSON: keys sorted, defaults included.
@@ -97,6 +99,4 @@ class PlanSpec(SpecModel):
 
     def to_yaml(self) -> str:
         """Return the spec as YAML, defaults included."""
-        import yaml
-
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        return write_yaml(self.model_dump(mode="json"))

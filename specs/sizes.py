@@ -8,6 +8,8 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from collplan.specs.showing import show_value
+
 UNITS: Final[dict[str, int]] = {
     "B": 1,
     "KB": 10**3,
@@ -22,7 +24,9 @@ UNITS: Final[dict[str, int]] = {
 """Bytes in each unit; upper and lower case mean the same."""
 
 _FACTORS: Final = {unit.lower(): factor for unit, factor in UNITS.items()}
-_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_SIZE: Final = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([a-zA-Z]*)\s*")
+MAX_SIZE: Final = 2**60
+"""Largest size: sums of some sizes still fit 64 bits."""
 
 
 def parse_bytes(value: object) -> int:
@@ -31,7 +35,7 @@ def parse_bytes(value: object) -> int:
     Parameters
     ----------
     value : object
-        An integer ≥ 0, or a number with a unit of `UNITS`.
+        An integer from 0 to `MAX_SIZE`, or a number with a unit of `UNITS`.
 
     Returns
     -------
@@ -52,34 +56,50 @@ def parse_bytes(value: object) -> int:
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
-            raise ValueError(f"{value} is negative; give 0 or more")
-        return value
+            raise ValueError(f"{show_value(value)} is negative; give 0 or more")
+        return _limited(value, value)
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None or (match[2] or "b").lower() not in _FACTORS:
+        unit = "" if match is None else match[2].upper().removesuffix("I")
+        hint = f"did you mean {match[1]}{unit}iB? " if match and f"{unit}iB" in UNITS else ""
         raise ValueError(
-            f"{value!r} is not a size; give bytes or a number with a unit of {', '.join(UNITS)}"
+            f"{show_value(value)} is not a size; {hint}give bytes or a number with a unit of "
+            f"{', '.join(UNITS)}"
         )
     size = Fraction(match[1]) * _FACTORS[(match[2] or "b").lower()]
     if size.denominator != 1:
         raise ValueError(f"{value!r} is {float(size)} bytes; give a whole number of bytes")
-    return int(size)
+    return _limited(int(size), value)
 
 
-Bytes = Annotated[
-    int,
-    Field(ge=0),
-    BeforeValidator(parse_bytes),
-    WithJsonSchema(
+def is_size(text: str) -> bool:
+    """Return whether a text is a size with a unit."""
+    match = _SIZE.fullmatch(text)
+    return match is not None and match[2].lower() in _FACTORS
+
+
+def _limited(size: int, given: object) -> int:
+    if size > MAX_SIZE:
+        raise ValueError(f"{show_value(given)} is too large; give at most {MAX_SIZE} bytes (1 EiB)")
+    return size
+
+
+def _schema(least: int) -> WithJsonSchema:
+    return WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 0},
+                {"type": "integer", "minimum": least, "maximum": MAX_SIZE},
                 {
                     "type": "string",
-                    "pattern": r"^\s*\d+(\.\d+)?\s*([KMGTkmgt][iI]?)?[bB]?\s*$",
+                    "pattern": r"^\s*\d+(\.\d+)?\s*(([KMGTkmgt][iI]?)?[bB])?\s*$",
                 },
             ],
             "description": "Bytes: a number, or a number with a unit such as 64KiB or 2MB.",
         }
-    ),
-]
+    )
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _schema(0)]
 """A field of bytes that also accepts ``"64KiB"``, ``"2MB"`` or ``"1.5 MiB"``."""
+PositiveBytes = Annotated[int, Field(ge=1), BeforeValidator(parse_bytes), _schema(1)]
+"""The same for sizes of which there is at least one byte."""

@@ -8,23 +8,22 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationError, model_serializer, model_validator
 
-from specs.base import SpecModel
-from specs.choice import AlgorithmChoice, Algorithms, PassChoice
-from specs.collective import COLLECTIVES, Collective
-from specs.datatype import Datatype
-from specs.decomposition import Decomposition
-from specs.errors import SpecError
-from specs.loading import explain
-from specs.machine import Machine
-from specs.operation import Operation
-from specs.placement import Placement
-from specs.request import AUTO, FLAT, MESSAGES, PlanSpec
-from specs.sizes import Bytes
-from specs.transport import Transport
+from collplan.specs.base import SpecModel
+from collplan.specs.choice import AlgorithmChoice, Algorithms, PassChoice
+from collplan.specs.collective import COLLECTIVES, Collective
+from collplan.specs.datatype import Datatype
+from collplan.specs.decomposition import Decomposition
+from collplan.specs.errors import SpecError
+from collplan.specs.explaining import explain
+from collplan.specs.machine import Machine
+from collplan.specs.numbers import REAL, Flag, Natural, NumberOfRanks, Positive, Seconds
+from collplan.specs.operation import Operation
+from collplan.specs.placement import Placement
+from collplan.specs.request import AUTO, FLAT, MESSAGES, PlanSpec
+from collplan.specs.sizes import Bytes
+from collplan.specs.transport import Transport
 
 NATIVE_LABEL: Final = "native"
-
-Seconds = Annotated[float, Field(ge=0)]
 
 
 class Choice(SpecModel):
@@ -45,7 +44,7 @@ class Choice(SpecModel):
     'native'
     """
 
-    native: bool = False
+    native: Flag = False
     decomposition: Decomposition = FLAT
     algorithms: Algorithms = AUTO
     transport: Transport = MESSAGES
@@ -129,7 +128,7 @@ class Time(SpecModel):
     median_s: Seconds
     low_s: Seconds
     high_s: Seconds
-    n: Annotated[int, Field(ge=1)]
+    n: Positive
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -161,7 +160,7 @@ class Point(SpecModel):
     bytes: Bytes
     times: Annotated[dict[str, Time], Field(min_length=1)]
     winner: str
-    skipped: Annotated[int, Field(ge=0)] = 0
+    skipped: Natural = 0
     failed: dict[str, str] | None = None
 
     @model_validator(mode="after")
@@ -196,17 +195,21 @@ class Sweep(SpecModel):
         What the labels stand for.
     complete : bool
         Whether all sizes asked for are there; only then is it chosen from.
+    ranks_per_core : float or None
+        How many ranks shared a core of the fullest host; None where each had its own.
+        Native calls may wait badly then, so that speed-ups hold for such runs only.
     """
 
     collective: str
-    op_commutes: bool | None = None
-    ranks: Annotated[int, Field(ge=1)]
+    op_commutes: Flag | None = None
+    ranks: NumberOfRanks
     placement: Placement
     datatype: Datatype = "float64"
     op: Operation | None = None
     points: tuple[Point, ...]
     choices: dict[str, Choice]
-    complete: bool
+    complete: Flag
+    ranks_per_core: Annotated[float, Field(gt=1, le=2**31), REAL] | None = None
 
     @model_validator(mode="after")
     def _check_kind(self) -> Self:

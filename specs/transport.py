@@ -10,7 +10,8 @@ from pydantic import Field, GetJsonSchemaHandler, model_serializer, model_valida
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from specs.base import SpecModel
+from collplan.specs.base import SpecModel
+from collplan.specs.showing import show_value
 
 TRANSPORTS: Final = ("messages", "shared")
 """All transports by name."""
@@ -45,19 +46,26 @@ class Transport(SpecModel):
         fields: dict[str, Any]
         if isinstance(value, Mapping) and "name" in value:
             # By keyword: no role is called so.
-            names, fields = [value["name"], *value.get("roles", {}).values()], dict(value)
+            roles = value.get("roles", {})
+            if not isinstance(roles, Mapping):
+                raise ValueError(f"roles is {show_value(roles)}; give {{role: transport}}")
+            names, fields = [value["name"], *roles.values()], dict(value)
         elif isinstance(value, str):
             names, fields = [value], {"name": value}
         elif isinstance(value, Mapping):
             for role in value:
                 if not isinstance(role, str) or not _ROLE.fullmatch(role):
-                    raise ValueError(f"{role!r} is no role; use node, lane, or as node.row")
+                    raise ValueError(
+                        f"{show_value(role)} is no role; use node, lane, or as node.row"
+                    )
             names, fields = list(value.values()), {"roles": dict(value)}
         else:
             return value
         for name in names:
             if name not in TRANSPORTS:
-                raise ValueError(f"{name!r} is no transport; use {' or '.join(TRANSPORTS)}")
+                raise ValueError(
+                    f"{show_value(name)} is no transport; use {' or '.join(TRANSPORTS)}"
+                )
         return fields
 
     @property

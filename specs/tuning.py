@@ -7,18 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
-from specs.base import SpecModel
-from specs.errors import CollplanError, SpecError
-from specs.loading import explain, read_document
-from specs.machine import Machine
-from specs.network import Network
-from specs.placement import Placement
-from specs.replacing import write_text
-from specs.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
+from collplan.specs.base import SpecModel
+from collplan.specs.documents import read_document, write_yaml
+from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.explaining import explain
+from collplan.specs.machine import Machine
+from collplan.specs.network import Network
+from collplan.specs.numbers import (
+    Natural,
+    NumberOfCores,
+    NumberOfDomains,
+    NumberOfLanes,
+    NumberOfNodes,
+)
+from collplan.specs.placement import Placement
+from collplan.specs.replacing import write_text
+from collplan.specs.showing import show_value
+from collplan.specs.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
 
 __all__ = [
     "NATIVE",
@@ -59,13 +68,13 @@ class Fingerprint(SpecModel):
     mpi4py, numpy, collplan : str
         Their versions.
     mpiexec : str
-        The family of what starts ranks.
+        The family of what started the ranks; not compared, as it changes no times.
     """
 
     cpu: str
-    cores_per_node: Annotated[int, Field(ge=1)]
-    nodes: Annotated[int, Field(ge=1)] = 1
-    lanes: Annotated[int, Field(ge=1)] | None = None
+    cores_per_node: NumberOfCores
+    nodes: NumberOfNodes = 1
+    lanes: NumberOfLanes | None = None
     mpi: str
     mpi4py: str
     numpy: str
@@ -75,12 +84,13 @@ class Fingerprint(SpecModel):
     def differences(self, other: Fingerprint) -> list[tuple[str, Any, Any]]:
         """Return every field that differs, with both values; what one does not know fits.
 
-        Of numpy and mpi4py the last number may differ: it changes no times.
+        Of numpy and mpi4py the last number may differ: it changes no times. Nor
+        does what starts the ranks, once they run.
         """
         found = []
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(other, name)
-            if name == "nodes" or mine is None or theirs is None:
+            if name in ("nodes", "mpiexec") or mine is None or theirs is None:
                 continue
             is_close = name in ("numpy", "mpi4py") and _feature(mine) == _feature(theirs)
             if mine != theirs and not is_close:
@@ -134,9 +144,9 @@ class TuningTable(SpecModel):
 
     version: Literal[1] = VERSION
     fingerprint: Fingerprint
-    numa_domains: Annotated[int, Field(ge=1)] = 1
+    numa_domains: NumberOfDomains = 1
     network: Network = Network()
-    n_sweeps: Annotated[int, Field(ge=0)] | None = None
+    n_sweeps: Natural | None = None
     sweeps: tuple[Sweep, ...]
 
     @model_validator(mode="after")
@@ -175,7 +185,7 @@ class TuningTable(SpecModel):
                 network=self.network,
             )
         except ValidationError as error:
-            raise SpecError(f"placement: {explain(error)}") from None
+            raise SpecError(explain(error, Machine, before="placement: ")) from None
 
     def choose(
         self,
@@ -301,15 +311,17 @@ def parse_table(document: Any, *, source: str | None = None) -> TuningTable:
     if not isinstance(document, Mapping):
         kind = "empty" if document is None else f"a {type(document).__name__}"
         raise SpecError(f"{prefix}the table is {kind}, not a mapping; collplan tune writes one")
+    if "collective" in document:
+        raise SpecError(f"{prefix}is a spec; a tuning table has fingerprint and sweeps; give one")
     if document.get("version", VERSION) != VERSION:
         raise SpecError(
-            f"{prefix}version: {document['version']} is of another collplan, this one reads "
-            f"{VERSION}; tune again"
+            f"{prefix}version: {show_value(document['version'])} is of another collplan, "
+            f"this one reads {VERSION}; tune again"
         )
     try:
         return TuningTable.model_validate(dict(document))
     except ValidationError as error:
-        raise SpecError(prefix + explain(error, TuningTable)) from None
+        raise SpecError(explain(error, TuningTable, before=prefix)) from None
 
 
 def save_table(table: TuningTable, path: str | Path) -> None:
@@ -335,7 +347,5 @@ def save_table(table: TuningTable, path: str | Path) -> None:
 def _as_text(document: dict[str, Any], path: Path) -> str:
     if path.suffix == ".json":
         return json.dumps(document, indent=1) + "\n"
-    import yaml
-
     # Leaves in one line each: a time, a choice, a placement.
-    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=1000))
+    return write_yaml(document, default_flow_style=None, width=1000)

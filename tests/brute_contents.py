@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brute_steps import START, Faults, Place, Step, needs, settle
-from planner.plan import Op, Plan
-from specs import Collective
+from collplan.planner.plan import Op, Plan
+from collplan.specs import Collective
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The proof again, slow and obvious: what `planner.verify` is tested against.
+"""The proof again, slow and obvious: what `collplan.planner.verify` is tested against.
 
 Nothing here is shared with the planner but `plan.task(i)` and the plan's
 dependency columns: tasks are unrolled into lists of elements, what happens
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from brute_contents import wrong_contents
 from brute_restarts import restart_races
 from brute_steps import END, START, Faults, Past, Step, blocks, needs, offsets, settle, unroll
-from planner.plan import Op, Plan
-from specs import Collective
+from collplan.planner.plan import Op, Plan
+from collplan.specs import Collective
 
 
 def find_faults(plan: Plan) -> Faults:

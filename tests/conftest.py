@@ -33,10 +33,10 @@ def compile_in_advance(request: pytest.FixtureRequest) -> None:
     is_second = os.environ.get("PYTEST_XDIST_WORKER") == "gw1"
     if not is_second or request.session.testscollected < SOME_TESTS:
         return
-    from executors.cost import simulate
-    from executors.mpi.compiled.loading import load
-    from planner import compile_plan
-    from specs import PlanSpec
+    from collplan.executors.cost import simulate
+    from collplan.executors.mpi.compiled.loading import load
+    from collplan.planner import compile_plan
+    from collplan.specs import PlanSpec
 
     load(None)
     collective = {"kind": "allreduce", "count": 4, "datatype": "int32", "op": "sum"}

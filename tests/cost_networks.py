@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from collplan.executors.cost import Timeline, simulate
+from collplan.planner import compile_plan
+from collplan.planner.errors import DeadlockError
+from collplan.planner.plan import Plan
+from collplan.specs import Link, Network, Nic, parse_spec
 from cost_schedules import on_machine, random_schedule
-from executors.cost import Timeline, simulate
-from planner import compile_plan
-from planner.errors import DeadlockError
-from planner.plan import Plan
-from specs import Link, Network, Nic, parse_spec
 from strategies import random_plan
 
 PLAIN = {

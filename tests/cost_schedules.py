@@ -10,10 +10,10 @@ from random import Random
 
 import numpy as np
 
-from executors.cost import Loggps
-from planner.formats.goal import parse_goal
-from planner.plan import ON_START, Op, Plan
-from specs import Network
+from collplan.executors.cost import Loggps
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import ON_START, Op, Plan
+from collplan.specs import Network
 
 PARAMETERS = (
     "L=2500,o=1500,g=1000,G=6,O=0,S=65535",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.plan import COLUMNS, INTENT, ON_START, Buffer, Dependencies, Extents, Op, Plan
+from collplan.planner.plan import COLUMNS, INTENT, ON_START, Buffer, Dependencies, Extents, Op, Plan
 
 Interval = tuple[Buffer, int, int]
 

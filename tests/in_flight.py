@@ -8,9 +8,9 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from planner import Plan
-from planner.matching import match_messages
-from planner.plan import ON_START, Op
+from collplan.planner import Plan
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import ON_START, Op
 
 
 def most_in_flight(plan: Plan, rng: random.Random, *, by_node: bool = False) -> Counter[Hashable]:

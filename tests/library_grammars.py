@@ -64,8 +64,12 @@ def read_ompi_json(text: str) -> list[Rule]:
             assert {"rules"} <= set(entry) <= {"rules", "comm_size_min", "comm_size_max"}
             ranks = _number(entry, "comm_size_min", 0), _number(entry, "comm_size_max", inf)
             for one in entry["rules"]:
-                assert {"alg"} <= set(one) <= {"alg", "msg_size_min", "msg_size_max", "seg_size"}
+                sizes = {"msg_size_min", "msg_size_max", "seg_size"}
+                assert {"alg"} <= set(one) <= {"alg", "faninout", *sizes}
                 assert isinstance(one["alg"], str)
+                if (kind, one["alg"]) == ("allgather", "bruck"):
+                    # The radix, which multiplies a distance until it exceeds the ranks.
+                    assert _number(one, "faninout", 0) >= 2
                 begin, last = _number(one, "msg_size_min", 0), _number(one, "msg_size_max", inf)
                 segment = int(_number(one, "seg_size", 0))
                 rules.append(Rule(kind, ranks, begin, last + 1, one["alg"], segment))

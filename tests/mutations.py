@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 
+from collplan.planner.plan import INTENT, ON_START, Buffer, Op, Plan
 from drafts import Draft, NotApplicableError, Piece, Row, pick, pick_pair
-from planner.plan import INTENT, ON_START, Buffer, Op, Plan
 
 Corruption = Callable[[Draft, random.Random], None]
 CORRUPTIONS: dict[str, Corruption] = {}

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executors.local import run_local
-from planner import Plan
-from planner.operations import register_operation
-from planner.plan import Buffer
-from planner.reference import expected, make_inputs
-from planner.semantics import precondition
-from specs import PlanSpec, numpy_dtype
-from specs.collective import COLLECTIVES
+from collplan.executors.local import run_local
+from collplan.planner import Plan
+from collplan.planner.operations import register_operation
+from collplan.planner.plan import Buffer
+from collplan.planner.reference import expected, make_inputs
+from collplan.planner.semantics import precondition
+from collplan.specs import PlanSpec, numpy_dtype
+from collplan.specs.collective import COLLECTIVES
 
 LOW = np.uint64(2**32 - 1)
 HALF = np.uint64(32)

@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner import compile_plan
-from planner.passes.transfers import number_transfers
-from planner.passes.tree_levels import DOWN, UP, phases_of
-from planner.plan import INTENT, Dependencies, Op, Plan
-from specs import Link, Network, PlanSpec
+from collplan.planner import compile_plan
+from collplan.planner.passes.transfers import number_transfers
+from collplan.planner.passes.tree_levels import DOWN, UP, phases_of
+from collplan.planner.plan import INTENT, Dependencies, Op, Plan
+from collplan.specs import Link, Network, PlanSpec
 
 Ints = npt.NDArray[np.int64]
 

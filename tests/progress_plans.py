@@ -7,13 +7,13 @@ import threading
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.cores import affinity
-from executors.mpi.engine import background
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.cores import affinity
+from collplan.executors.mpi.engine import background
+from collplan.planner import compile_plan
+from collplan.planner.plan import Buffer, Op, Plan, Stage
 from mpi_plans import PlanWriter
 from oracle import make_spec
-from planner import compile_plan
-from planner.plan import Buffer, Op, Plan, Stage
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

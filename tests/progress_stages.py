@@ -7,11 +7,11 @@ import time
 
 import numpy as np
 
-from executors.mpi.compiled.engine import CompiledEngine
-from executors.mpi.compiled.state import COMPUTE
-from executors.mpi.errors import BindError
+from collplan.executors.mpi.compiled.engine import CompiledEngine
+from collplan.executors.mpi.compiled.state import COMPUTE
+from collplan.executors.mpi.errors import BindError
+from collplan.planner.plan import Buffer, Op, Plan, Stage
 from mpi_plans import PlanWriter, refuses
-from planner.plan import Buffer, Op, Plan, Stage
 from progress_plans import OTHER, OWN, bind_placed, comm, copies, p, placed, rank
 
 

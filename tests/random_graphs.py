@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
+from collplan.planner.plan import ON_START, Buffer, Op, Plan
 from handmade import Interval, PlanBook
-from planner.plan import ON_START, Buffer, Op, Plan
 
 SIZE = 4
 """Elements of every buffer: few, so that tasks meet."""

@@ -6,11 +6,11 @@ import random
 
 from hypothesis import strategies as st
 
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.specs import PlanSpec
+from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE, make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from specs import PlanSpec
-from specs.collective import COLLECTIVES
 
 MAX_TASKS = 200
 """Above this the brute-force check becomes slow."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from specs import COLLECTIVES
-from specs.tuning import Fingerprint, Placement, TuningTable, parse_table
+from collplan.specs import COLLECTIVES
+from collplan.specs.tuning import Fingerprint, Placement, TuningTable, parse_table
 
 ALGORITHMS = {
     "bcast": ("binomial", "scatter_allgather"),
@@ -24,13 +24,15 @@ ALGORITHMS = {
 LARGE = 64
 
 
-def planning_table(n_ranks: int, kinds: tuple[str, ...] = tuple(COLLECTIVES)) -> TuningTable:
+def planning_table(
+    n_ranks: int, kinds: tuple[str, ...] = tuple(COLLECTIVES), transport: str = "messages"
+) -> TuningTable:
     """Return a table whose winners are plans, for up to `n_ranks` ranks of one node."""
     return parse_table(
         {
             "fingerprint": NOWHERE.model_dump(),
             "sweeps": [
-                sweep(kind, size, commutes)
+                sweep(kind, size, commutes, transport)
                 for kind in kinds
                 for size in range(1, n_ranks + 1)
                 for commutes in ((True, False) if COLLECTIVES[kind].has_op else (None,))
@@ -39,7 +41,9 @@ def planning_table(n_ranks: int, kinds: tuple[str, ...] = tuple(COLLECTIVES)) ->
     )
 
 
-def sweep(kind: str, size: int, commutes: bool | None) -> dict[str, Any]:
+def sweep(
+    kind: str, size: int, commutes: bool | None, transport: str = "messages"
+) -> dict[str, Any]:
     """Return the sweep of a collective on ranks of one node."""
     small, large = ALGORITHMS[kind]
     if commutes is False and kind == "allreduce":
@@ -55,8 +59,8 @@ def sweep(kind: str, size: int, commutes: bool | None) -> dict[str, Any]:
         "points": points,
         "choices": {
             "native": {"native": True},
-            small: {"algorithms": small},
-            large: {"algorithms": large},
+            small: {"algorithms": small, "transport": transport},
+            large: {"algorithms": large, "transport": transport},
         },
         "complete": True,
     }

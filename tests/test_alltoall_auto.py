@@ -7,16 +7,16 @@ import random
 import numpy as np
 import pytest
 
-from executors.cost import simulate
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.choosing.auto import candidates, resolve
+from collplan.planner.choosing.exchange_price import exchange_ns
+from collplan.planner.choosing.queues import first_come
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import PlanSpec
 from oracle import check_result
-from planner import compile_plan
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.choosing.auto import candidates, resolve
-from planner.choosing.exchange_price import exchange_ns
-from planner.choosing.queues import first_come
-from planner.decompose import draft
-from planner.errors import AlgorithmError
-from specs import PlanSpec
 
 MACHINES = {
     "emulated": {"preset": "emulated"},

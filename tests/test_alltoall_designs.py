@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 import yaml
 
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_bounds import node_counts
+from collplan.planner.choosing.alltoall_designs import DESIGNS, find_design
+from collplan.planner.choosing.appraisal import appraise
+from collplan.planner.compiler import compile_node
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.metrics import count_node, measure
+from collplan.planner.plan import Op
+from collplan.specs import PlanSpec
+from collplan.specs.loading import parse_spec
 from command_line import CommandLine
-from executors.cost import simulate
 from oracle import check_result
-from planner import compile_plan
-from planner.choosing.alltoall_bounds import node_counts
-from planner.choosing.alltoall_designs import DESIGNS, find_design
-from planner.choosing.appraisal import appraise
-from planner.compiler import compile_node
-from planner.decompose import draft
-from planner.errors import AlgorithmError
-from planner.metrics import count_node, measure
-from planner.plan import Op
-from specs import PlanSpec
-from specs.loading import parse_spec
 from test_exchange import DECOMPOSITIONS, MACHINES
 from test_exchange import alltoall as staged
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from collplan.specs.tuning import Choice, parse_table, save_table
 from mpi_launching import REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
-from specs.tuning import Choice, parse_table, save_table
 
 EXAMPLES = REPO / "examples"
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from executors.cost import simulate
-from planner import compile_plan
-from planner.choosing.appraisal import appraise
-from planner.choosing.candidates import all_forms
-from specs import PlanSpec
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.choosing import appraisal as appraisal_module
+from collplan.planner.choosing.appraisal import appraise
+from collplan.planner.choosing.candidates import all_forms
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import PlanSpec
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -52,6 +54,35 @@ def test_no_plan_is_faster_than_its_bound(kind: str, network: str) -> None:
             tightest = max(tightest, found.bound_s / time)
     # Something is busy nearly all the time, and that is counted.
     assert tightest > 0.8
+
+
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("kind", ["allreduce", "bcast", "alltoall"])
+def test_a_few_nodes_stand_for_a_large_machine(
+    kind: str, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = {"nodes": 6, "ranks_per_node": 4, "lanes": 2}
+    collective = {"kind": kind, "count": 5_000, "datatype": "int32"}
+    spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
+    for form in all_forms(spec):
+        chosen = form.of(spec).replace(transport=transport)
+        try:
+            (whole,) = appraise(chosen)
+        except AlgorithmError:
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(appraisal_module, "FEW_RANKS", 8)
+            (sampled,) = appraise(chosen)
+            patch.setattr(appraisal_module, "MOST_PAIRS", 100)
+            (rough,) = appraise(chosen)
+        assert rough.bound_s <= whole.bound_s * (1 + 1e-6), form.name
+        assert sampled.bound_s <= whole.bound_s * (1 + 1e-6), form.name
+        assert 0.5 * whole.price_s < sampled.price_s < 2 * whole.price_s, form.name
+        assert 0.5 * whole.n_tasks < sampled.n_tasks < 2 * whole.n_tasks, form.name
+        if form.name in (*FORMS, "rabenseifner", "binomial"):
+            time_s = simulate(compile_plan(chosen)).makespan_s
+            assert whole.bound_s <= time_s, form.name
+            assert rough.bound_s <= time_s, form.name
 
 
 def test_a_gap_that_goes_on_when_all_is_done_is_not_counted() -> None:

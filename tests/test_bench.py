@@ -207,9 +207,9 @@ def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) 
     """With an operation that forgets its left operand, plans are not what native computes."""
     spec = collplan.write_spec(**NODES)
     (tmp_path / "sitecustomize.py").write_text(
-        "from executors.mpi.measuring import guideline\n"
-        "from planner import compile_plan\n"
-        "from specs import Operation\n"
+        "from collplan.executors.mpi.measuring import guideline\n"
+        "from collplan.planner import compile_plan\n"
+        "from collplan.specs import Operation\n"
         "def broken(spec, rank):\n"
         "    other = spec.collective.replace(op=Operation(name='max'))\n"
         "    return compile_plan(spec.replace(collective=other), rank=rank)\n"

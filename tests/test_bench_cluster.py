@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from collplan.executors.emulation.cluster import Cluster
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.planner.bounds import lower_bounds
+from collplan.specs.errors import CollplanError
 from emulating import need_emulation
-from executors.emulation.cluster import Cluster
-from executors.emulation.machine import emulated_machine
 from mpi_launching import REPO, run
-from planner.bounds import lower_bounds
-from specs.errors import CollplanError
 
 BENCHMARKS = REPO / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from collplan.commands.bench.overlap_options import Asked
+from collplan.executors.cost.traces.states import CoreStates, State, simulated_states, write_states
+from collplan.executors.overlap.choosing import default_ranks, plan_sweep
+from collplan.executors.overlap.computation import Computation
+from collplan.executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.planner import compile_plan
+from collplan.planner.tree_model import best_levels
+from collplan.specs import Machine
+from collplan.specs.errors import CollplanError
 from command_line import CommandLine
-from executors.cost.traces.states import CoreStates, State, simulated_states, write_states
-from executors.overlap.choosing import default_ranks, plan_sweep
-from executors.overlap.computation import Computation
-from executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from paje_checking import Paje
-from planner import compile_plan
-from planner.tree_model import best_levels
-from specs import Machine
-from specs.errors import CollplanError
 
 ROW = {"ranks", "method", "levels", "policy", "communication_s", "computation_s", "total_s",
        "overlap"}  # fmt: skip
@@ -181,7 +181,7 @@ def sweep_of(kind: str, n_cores: int, **asked: Any) -> Sweep:
 
 def test_simulated_cores_compute_or_communicate() -> None:
     """With S=0 application cores only compute, for as long as asked; core 4 only communicates."""
-    from executors.cost import simulate
+    from collplan.executors.cost import simulate
 
     sweep = sweep_of("reduce", 5)
     plan = compile_plan(sweep.spec(4, Method("plan", levels=0), 123_456))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from executors.cost import simulate
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.bounds import crossing, lower_bounds
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.metrics import measure
+from collplan.planner.semantics import postcondition
+from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.bounds import crossing, lower_bounds
-from planner.errors import AlgorithmError
-from planner.metrics import measure
-from planner.semantics import postcondition
-from specs.collective import COLLECTIVES
 from test_counts_by_rank import with_counts
 
 KINDS = registry.kinds()

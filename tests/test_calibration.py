@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import yaml
 
+from collplan.executors.cost.calibration import fit_machine
+from collplan.executors.cost.machine_file import machine_text
+from collplan.executors.cost.measurements import Measurements, load_measurements
+from collplan.specs import Machine, load_spec
+from collplan.specs.errors import CollplanError
 from command_line import CommandLine
 from emulating import emulate, need_emulation
-from executors.cost.calibration import fit_machine
-from executors.cost.machine_file import machine_text
-from executors.cost.measurements import Measurements, load_measurements
 from mpi_launching import mpi_python, run
-from specs import Machine, load_spec
-from specs.errors import CollplanError
 
 NETWORK = {
     "network.numa.L_ns": 400.0,
@@ -288,6 +288,8 @@ def without_small(document: dict[str, Any]) -> None:
         (lambda document: document["place"].update(rank_to_numa=[0]), "rank_to_numa lists 1 ranks"),
         (lambda document: document["ping_pongs"][0].update(seconds=[-1]), "ping_pongs.0.seconds.0"),
         (lambda document: document["bursts"][3].update(messages=0), "bursts.3.messages"),
+        (lambda document: document["place"].update(rank_to_node=[0, 10**12]), "place.rank_to_node"),
+        (lambda document: document["place"].update(lanes=True), "place.lanes"),
         (
             lambda document: document.update(bursts=document["bursts"][:3]),
             "bursts: there is none over network",
@@ -307,6 +309,13 @@ def test_spoilt_measurements_are_refused(
     assert problem in str(refused.value)
     assert str(refused.value).startswith(f"{saved}: ")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": ' + "9" * 5000 + "}"])
+def test_measurements_are_read_within_bounds(text: str, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(text)
+    with pytest.raises(CollplanError, match=r"m\.json: is not JSON; give a file that"):
+        load_measurements(tmp_path / "m.json")
 
 
 @pytest.mark.parametrize(
@@ -369,3 +378,19 @@ def test_an_emulated_cluster_is_measured(tmp_path: Path) -> None:
     # A lane can't be faster than it is made, but for what passes unshaped.
     assert found.network.network.G_ns_per_byte > 60
     assert found.network.network.offload
+
+
+def test_control_characters_of_measurements_are_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = tmp_path / "m.json"
+    measured.write_text(json.dumps(Machinery().measure() | {"host": "a\x1b[31m\nnodes: 7"}))
+    outcome = CommandLine(tmp_path, capsys)(
+        "calibrate", "--fit", measured, "-o", tmp_path / "m.yaml"
+    )
+    assert outcome.status == 0, outcome
+    assert "a\\x1b[31m" in outcome.out
+    assert "\x1b" not in outcome.out
+    text = (tmp_path / "m.yaml").read_text()
+    assert text.startswith("# Measured on a\\x1b[31m nodes: 7, ")
+    assert yaml.safe_load(text)["nodes"] == 2

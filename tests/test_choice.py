@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.bounds import lower_bounds
+from collplan.planner.choice import LONG_BYTES
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import parse_spec
+from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
-from planner import compile_plan
-from planner.choice import LONG_BYTES
-from planner.errors import AlgorithmError
-from specs import parse_spec
-from specs.collective import COLLECTIVES
 
 MACHINE = {"nodes": 2, "ranks_per_node": 3, "lanes": 2}
 
@@ -223,6 +225,19 @@ def test_lanes_are_split_where_nothing_or_a_multi_leader_was_said():
     assert split == phases("bcast", decomposition=again, passes=two) == [
         "node scatter/binomial", "lane bcast/binomial", "node allgather/bruck"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allreduce"])
+def test_auto_takes_a_leader_a_lane_where_ranks_share_lanes_unevenly(kind: str) -> None:
+    """On 3 lanes, 5 ranks that all lead put 2/5 of the bytes on two lanes, not 1/3."""
+    inside = {"L_ns": 200, "o_ns": 50, "g_ns": 0, "G_ns_per_byte": 0.01}
+    link = {"L_ns": 1000, "o_ns": 300, "g_ns": 100, "G_ns_per_byte": 2, "offload": True}
+    memory = {"copy_ns_per_byte": 0.02, "reduce_ns_per_byte": 0.02}
+    network = {"network": link, "node": inside, "numa": inside, **memory}
+    machine = {"nodes": 3, "ranks_per_node": 5, "lanes": 3, "network": network}
+    collective = {"kind": kind, "count": 1 << 22, "datatype": "int32"}
+    spec = parse_spec({"machine": machine, "collective": collective, "decomposition": "auto"})
+    assert simulate(compile_plan(spec)).makespan_s < 1.05 * lower_bounds(spec).time_s
 
 
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "gather", "alltoall", "exscan"])

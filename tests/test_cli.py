@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from collplan.cli import COMMANDS
+from collplan.planner.plan import Op, Plan
+from collplan.specs import PlanSpec
 from command_line import CommandLine
 from mpi_launching import MPIS, mpi_python, mpiexec_of, run
-from planner.plan import Op, Plan
-from specs import PlanSpec
 
 
 @pytest.fixture
@@ -159,7 +159,8 @@ def test_compare_says_what_is_not_possible(collplan: CommandLine) -> None:
         algorithms="auto",
     )
     document = collplan("compare", spec, "--json").json()
-    assert set(document["refused"]) == {"recursive_doubling", "neighbor_exchange"}
+    impossible = ("recursive_doubling", "neighbor_exchange")
+    assert set(document["refused"]) == {*impossible, *(f"{name} shared" for name in impossible)}
     assert {row["bytes"] for row in document["rows"]} == {32}
     assert (
         "not possible: allgather/neighbor_exchange: 3 ranks is odd" in collplan("compare", spec).out
@@ -212,10 +213,10 @@ def test_reader_that_leaves_is_no_error() -> None:
 
 def test_public_names_are_the_layers_own(collplan: CommandLine) -> None:
     import collplan as front
-    from executors.cost import simulate
-    from planner import compile_plan
+    from collplan.executors.cost import simulate
+    from collplan.planner.compiler import compile_spec
 
-    assert front.compile is compile_plan
+    assert front.compile is compile_spec
     assert front.simulate is simulate
     assert front.Plan is Plan
     assert set(front.__all__) <= set(dir(front))
@@ -263,7 +264,16 @@ def test_run_says_no_where_a_result_is_wrong(collplan: CommandLine) -> None:
         column[right] = column[left]
         columns[name] = column
     plan.replace(reads=replace(reads, **columns)).save(path)
-    done = run([str(python), "-m", "collplan", "run", str(path), "--repetitions", "1"])
+    command = [str(python), "-m", "collplan"]
+    refused = run([*command, "run", str(path), "--repetitions", "1"])
+    assert refused.returncode == 2, refused.stderr
+    assert "is refuted" in refused.stderr
+    # Larger plans run without a proof.
+    unproved = collplan.folder / "unproved.py"
+    unproved.write_text(
+        "import collplan.planner.passes.registry as registry\nregistry.VERIFY_LIMIT = 0\n"
+    )
+    done = run([*command, "--import", str(unproved), "run", str(path), "--repetitions", "1"])
     assert done.returncode == 1, done.stderr
     assert "WRONG: rank" in done.stdout
 

@@ -41,6 +41,14 @@ BAD_SPECS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("radx", "radix"),
     ),
     "unknown pass": ({"passes": ["segmnt"]}, ("segmnt", "segment")),
+    "roles that are none": (
+        {"passes": [{"name": "share", "roles": 5}]},
+        ("passes.share.roles: 5 is not a list of roles; give [node]",),
+    ),
+    "segments beyond 64 bits": (
+        {"passes": [{"name": "segment", "max_bytes": "9223372036854775808"}]},
+        ("passes.segment.max_bytes: '9223372036854775808' is too large; give at most",),
+    ),
     "size that is none": (
         {"passes": [{"name": "segment", "max_bytes": "64 foo"}]},
         ("max_bytes", "64 foo", "KiB"),
@@ -80,6 +88,29 @@ def test_bad_specs_are_refused_in_one_line(collplan: CommandLine, case: str) -> 
     for word in words:
         assert word in line
     assert ";" in line
+
+
+def test_all_mistakes_are_lines_of_their_own(collplan: CommandLine) -> None:
+    path = collplan.write_spec(machine={"nodes": 0, "lanes": 0}, passes=[{"size": 3}])
+    outcome = collplan("compile", path)
+    assert outcome.status == 2
+    assert outcome.err.splitlines() == [
+        f"collplan: error: {path}: machine.nodes: 0 is too small; give 1 or more (1 of 3)",
+        f"collplan: error: {path}: machine.lanes: 0 is too small; give 1 or more (2 of 3)",
+        f"collplan: error: {path}: passes.0: a mapping needs a name, got size; "
+        "give {name: NAME, OPTION: VALUE} (3 of 3)",
+    ]
+
+
+def test_all_unknown_passes_and_options_are_reported_before_planning(collplan: CommandLine) -> None:
+    path = collplan.write_spec(passes=["segmnt", {"name": "segment", "size": 3}, "prioritise"])
+    lines = collplan("compile", path).err.splitlines()
+    assert [line.split(";")[0].removeprefix("collplan: error: ") for line in lines] == [
+        "passes: there is no 'segmnt'",
+        "passes.segment.size: no such option",
+        "passes: there is no 'prioritise'",
+    ]
+    assert lines[-1].endswith("(3 of 3)")
 
 
 def test_cut_plan_files_are_refused(collplan: CommandLine) -> None:
@@ -145,9 +176,15 @@ def test_bad_goal_files(collplan: CommandLine, text: str, words: tuple[str, ...]
         (["draw", "SPEC"], ("Missing option", "--output")),
         (["draw", "SPEC", "-o", "x.svg", "--by", "colour"], ("--by", "'colour'", "phase")),
         (["export", "SPEC", "-o", "x", "--to", "xml"], ("--to", "'xml'", "goal")),
+        (["run", "x.goal"], ("x.goal: is a GOAL schedule, which says nothing of a coll",)),
+        (["compile", "pipe.yaml"], ("pipe.yaml: is a FIFO",)),
         (["cost", "SPEC", "--loggps", "L=1,Q=2"], ("loggps", "'Q=2'", "L=2500")),
         (["cost", "SPEC", "--loggps", "L=-1"], ("loggps: L=-1", "from 0")),
         (["compare", "SPEC", "--sizes", "1KiB,wide"], ("--sizes", "'wide'", "KiB")),
+        (
+            ["compare", "SPEC", "--sizes", "99999TiB"],
+            ("--sizes: 99999TiB is too large; give at",),
+        ),
         (["compare", "SPEC", "--sizes", "7"], ("--sizes", "7", "int32")),
         (["show", "SPEC", "--rank", "4"], ("--rank: 4", "0 to 3")),
         (["algorithms", "bcst"], ("'bcst'", "bcast")),
@@ -167,6 +204,8 @@ def test_wrong_arguments(
 ) -> None:
     monkeypatch.chdir(collplan.folder)
     spec = collplan.write_spec()
+    (collplan.folder / "x.goal").write_text("num_ranks 1\nrank 0 {\na: calc 5\n}\n")
+    os.mkfifo("pipe.yaml")
     line = collplan(*(spec if word == "SPEC" else word for word in arguments)).error()
     for word in words:
         assert word in line

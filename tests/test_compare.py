@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-import executors.cost.comparison as comparison_module
+import collplan.executors.cost.comparison as comparison_module
+from collplan.executors.cost import simulate
+from collplan.executors.cost.comparison import Comparison, compare
+from collplan.executors.cost.crossovers import choose_best
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.choosing.appraisal import QUADRATIC, appraise
+from collplan.planner.choosing.candidates import FAMILIES, all_forms
+from collplan.specs import PlanSpec
+from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
-from executors.cost import simulate
-from executors.cost.comparison import Comparison, compare
-from executors.cost.crossovers import choose_best
 from oracle import AFFINE
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.choosing.appraisal import QUADRATIC, appraise
-from planner.choosing.candidates import FAMILIES, all_forms
-from specs import PlanSpec
-from specs.collective import COLLECTIVES
 
 MACHINES: dict[str, dict[str, Any]] = {
     "lanes": {"nodes": 3, "ranks_per_node": 4, "lanes": 2},
@@ -73,7 +73,7 @@ def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
         least = whole.makespans[whole.best[one.bytes], one.bytes]
         assert time >= least
         if one.by == "bound":
-            assert time >= one.value_s > least
+            assert time >= one.bound_s > least
     for (_, size), time in whole.makespans.items():
         assert time >= 0.999 * whole.bounds[size].time_s
 
@@ -147,7 +147,66 @@ def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -
     left_out = {one["candidate"]: one for one in document["pruned"] if one["by"] == "tasks"}
     assert left_out["ring"]["n_tasks"] > 100
     assert "ring" not in {row["candidate"] for row in document["rows"]}
-    assert "too large: " in collplan("compare", spec, "--max-tasks", 100).out
+    assert "--max-tasks sets the limit" in collplan("compare", spec, "--max-tasks", 100).out
+
+
+def test_no_winner_is_named_over_candidates_that_may_be_better(collplan: CommandLine) -> None:
+    """The best plans have more tasks than are allowed, and cannot be ruled out."""
+    spec = collplan.write_spec(
+        machine={"nodes": 4, "ranks_per_node": 4, "lanes": 2},
+        collective={"kind": "allreduce", "count": 65536, "datatype": "float32"},
+        algorithms="auto",
+    )
+    options = ("--sizes", "64KiB,256KiB")
+    whole = collplan("compare", spec, *options, "--json").json()
+    winner = whole["best"]["262144"]
+    assert not whole["rivals"]
+    assert set(whole["best"]) == {"65536", "262144"}
+    few = collplan("compare", spec, *options, "--max-tasks", 100, "--json").json()
+    assert few["best"] == {}
+    assert few["crossovers"] == []
+    assert winner in few["rivals"]["262144"]
+    left_out = {one["candidate"]: one for one in few["pruned"] if one["bytes"] == 262_144}
+    (time_s,) = (
+        row["makespan_s"]
+        for row in whole["rows"]
+        if (row["candidate"], row["bytes"]) == (winner, 262_144)
+    )
+    # It has a price and a bound all the same.
+    assert left_out[winner]["bound_s"] <= time_s <= 2 * left_out[winner]["price_s"]
+    text = collplan("compare", spec, *options, "--max-tasks", 100).out
+    assert "no winner at 256 KiB: " in text
+    assert "*" not in text
+    assert "crossover" not in text
+
+
+def test_what_there_is_no_time_for_is_priced_by_its_closed_form(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4}, algorithms="auto")
+    document = collplan("compare", spec, "--seconds", 0, "--json").json()
+    assert document["best"] == {}
+    assert {one["by"] for one in document["pruned"]} == {"time"}
+    assert all(one["price_s"] >= one["bound_s"] > 0 for one in document["pruned"])
+
+
+def test_shared_memory_is_tried_wherever_ranks_share_a_node() -> None:
+    spec = spec_of("allreduce", MACHINES["lanes"], 60_000)
+    comparison = compare([spec])
+    names = comparison.specs.keys()
+    assert {"ring shared", "full_lane shared", "full_lane lane=ring shared"} <= names
+    assert "full_lane pipelined shared 16KiB" in names
+    # The same by messages is another plan, which takes another time.
+    name, size = "full_lane lane=ring", 240_000
+    both = compare([spec], patterns=[name, f"{name} shared"]).makespans
+    for one in (name, f"{name} shared"):
+        time_s = simulate(compile_plan(comparison.specs[one])).makespan_s
+        assert both.get((one, size), time_s) == time_s
+    assert len(set(both.values())) == len(both)
+    alone = compare([spec_of("allreduce", {"nodes": 4}, 60_000)], seconds=0)
+    assert not any("shared" in name for name in alone.specs)
+    said = compare(
+        [PlanSpec.model_validate({**spec.model_dump(), "transport": "shared"})], seconds=0
+    )
+    assert not any("shared" in name for name in said.specs)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +12,17 @@ from pathlib import Path
 import numba
 import pytest
 
-from planner import compiled as cache
+from collplan.planner import compiled as cache
 
 
 def write(folder, factor):
     (folder / "inner_kernel.py").write_text(
-        "from planner.compiled import compiled\n\n@compiled\n"
+        "from collplan.planner.compiled import compiled\n\n@compiled\n"
         f"def scaled(x):\n    return {factor} * x\n"
     )
     (folder / "outer_kernel.py").write_text(
-        "from planner.compiled import compiled\nfrom inner_kernel import scaled\n\n@compiled\n"
+        "from collplan.planner.compiled import compiled\nfrom inner_kernel import scaled\n\n"
+        "@compiled\n"
         "def twice(x):\n    return scaled(x) + scaled(x)\n"
     )
 
@@ -77,6 +79,50 @@ def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
     assert sorted(missed) == [0, 0, 2]
 
 
+def run_twice(folder, **environment):
+    environment = {**os.environ, "XDG_CACHE_HOME": "", "HOME": "/dev/null/none", **environment}
+    command = [sys.executable, "-c", TWICE, str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
+def read_only_sources(folder):
+    """Write kernels into a folder in which not even root can make a cache."""
+    write(folder, 3)
+    (folder / "__pycache__").write_text("no folder")
+
+
+def test_a_read_only_installation_caches_in_a_folder_for_temporary_files(tmp_path):
+    read_only_sources(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    missed = [run_twice(tmp_path, TMPDIR=str(temporary)) for _ in range(2)]
+    assert [run.stdout for run in missed] == ["2\n", "0\n"]
+    assert not any(run.stderr for run in missed)
+    (folder,) = temporary.iterdir()
+    assert folder.name == f"collplan-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_read_only_installation_prefers_the_cache_of_the_user(tmp_path):
+    read_only_sources(tmp_path)
+    missed = [run_twice(tmp_path, HOME=str(tmp_path)) for _ in range(2)]
+    assert [run.stdout for run in missed] == ["2\n", "0\n"]
+    assert (tmp_path / ".cache" / "collplan").is_dir()
+
+
+def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(tmp_path):
+    read_only_sources(tmp_path)
+    temporary = tmp_path / "temporary"
+    # Where others may write, nothing is loaded from.
+    (temporary / f"collplan-{os.geteuid()}").mkdir(parents=True)
+    (temporary / f"collplan-{os.geteuid()}").chmod(0o777)
+    done = run_twice(tmp_path, TMPDIR=str(temporary))
+    assert done.stdout == "2\n"
+    assert done.stderr.startswith("collplan: warning: no folder for compiled code can be written")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("name a folder in NUMBA_CACHE_DIR\n")
+
+
 def lock_of(kernel):
     shared = kernel._cache
     shared._impl.locator.ensure_cache_path()
@@ -105,3 +151,14 @@ def test_patience_has_an_end(monkeypatch):
     with lock_of(kernel).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert kernel(5) == 15
+
+
+@pytest.mark.parametrize("case", ["default", "own handler", "ignored", "thread"])
+def test_an_interrupt_waits_until_a_kernel_has_returned(case: str) -> None:
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("interrupting.py"), case],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout) == (0, "passed\n"), done.stderr

@@ -11,17 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.extending import register_jitable
 
-from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.memory import LoopMemory
-from executors.mpi.compiled.reductions import compile_combine, is_compiled, reduction_address
-from executors.mpi.compiled.state import DEADLOCK, DONE, PENDING, RUN, START, TEST, WAIT
-from executors.mpi.engine.program import rank_program
-from executors.mpi.engine.views import local_action
+from collplan.executors.mpi.compiled.loop import run_loop
+from collplan.executors.mpi.compiled.memory import LoopMemory
+from collplan.executors.mpi.compiled.reductions import (
+    compile_combine,
+    is_compiled,
+    reduction_address,
+)
+from collplan.executors.mpi.compiled.state import DEADLOCK, DONE, PENDING, RUN, START, TEST, WAIT
+from collplan.executors.mpi.engine.program import rank_program
+from collplan.executors.mpi.engine.views import local_action
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.operations import BUILTIN_OPERATIONS, get_operation, register_operation
+from collplan.planner.plan import ON_START, Buffer, Op, Plan, Stage
+from collplan.specs.datatype import PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
-from planner.errors import PlanFormatError
-from planner.operations import BUILTIN_OPERATIONS, get_operation, register_operation
-from planner.plan import ON_START, Buffer, Op, Plan, Stage
-from specs.datatype import PAIRS, numpy_dtype
 from test_mpi_views import BUFFERS, PATTERNS, SIZE, elements, sides
 
 DTYPES = [
@@ -307,7 +311,7 @@ def test_a_cycle_is_a_deadlock() -> None:
 def test_computation_lets_python_in() -> None:
     """A long computation goes on where it was when the loop's turn was over."""
     writer = PlanWriter([[1, 1, 0]])
-    first = writer.add(Op.COMPUTE, 0, duration_ns=3_000_000)
+    first = writer.add(Op.COMPUTE, 0, duration_ns=30_000_000)
     writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 1)], [(Buffer.RECV, 0, 1)], after=[(first, ON_START)])
     send, recv = np.ones(1, np.int32), np.zeros(1, np.int32)
     memory = loop_memory(writer.plan(), [send, recv, recv])

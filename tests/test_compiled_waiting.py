@@ -9,8 +9,8 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.memory import (
+from collplan.executors.mpi.compiled.loop import run_loop
+from collplan.executors.mpi.compiled.memory import (
     FEW_SPINS,
     SLEEP_STEPS,
     SPINS,
@@ -18,11 +18,11 @@ from executors.mpi.compiled.memory import (
     YIELDS,
     LoopMemory,
 )
-from executors.mpi.compiled.reductions import reduction_address
-from executors.mpi.compiled.state import DONE, PENDING, RUN, WAIT
-from executors.mpi.engine.program import rank_program
+from collplan.executors.mpi.compiled.reductions import reduction_address
+from collplan.executors.mpi.compiled.state import DONE, PENDING, RUN, WAIT
+from collplan.executors.mpi.engine.program import rank_program
+from collplan.planner.plan import Buffer, Op, Plan
 from mpi_plans import PlanWriter
-from planner.plan import Buffer, Op, Plan
 
 INT, LONG = ctypes.c_int32, ctypes.c_int64
 MESSAGE = ctypes.CFUNCTYPE(INT, LONG, INT, LONG, INT, INT, LONG, LONG)

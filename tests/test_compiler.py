@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import fields
 
 import numpy as np
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError, PlanError
+from collplan.planner.memory import free_bytes
+from collplan.planner.passes import Pass, pass_registry
+from collplan.planner.plan import COLUMNS, Dependencies, Op
+from collplan.planner.rounds import ceil_log2
+from collplan.planner.streams import MAX_TAGS
+from collplan.specs import PlanSpec
+from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError, PlanError
-from planner.passes import Pass, pass_registry
-from planner.plan import COLUMNS, Dependencies, Op
-from planner.rounds import ceil_log2
-from planner.streams import MAX_TAGS
-from specs import PlanSpec
-from specs.collective import COLLECTIVES
 
 MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 
@@ -51,7 +53,9 @@ def test_one_ranks_program_is_the_plans_restriction(passes):
 
 def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
     program = (
-        "import sys; from planner import compile_plan; from specs import PlanSpec\n"
+        "import sys\n"
+        "from collplan.planner import compile_plan\n"
+        "from collplan.specs import PlanSpec\n"
         "spec = PlanSpec.model_validate_json(sys.argv[1])\n"
         "compile_plan(spec).save(sys.argv[2])\n"
     )
@@ -89,6 +93,7 @@ def test_columns_are_read_only():
         ("allgather", "neighbor_exchange", 5, {}, "5 ranks is odd; use"),
         ("allreduce", "ring", 4, {"op": {"name": "sum", "commutative": False}},
          "not commutative; use 'linear'"),
+        ("bcast", {"name": "knomial", "radix": "x"}, 4, {}, "radix: 'x' is not an integer of at"),
         ("bcast", {"name": "knomial", "radix": 1}, 4, {}, "radix: 1 is not an integer of at least"),
         ("bcast", {"name": "knomial", "width": 3}, 4, {}, "no such option; its options are radix"),
         ("bcast", {"name": "chain", "radix": 3}, 4, {}, "no such option; it has none"),
@@ -213,3 +218,47 @@ def test_one_rank_proves_for_all_what_a_pass_made(monkeypatch):
         with pytest.raises(PlanError):
             compile_plan(spec, rank=rank)
     assert compile_plan(spec, rank=1).only_rank == 1
+
+
+TOO_LARGE = {
+    "messages": {"collective": {"kind": "allgather", "count": 1}, "algorithms": "ring"},
+    "messages of one round": {
+        "collective": {"kind": "alltoall", "count": 1},
+        "algorithms": "linear",
+    },
+    "staged blocks": {
+        "collective": {"kind": "alltoall", "count": 1},
+        "decomposition": "hierarchical",
+        "transport": "shared",
+    },
+    "segments": {
+        "collective": {"kind": "bcast", "count": 2**40},
+        "algorithms": "binomial",
+        "passes": [{"name": "segment", "max_bytes": 1}],
+    },
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_plans_that_do_not_fit_into_memory_are_refused_before_it_is_taken(case, monkeypatch):
+    monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: 2**30)
+    machine = {"nodes": 2048, "ranks_per_node": 4}
+    tracemalloc.start()
+    with pytest.raises(
+        AlgorithmError, match=r"takes about .* GiB of memory .* 1 GiB are free; use"
+    ):
+        compile_plan(PlanSpec.model_validate(TOO_LARGE[case] | {"machine": machine}))
+    assert tracemalloc.get_traced_memory()[1] < 2**29
+    tracemalloc.stop()
+
+
+def test_free_memory_is_what_limits_leave():
+    limited = """
+import resource
+from collplan.planner.memory import free_bytes
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+print(free_bytes())
+"""
+    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True)
+    assert 0 < int(done.stdout) < 4 << 30, done.stderr
+    assert 0 < free_bytes() < 2**50

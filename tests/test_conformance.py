@@ -10,11 +10,11 @@ from itertools import islice
 
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError
+from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE, check_result, make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from specs.collective import COLLECTIVES
 
 RANKS = (*range(1, 10), 16, 17)
 FEW = 4
@@ -168,3 +168,13 @@ def test_knomial_takes_every_radix():
             plan = compile_plan(spec)
             plan.verify()
             check_result(plan)
+
+
+def test_a_radix_beyond_all_ranks_makes_the_tree_of_their_number():
+    wide, widest = (
+        compile_plan(make_spec("bcast", {"name": "knomial", "radix": radix}, 8, root=3, count=5))
+        for radix in (8, 2**62)
+    )
+    for name in ("rank", "peer", "round", "tag"):
+        assert getattr(wide, name).tolist() == getattr(widest, name).tolist()
+    check_result(widest)

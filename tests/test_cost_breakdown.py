@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.executors.cost import Timeline, simulate
+from collplan.executors.cost.breakdown import KINDS, breakdown, legs
+from collplan.executors.cost.places import Resource
+from collplan.planner import compile_plan
+from collplan.planner.errors import DeadlockError
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import Plan
+from collplan.specs import Network, parse_spec
 from cost_schedules import PARAMETERS, TWO_TO_TWO, network, on_machine, random_schedule
-from executors.cost import Timeline, simulate
-from executors.cost.breakdown import KINDS, breakdown, legs
-from executors.cost.places import Resource
-from planner import compile_plan
-from planner.errors import DeadlockError
-from planner.formats.goal import parse_goal
-from planner.plan import Plan
-from specs import Network, parse_spec
 
 # 101 bytes: overhead 10 at each end, latency 100, 100 bytes more at 1 ns.
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000"

@@ -12,10 +12,10 @@ from math import ceil, log2
 
 import pytest
 
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.specs import Network, PlanSpec
 from cost_schedules import network
-from executors.cost import simulate
-from planner import compile_plan
-from specs import Network, PlanSpec
 
 LOGGP = "L=2500,o=1500,g=1000,G=6,O=0,S=1000000000"
 GAP_BOUND = "L=100,o=10,g=2000,G=0.5,O=0,S=1000000000"

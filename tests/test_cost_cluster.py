@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.bounds import lower_bounds
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.specs import Link, Network, Nic, PlanSpec, parse_spec
 from cost_schedules import network, on_machine
-from executors.cost import simulate
-from planner import compile_plan
-from planner.bounds import lower_bounds
-from planner.formats.goal import parse_goal
-from planner.plan import ON_START, Buffer, Extents, Op, Plan
-from specs import Link, Network, Nic, PlanSpec, parse_spec
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
 # its send starts, and holds the receiver's core for 10 + 100.
@@ -155,6 +155,13 @@ class TestProcessors:
         timeline = simulate(parse_goal(text), network(BETWEEN, processors=1))
         assert timeline.end_ns.tolist() == [300, 301, 311, 521]
         assert timeline.critical_path == (0, 1, 2, 3)
+
+    def test_more_processors_than_cores_need_no_memory(self) -> None:
+        plan = parse_goal(ONE_MESSAGE)
+        many, none = (
+            simulate(plan, network(BETWEEN, processors=number)) for number in (2**31 - 1, None)
+        )
+        assert many.end_ns.tolist() == none.end_ns.tolist()
 
     def test_as_many_processors_as_cores_change_nothing(self) -> None:
         spec = PlanSpec.model_validate(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collplan.executors.cost import simulate
+from collplan.planner.errors import DeadlockError
+from collplan.planner.formats.goal import parse_goal, read_goal
 from cost_schedules import PARAMETERS, Rules, network, random_schedule
-from executors.cost import simulate
-from planner.errors import DeadlockError
-from planner.formats.goal import parse_goal, read_goal
 
 SCHEDULES = Path(__file__).parent / "goal"
 EXPECTED = json.loads((SCHEDULES / "expected.json").read_text())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from collplan.executors.cost import simulate, simulate_each
+from collplan.planner.errors import DeadlockError
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import Op
+from collplan.specs import Link
 from cost_schedules import LATE_RECEIVE, TWO_TO_TWO, network, on_machine
-from executors.cost import simulate, simulate_each
-from planner.errors import DeadlockError
-from planner.formats.goal import parse_goal
-from planner.plan import Op
-from specs import Link
 
 # L=100 o=10 g=20 G=1 between nodes: 101 bytes hold a core 10, a lane 120; the message arrives
 # 110 after its send starts, and holds the receiver's core for 10 + 100.

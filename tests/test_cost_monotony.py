@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.plan import ON_START, Op, Plan
+from collplan.specs import Link, Network
 from cost_networks import MANY_BYTES, PLAIN, clustered, networks, plans, schedules, simulated
 from cost_schedules import network, on_machine
-from executors.cost import simulate
 from oracle import make_spec
-from planner import compile_plan
-from planner.plan import ON_START, Op, Plan
-from specs import Link, Network
 
 FREE = Link(L_ns=0, o_ns=0, g_ns=0, G_ns_per_byte=0)
 LETTERS = ("L_ns", "o_ns", "g_ns", "G_ns_per_byte", "O_ns_per_byte")

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from collplan.executors.cost import cost_report, simulate
+from collplan.executors.cost.sweep import price
+from collplan.executors.cost.working_sets import is_uncached
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import Op, Plan
+from collplan.specs import Network, Nic, PlanSpec, parse_spec
 from command_line import CommandLine
 from cost_schedules import network
-from executors.cost import cost_report, simulate
-from executors.cost.sweep import price
-from executors.cost.working_sets import is_uncached
-from planner import compile_plan
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.formats.goal import parse_goal
-from planner.plan import Op, Plan
-from specs import Network, Nic, PlanSpec, parse_spec
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
 # its send starts, and holds the receiver's core for 10 + 100.

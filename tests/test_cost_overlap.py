@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brute_steps import unroll
+from collplan.executors.cost import cost_report, simulate, simulate_each
+from collplan.executors.cost.breakdown import breakdown, legs
+from collplan.executors.cost.layout import staged_elements
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import Buffer, Op, Plan
+from collplan.specs import Link, Network, PlanSpec
+from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
 from cost_schedules import network, on_machine
-from executors.cost import cost_report, simulate, simulate_each
-from executors.cost.breakdown import breakdown, legs
-from executors.cost.layout import staged_elements
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.formats.goal import parse_goal
-from planner.plan import Buffer, Op, Plan
-from specs import Link, Network, PlanSpec
-from specs.collective import COLLECTIVES
 
 BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=1000000"
 SWITCH = {"switch_s": 7e-9}

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.executors.cost import Timeline, cost_report, simulate, simulate_each
+from collplan.executors.cost.breakdown import breakdown, legs
+from collplan.executors.cost.parameters import LINK_CLASSES
+from collplan.executors.cost.places import Places, places_of
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import ON_START, Op, Plan
+from collplan.specs import Link, Network, Nic
 from cost_networks import PLAIN, cases, networks, plans, simulated
 from cost_schedules import LATE_RECEIVE, network
-from executors.cost import Timeline, cost_report, simulate, simulate_each
-from executors.cost.breakdown import breakdown, legs
-from executors.cost.parameters import LINK_CLASSES
-from executors.cost.places import Places, places_of
 from oracle import make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.formats.goal import parse_goal
-from planner.plan import ON_START, Op, Plan
-from specs import Link, Network, Nic
 
 Case = tuple[Plan, Network, Timeline]
 Floats = npt.NDArray[np.float64]

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from collplan.cost_tables import path_rows, print_cost
+from collplan.executors.cost import Loggps, cost_report, simulate
+from collplan.executors.cost.folding import Fold, fold
+from collplan.planner import compile_plan
+from collplan.planner.formats.goal import parse_goal
+from collplan.specs import SpecError, parse_spec
 from cost_schedules import network
-from executors.cost import Loggps, cost_report, simulate
-from executors.cost.folding import Fold, fold
-from planner import compile_plan
-from planner.formats.goal import parse_goal
-from specs import SpecError, parse_spec
 
 PAIR = """
 num_ranks 2

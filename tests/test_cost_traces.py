@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.executors.cost import simulate
+from collplan.executors.cost.traces import Layer, TraceError, simulated_layer, write_trace
+from collplan.executors.cost.traces.layers import tracks_of
+from collplan.executors.cost.traces.paje import paje_chunks
+from collplan.executors.cost.traces.perfetto import perfetto_chunks
+from collplan.planner import compile_plan
+from collplan.planner.formats.goal import parse_goal
+from collplan.planner.plan import Op, Plan
+from collplan.specs import Network, load_spec
 from command_line import CommandLine
 from cost_schedules import PARAMETERS, network, on_machine, random_schedule
-from executors.cost import simulate
-from executors.cost.traces import Layer, TraceError, simulated_layer, write_trace
-from executors.cost.traces.layers import tracks_of
-from executors.cost.traces.paje import paje_chunks
-from executors.cost.traces.perfetto import perfetto_chunks
 from paje_checking import Paje
-from planner import compile_plan
-from planner.formats.goal import parse_goal
-from planner.plan import Op, Plan
-from specs import Network, load_spec
 
 ROOT = Path(__file__).resolve().parents[1]
 ONE = "num_ranks 2\nrank 0 {\ns: send 101b to 1\n}\nrank 1 {\nr: recv 101b from 0\n}"
@@ -216,7 +216,7 @@ def test_cost_writes_traces(collplan: CommandLine, ending: str, tmp_path: Path) 
 def test_a_huge_trace_is_warned_of(
     collplan: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("executors.cost.traces.MANY_TASKS", 1)
+    monkeypatch.setattr("collplan.executors.cost.traces.MANY_TASKS", 1)
     path = tmp_path / "trace.json"
     outcome = collplan("cost", collplan.write_spec(), "--trace", str(path), "--json")
     assert "warning" in outcome.err

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.metrics import measure
+from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE, check_result, make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from planner.metrics import measure
-from specs.collective import COLLECTIVES
 
 KINDS = ("gather", "scatter", "allgather", "reduce_scatter_block", "alltoall")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.choice import is_regular
+from collplan.planner.decompose import draft, transpose
+from collplan.planner.decompose.guideline import FORMS
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import Machine
+from collplan.specs.collective import COLLECTIVES
 from oracle import check_result, make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.choice import is_regular
-from planner.decompose import draft, transpose
-from planner.decompose.guideline import FORMS
-from planner.errors import AlgorithmError
-from specs import Machine
-from specs.collective import COLLECTIVES
 from test_conformance import flavours
 
 KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]

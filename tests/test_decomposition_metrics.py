@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.decompose import draft
+from collplan.planner.metrics import measure
+from collplan.planner.plan import COLUMNS
+from collplan.planner.rounds import ceil_log2
+from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
-from planner import compile_plan
-from planner.decompose import draft
-from planner.metrics import measure
-from planner.plan import COLUMNS
-from planner.rounds import ceil_log2
-from specs.collective import COLLECTIVES
 
 KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
 FEWEST_ROUNDS = {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import pytest
 
-from oracle import check_result, make_spec
-from planner import compile_plan
-from planner.decompose.guideline import FORMS
-from planner.errors import AlgorithmError
-from planner.restriction import restrict
-from specs import Decomposition, Machine
-from specs.collective import COLLECTIVES
+from collplan.planner import compile_plan
+from collplan.planner.decompose.guideline import FORMS
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.restriction import restrict
+from collplan.specs import Decomposition, Machine
+from collplan.specs.collective import COLLECTIVES
+from oracle import AFFINE, check_result, make_spec
 from test_conformance import flavours, structures
 from test_counts_by_rank import with_counts
 from test_restriction import assert_equal
@@ -283,3 +285,37 @@ def test_what_does_not_fit_is_refused(decomposition, message):
     with pytest.raises(AlgorithmError) as raised:
         compile_plan(spec)
     assert str(raised.value) == message
+
+
+ORDERS: list[dict[str, Any]] = [
+    {"nodes": 2, "ranks_per_node": 4, "rank_order": "cyclic"},
+    {"nodes": 3, "ranks_per_node": [3, 1, 2]},
+    {"nodes": 3, "ranks_per_node": [3, 1, 2], "rank_order": "cyclic"},
+    {"nodes": 2, "ranks_per_node": 4, "rank_order": [0, 1, 0, 0, 1, 1, 0, 1]},
+]
+REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "full_lane", "guideline", "mesh", "auto"])
+@pytest.mark.parametrize("kind", [*REDUCTIONS, "scan", "exscan", "bcast", "allgather", "alltoall"])
+def test_what_the_readme_says_of_rank_orders(kind: str, name: str) -> None:
+    """Any number of ranks per node and any order, but for operands in order without runs."""
+    readme = " ".join((Path(__file__).parent.parent / "README.md").read_text().split())
+    assert "take any number of ranks per node and any rank order. One exception:" in readme
+    decomposition: Any = name
+    for machine in ORDERS:
+        n_ranks = 8 if machine["nodes"] == 2 else 6
+        if name == "mesh":
+            decomposition = {"name": "mesh", "shape": [2, n_ranks // 2]}
+        for op in ("sum", AFFINE) if kind in REDUCTIONS else ("sum",):
+            in_order = kind in ("scan", "exscan") or op == AFFINE
+            has_no_runs = machine.get("rank_order") == "cyclic"
+            spec = make_spec(
+                kind, "auto", n_ranks, machine, count=12, op=op, datatype="uint64",
+                decomposition=decomposition,
+            )  # fmt: skip
+            if in_order and has_no_runs and name in ("hierarchical", "full_lane"):
+                with pytest.raises(AlgorithmError, match="combines runs of consecutive ranks"):
+                    compile_plan(spec)
+            else:
+                compile_plan(spec).verify()

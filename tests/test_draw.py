@@ -10,13 +10,13 @@ import numpy as np
 import pygraphviz
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.draw import DrawError, draw, picture, rendering
+from collplan.planner.draw.picture import MAX_READABLE_TASKS
+from collplan.planner.passes import run_passes
+from collplan.planner.plan import Buffer, Op, Stage
+from collplan.specs import PassChoice, parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
-from planner import compile_plan
-from planner.draw import DrawError, draw, picture, rendering
-from planner.draw.picture import MAX_READABLE_TASKS
-from planner.passes import run_passes
-from planner.plan import Buffer, Op, Stage
-from specs import PassChoice, parse_spec
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -53,6 +53,12 @@ def title(graph):
 
 def position(node):
     return tuple(map(float, node.attr["pos"].split(",")))
+
+
+@pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
+def test_a_plan_in_which_nothing_moves_is_drawn(by):
+    graph = graph_of(compiled("allgather", "auto", {"ranks_per_node": 4}, count=0), by)
+    assert title(graph).startswith("allgather of 0 int32, 4 ranks")
 
 
 def test_task_view_has_a_box_a_task_and_an_arrow_a_message_and_dependency():

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from collplan.executors.emulation.cluster import Cluster
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.executors.emulation.running import run_emulated
+from collplan.specs import Machine
 from emulating import emulate, look, need_emulation
-from executors.emulation.cluster import Cluster
-from executors.emulation.machine import emulated_machine
-from executors.emulation.running import run_emulated
 from mpi_launching import MPIS, run
-from specs import Machine
 
 pytestmark = pytest.mark.usefixtures("emulation")
 N_BYTES = 1 << 20

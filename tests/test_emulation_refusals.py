@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from collplan.executors.emulation import host, running
+from collplan.executors.emulation.cluster import MAX_RATE, Cluster, parse_rate
+from collplan.executors.emulation.counters import lane_bytes
+from collplan.executors.emulation.errors import EmulationError
+from collplan.executors.emulation.launching import prepare_launch
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.executors.mpi.launching.launch import Launcher, Library
 from command_line import CommandLine
 from emulating import emulate, need_emulation
-from executors.emulation import host, running
-from executors.emulation.cluster import MAX_RATE, Cluster, parse_rate
-from executors.emulation.counters import lane_bytes
-from executors.emulation.errors import EmulationError
-from executors.emulation.launching import prepare_launch
-from executors.emulation.machine import emulated_machine
-from executors.mpi.launching.launch import Launcher, Library
 from mpi_launching import mpi_python, run
 
 CLUSTER = ("--nodes", "2", "--per-node", "1")

@@ -7,14 +7,14 @@ import random
 import numpy as np
 import pytest
 
-from executors.cost import simulate
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.exchange import design
+from collplan.planner.plan import Op
+from collplan.planner.restriction import restrict
+from collplan.specs import Machine
 from oracle import check_result, make_spec
-from planner import compile_plan
-from planner.errors import AlgorithmError
-from planner.exchange import design
-from planner.plan import Op
-from planner.restriction import restrict
-from specs import Machine
 from test_restriction import assert_equal
 
 MACHINES = {

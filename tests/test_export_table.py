@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from collplan.executors.exports import mpich, openmpi, ucc
+from collplan.executors.exports.mpich import built_in_selection, write_mpich
+from collplan.executors.exports.openmpi import IDS, write_classic, write_json
+from collplan.executors.exports.selection import Target
+from collplan.executors.exports.ucc import write_ucc
+from collplan.planner.algorithms import registry
+from collplan.specs.choice import AlgorithmChoice
+from collplan.specs.errors import CollplanError
+from collplan.specs.tuning import Choice, TuningTable, load_table, parse_table, save_table
 from command_line import CommandLine
-from executors.exports import mpich, openmpi, ucc
-from executors.exports.mpich import built_in_selection, write_mpich
-from executors.exports.openmpi import IDS, write_classic, write_json
-from executors.exports.selection import Target
-from executors.exports.ucc import write_ucc
 from mpi_launching import PROGRAMS, REPO, mpi_python, mpiexec_of, run
-from planner.algorithms import registry
-from specs.choice import AlgorithmChoice
-from specs.errors import CollplanError
-from specs.tuning import Choice, TuningTable, parse_table, save_table
 
 MPICH, OPEN_MPI = "MPICH 5.0.2", "Open MPI v5.0.11"
 REDUCING = ("allreduce", "reduce", "reduce_scatter_block", "scan", "exscan")
@@ -86,7 +86,7 @@ def test_classic_rules_count_all_blocks_and_hold_for_one_number_of_ranks() -> No
     lines = [line.partition(" #")[0] for line in export.text.splitlines()]
     assert lines[:4] == ["rule-file-version-2", "1", "0", "3"]
     assert lines[4:7] == ["0", "1", "0 0 0 0"]  # fewer ranks: Open MPI's own choice
-    assert lines[7:11] == ["4", "2", "0 2 0 0", "4004 4 0 0"]
+    assert lines[7:11] == ["4", "2", "0 2 2 0", "4004 4 0 0"]  # Bruck's radix is 2
     assert lines[11:] == ["5", "1", "0 0 0 0"]
     assert export.notes == []
 
@@ -108,7 +108,7 @@ def test_json_rules_say_the_same_in_names() -> None:
                     "comm_size_min": 4,
                     "comm_size_max": 4,
                     "rules": [
-                        {"msg_size_min": 0, "msg_size_max": 4003, "alg": "bruck"},
+                        {"msg_size_min": 0, "msg_size_max": 4003, "alg": "bruck", "faninout": 2},
                         {"msg_size_min": 4004, "msg_size_max": "inf", "alg": "ring"},
                     ],
                 }
@@ -127,9 +127,10 @@ def test_ucc_names_sizes_and_ranks() -> None:
 def test_the_best_that_a_library_has_stands_in_for_what_it_has_not() -> None:
     times = {64: {"full_lane": 3, "binomial": 4, "linear": 5, "native": 9}}
     export = write_classic(table(sweep("bcast", times)))
-    assert export.text.splitlines()[-4:-3] == ["0 6 0 0"]
+    assert export.text.splitlines()[-4:-3] == ["0 7 0 0"]
+    assert export.use.endswith(" --mca coll_tuned_bcast_algorithm_knomial_radix 2")
     assert export.notes == [
-        "bcast on 1 node of 4 ranks: full_lane: Open MPI has no equivalent; instead binomial"
+        "bcast on 1 node of 4 ranks: full_lane: Open MPI has no equivalent; instead knomial"
     ]
 
 
@@ -259,7 +260,7 @@ def test_the_command_writes_and_says_what_is_left_out(collplan: CommandLine) -> 
     assert outcome.status == 0
     assert outcome.err == (
         "collplan: bcast on 1 node of 4 ranks: full_lane: Open MPI has no equivalent; "
-        "instead binomial\n"
+        "instead knomial\n"
     )
     assert f"coll_tuned_dynamic_rules_filename {output}" in outcome.out
     found = collplan("export", path, "--to", "ucc", "-o", output, "--json").json()
@@ -307,6 +308,9 @@ def cell(answer: Target | str) -> str:
     if isinstance(answer, str):
         return "–"
     form = " ".join(option for option in answer.options if option.startswith(("tree", "k=")))
+    if answer.setting is not None:
+        form = f"{answer.setting[0].removeprefix('UCC_TL_UCP_')}={answer.setting[1]}"
+        form = form.replace("coll_tuned_bcast_algorithm_knomial_radix", "radix")
     return f"`{answer.name}`" + (f" `{form}`" if form else "")
 
 
@@ -385,3 +389,35 @@ def test_open_mpi_has_the_algorithms_by_these_numbers() -> None:
         known = valid.partition("MCA coll")[0].replace(" ", "").split(",")
         for name, number in algorithms.items():
             assert f"{number}|{name}" in known, f"{kind}: {known}"
+
+
+SMALL_SELECTION = {
+    "collective=scan": {"algorithm=MPIR_Scan_intra_smp": {}},
+    "collective=allreduce": {"comm_size<8": {"algorithm=MPIR_Bcast_intra_tree": {}}},
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"collective=allreduce": 5},
+        {"collective=allreduce": {"comm_type=intra": "x", "comm_size<8": {}}},
+        {"collective=allreduce": {"comm_size<x": {}}},
+        {"collective=allreduce": {f"comm_size<{'9' * 5000}": {}}},
+        {"collective=allreduce": json.loads('{"a": ' * 500 + "{}" + "}" * 500)},
+    ],
+    ids=["number", "text", "bound", "digits", "depth"],
+)
+def test_selections_of_another_form_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "selection.json"
+    path.write_text(json.dumps(SMALL_SELECTION))
+    assert built_in_selection(path) == SMALL_SELECTION
+    path.write_text(json.dumps(SMALL_SELECTION | changed | {"algorithm=MPIR_Bcast": {}}))
+    with pytest.raises(CollplanError, match="holds no selection of collectives"):
+        built_in_selection(path)
+
+
+def test_a_selection_without_a_collective_of_the_table_is_refused() -> None:
+    table = load_table(REPO / "tests" / "tables" / "example.yaml")
+    with pytest.raises(CollplanError, match="has no rules for collective=allreduce"):
+        write_mpich(table, {"collective=scan": {}})

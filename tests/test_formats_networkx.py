@@ -1,11 +1,11 @@
 import networkx as nx
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.errors import UnmatchedSendError
+from collplan.planner.plan import Buffer, Op
+from collplan.specs import parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
-from planner import compile_plan
-from planner.errors import UnmatchedSendError
-from planner.plan import Buffer, Op
-from specs import parse_spec
 
 
 def edges_of_kind(graph, kind):

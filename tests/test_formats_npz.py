@@ -7,13 +7,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.errors import PlanFileError, PlanFormatError
+from collplan.planner.formats.npz import load, save
+from collplan.planner.plan import COLUMNS, Buffer, Dependencies, Extents, Op, Plan
+from collplan.specs import parse_spec
+from collplan.specs.errors import CollplanError
 from handmade import PlanBook, binomial_bcast, ring_allreduce
-from planner import compile_plan
-from planner.errors import PlanFileError, PlanFormatError
-from planner.formats.npz import load, save
-from planner.plan import COLUMNS, Buffer, Dependencies, Extents, Op, Plan
-from specs import parse_spec
-from specs.errors import CollplanError
 
 
 def columns(plan):
@@ -330,3 +330,45 @@ def test_forged_files_are_refused_or_valid(members, tmp_path):
             refusals.append(refusal)
     assert len(refusals) > 150
     assert all(line.startswith(str(path)) and "\n" not in line for line in refusals)
+
+
+@pytest.fixture
+def compiled_members(tmp_path):
+    """The members of a file of a compiled ring allreduce of 16 elements on 4 ranks."""
+    spec = {
+        "machine": {"ranks_per_node": 4},
+        "collective": {"kind": "allreduce", "count": 16, "datatype": "int32"},
+        "algorithms": "ring",
+    }
+    save(compile_plan(parse_spec(spec)), tmp_path / "good.plan")
+    with zipfile.ZipFile(tmp_path / "good.plan") as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+CONTRADICTIONS = {
+    "count": ("collective", {"count": 17}, "size of the send buffer of rank 0 is 16, but 17"),
+    "in place": ("collective", {"in_place": True}, "size of the send buffer of rank 0 is 16"),
+    "datatype": ("collective", {"datatype": "float64"}, "itemsize is 4, but 8"),
+    "ranks": ("machine", {"ranks_per_node": 5, "cores": 5}, "number of ranks is 4, but 5"),
+    "nodes": ("machine", {"nodes": 2, "ranks_per_node": 2}, "number of nodes is 1, but 2"),
+    "lanes": ("machine", {"lanes": 2}, "rank_lane of rank 1 is 0, but 1 by machine.lanes"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_a_spec_that_contradicts_its_columns_is_refused(case, compiled_members, tmp_path):
+    part, fields_, problem = CONTRADICTIONS[case]
+    spec = json.loads(compiled_members["plan.json"])["spec"]
+    spec[part] |= fields_
+    path = seal(tmp_path / "x.plan", change_meta(compiled_members, spec=spec))
+    with pytest.raises(PlanFormatError, match=f"{problem}.* of the spec stored with the plan"):
+        load(path)
+
+
+def test_an_itemsize_that_contradicts_the_spec_is_refused(compiled_members, tmp_path):
+    path = seal(tmp_path / "x.plan", change_meta(compiled_members, itemsize=2))
+    with pytest.raises(PlanFormatError, match=r"itemsize is 2, but 4 by collective\.datatype"):
+        load(path)
+    seal(path, compiled_members)
+    with pytest.raises(PlanFormatError, match="itemsize is 8, but 4"):
+        load(path).replace(itemsize=8).verify()

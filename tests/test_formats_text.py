@@ -1,14 +1,16 @@
 """Golden dumps of four ranks: read them. ``python tests/test_formats_text.py`` writes them anew."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.formats.text import dump, headline
+from collplan.planner.plan import INTENT, ON_START, Buffer, Op
+from collplan.specs import parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
-from planner import compile_plan
-from planner.formats.text import dump, headline
-from planner.plan import INTENT, ON_START, Buffer, Op
-from specs import parse_spec
 
 GOLDEN = Path(__file__).parent / "golden"
 SPECS = {
@@ -78,6 +80,36 @@ def test_headline_of_a_barrier():
     barrier = {"machine": {"ranks_per_node": 2}, "collective": {"kind": "barrier"}}
     plan = compile_plan(parse_spec(barrier | {"algorithms": "dissemination"}))
     assert headline(plan) == "dissemination barrier, 2 ranks"
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_a_plan_in_which_nothing_moves_has_no_phases_and_is_shown(count):
+    moved = {"machine": {"ranks_per_node": 1 if count else 4}}
+    plan = compile_plan(parse_spec(moved | {"collective": {"kind": "bcast", "count": count}}))
+    assert plan.phases == ()
+    first, second, *_ = dump(plan).splitlines()
+    assert first == f"bcast of {count} float64, root 0, {plan.n_ranks} rank{'s' * (not count)}"
+    assert second == "0 tasks, 0 sends, 0 rounds, 8 bytes an element"
+
+
+def test_a_dump_takes_linear_time():
+    """Every dependency is read once."""
+    ring = {"collective": {"kind": "allreduce", "count": 8}, "algorithms": "ring"}
+    plan = compile_plan(parse_spec(ring | {"machine": {"ranks_per_node": 120}}))
+    n_read = 0
+
+    class Counted(np.ndarray):
+        def tolist(self):
+            nonlocal n_read
+            n_read += self.size
+            return super().tolist()
+
+    deps = replace(plan.deps)
+    object.__setattr__(deps, "kind", np.array(deps.kind).view(Counted))
+    counted = plan.replace(deps=plan.deps)
+    object.__setattr__(counted, "deps", deps)
+    assert dump(counted) == dump(plan)
+    assert n_read == len(plan.deps)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from executors.cost import simulate
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
+from collplan.planner.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan
+from collplan.specs import Network, PlanSpec
 from handmade import PlanBook
-from planner import compile_plan
-from planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
-from planner.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan
-from specs import Network, PlanSpec
 
 EVERYTHING = """
 // a schedule with every statement
@@ -90,6 +91,10 @@ def test_receives_do_not_overlap() -> None:
         ("", 1, "does not begin with 'num_ranks N'"),
         ("num_ranks 0", 1, "0 ranks"),
         ("num_ranks 70000", 1, "70000 ranks"),
+        ("num_ranks " + "9" * 5000, 1, "does not begin with 'num_ranks N'"),
+        ("num_ranks 1\nrank 0 {\na: calc " + "9" * 5000 + "\n}", 3, "cannot read 'a: calc 999"),
+        ("num_ranks 1\nrank " + "0" * 5000 + " {\n}", 2, "cannot read 'rank 000"),
+        (f"num_ranks 1\nrank 0 {{\n{'a' * 20000} requires b\n}}", 3, "label aaaaa"),
     ],
 )
 def test_errors_name_file_line_and_way_out(text: str, line: int, problem: str) -> None:
@@ -99,6 +104,20 @@ def test_errors_name_file_line_and_way_out(text: str, line: int, problem: str) -
     assert message.startswith(f"x.goal:{line}: {problem}")
     assert "; " in message
     assert "\n" not in message
+    assert len(message) < 500
+
+
+def test_comments_that_never_end_take_linear_time() -> None:
+    begin = time.process_time()
+    with pytest.raises(GoalError, match=r"^x\.goal:2: comment never ends"):
+        parse_goal("num_ranks 1\n" + "/* " * 50_000, "x.goal")
+    assert time.process_time() - begin < 5
+
+
+def test_receives_beyond_the_range_of_offsets_are_refused() -> None:
+    receives = "\n".join(f"l{i}: recv {2**48}b from 1" for i in range(2**14 + 1))
+    with pytest.raises(GoalError, match=r"all receives together have 4\.61e\+18 bytes, at most"):
+        parse_goal(f"num_ranks 2\nrank 0 {{\n{receives}\n}}\nrank 1 {{ }}")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

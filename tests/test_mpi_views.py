@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executors.mpi.engine.program import rank_program
-from executors.mpi.engine.views import local_action
+from collplan.executors.mpi.engine.program import rank_program
+from collplan.executors.mpi.engine.views import local_action
+from collplan.planner.plan import NO_PATTERN, Buffer, Op, Plan
 from mpi_plans import Interval, PlanWriter
-from planner.plan import NO_PATTERN, Buffer, Op, Plan
 
 PATTERNS = [NO_PATTERN[0].tolist(), [3, 2, 0, 1], [2, 3, 0, 1], [4, 2, 9, 2], [-3, 2, 0, 1]]
 SIZE = 24

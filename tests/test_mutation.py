@@ -18,14 +18,14 @@ import pytest
 from hypothesis import given, settings
 
 from brute_force import Faults, find_faults
-from executors.local import run_local
+from collplan.executors.local import run_local
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import PlanError
+from collplan.planner.operations import get_operation
+from collplan.planner.plan import Op
 from mutations import CORRUPTIONS, corrupt
 from oracle import AFFINE, check_result, make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from planner.errors import PlanError
-from planner.operations import get_operation
-from planner.plan import Op
 from random_graphs import SIZE, random_graph
 from strategies import MAX_TASKS, plan_specs, random_plan
 

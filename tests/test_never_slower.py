@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from executors.mpi.launching.launch import find_launcher
-from executors.tuning.fingerprint import cpu_model
+from collplan.executors.mpi.launching.launch import find_launcher
+from collplan.executors.tuning.fingerprint import cpu_model
+from collplan.specs.errors import CollplanError
+from collplan.specs.tuning import parse_table, save_table
 from mpi_launching import REPO, mpi_python, mpiexec_of, run
-from specs.errors import CollplanError
-from specs.tuning import parse_table, save_table
 
 BENCHMARKS = REPO / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))

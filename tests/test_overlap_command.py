@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from collplan.executors.cost.overlap_model import overlap_model
 from command_line import CommandLine
-from executors.cost.overlap_model import overlap_model
 
 
 @pytest.fixture

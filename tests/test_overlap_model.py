@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from executors.cost.overlap_model import SHAPES, OverlapTable, overlap_model
-from executors.cost.overlap_simulation import SimulatedOverlap, simulate_overlap
-from planner.tree_model import overlappable_time
-from specs.errors import CollplanError
-from specs.loading import load_machine
+from collplan.executors.cost.overlap_model import SHAPES, OverlapTable, overlap_model
+from collplan.executors.cost.overlap_simulation import SimulatedOverlap, simulate_overlap
+from collplan.planner.tree_model import overlappable_time
+from collplan.specs.errors import CollplanError
+from collplan.specs.loading import load_machine
 
 
 def levels_at(table: OverlapTable, ranks: int) -> int:

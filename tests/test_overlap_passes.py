@@ -7,16 +7,16 @@ import random
 import numpy as np
 import pytest
 
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError, StageError
+from collplan.planner.passes import Pass, pass_registry, run_passes
+from collplan.planner.passes.transfers import number_transfers
+from collplan.planner.plan import INTENT, Dependencies, Op, Stage
+from collplan.planner.progress import CorePlacement
+from collplan.planner.tree_model import best_levels, blocking_time, transfers, tree_height
+from collplan.specs import PassChoice, parse_spec
 from oracle import AFFINE, check_result, make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError, StageError
-from planner.passes import Pass, pass_registry, run_passes
-from planner.passes.transfers import number_transfers
-from planner.plan import INTENT, Dependencies, Op, Stage
-from planner.progress import CorePlacement
-from planner.tree_model import best_levels, blocking_time, transfers, tree_height
-from specs import PassChoice, parse_spec
 
 TREES = [(kind, tree.name) for kind in registry.kinds() for tree in registry.of(kind) if tree.tree]
 UNEVEN = {"nodes": 3, "ranks_per_node": [3, 1, 5], "cores": 7, "numa_domains": 2, "lanes": 2}

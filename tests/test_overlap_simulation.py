@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from executors.cost import Timeline, simulate
+from collplan.executors.cost import Timeline, simulate
+from collplan.planner import compile_plan
+from collplan.planner.passes.add_compute import add_compute
+from collplan.planner.passes.split_tree import split_tree
+from collplan.planner.passes.transfers import number_transfers
+from collplan.planner.plan import Plan
+from collplan.planner.tree_model import blocking_time, overlappable_time, tree_height
+from collplan.specs import PlanSpec
 from overlapping import UNIT_NS, in_sequence, tree, unit_network
-from planner import compile_plan
-from planner.passes.add_compute import add_compute
-from planner.passes.split_tree import split_tree
-from planner.passes.transfers import number_transfers
-from planner.plan import Plan
-from planner.tree_model import blocking_time, overlappable_time, tree_height
-from specs import PlanSpec
 
 N_FREE = 8
 DOUBLING = ("gather", "scatter")

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from executors.cost import simulate
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.operations import get_operation
+from collplan.planner.reference import expected, make_inputs
+from collplan.specs import Allreduce, Bcast, Operation, numpy_dtype
+from collplan.specs.collective import COLLECTIVES
+from collplan.specs.datatype import DATATYPES, PAIRS
 from mpi_launching import assert_passes, mpirun
 from oracle import check_result, make_spec
-from planner import compile_plan
-from planner.operations import get_operation
-from planner.reference import expected, make_inputs
-from specs import Allreduce, Bcast, Operation, numpy_dtype
-from specs.collective import COLLECTIVES
-from specs.datatype import DATATYPES, PAIRS
 
 VALUES = {
     "float_int": ctypes.c_float,
@@ -61,7 +61,7 @@ def test_scalars_have_the_dtype_of_their_name() -> None:
     for name in DATATYPES:
         if name not in PAIRS:
             assert numpy_dtype(name) == np.dtype(name)
-    with pytest.raises(ValueError, match="'double' is no datatype; did you mean 'double_int'"):
+    with pytest.raises(ValueError, match="'double' is no datatype; did you mean 'float64'"):
         numpy_dtype("double")
 
 

@@ -1,6 +1,7 @@
-"""What Träff and Hunold (2020) measured on Hydra, 36 nodes of 32 ranks, the preset shows, too.
+"""What Träff and Hunold (2020) measured on Hydra, 36 nodes of 32 ranks, beside the preset.
 
-Not their times, but which of their two decompositions is faster, and by about how much.
+Not their times, but which of their two decompositions is faster, and by about how much; and
+where the model contradicts them.
 """
 
 from __future__ import annotations
@@ -9,18 +10,24 @@ from functools import cache
 
 import pytest
 
-from executors.cost import simulate
-from planner import compile_plan
-from specs import PlanSpec
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
+from mpi_launching import REPO
 
 HIERARCHICAL, FULL_LANE = "hierarchical", "full_lane"
 
 # Components are those of MPI libraries: binomial trees for a bcast and a scatter; reductions of
 # what is short by recursive doubling, as MPICH below 2 KiB, and of what is long by Rabenseifner's
-# algorithm and its halves; rings for long blocks.
+# algorithm and its halves; recursive doubling for an allgather of less than 50,000 bytes in all,
+# as Open MPI 4.0.2 has it on powers of two, rings for longer ones.
 BCAST = {
     HIERARCHICAL: {"node": "binomial", "lane": "binomial"},
     FULL_LANE: {"node/scatter": "binomial", "node/allgather": "ring", "lane": "binomial"},
+}
+SHORT_BCAST = {
+    HIERARCHICAL: BCAST[HIERARCHICAL],
+    FULL_LANE: {**BCAST[FULL_LANE], "node/allgather": "recursive_doubling"},
 }
 SHORT_ALLREDUCE = {
     HIERARCHICAL: {
@@ -61,7 +68,7 @@ def makespan_s(kind: str, count: int, name: str, is_short: bool, strided: bool =
     """Return the makespan of a decomposition on Hydra, or on one without a cost of strides."""
     table = {
         ("bcast", False): BCAST,
-        ("bcast", True): BCAST,
+        ("bcast", True): SHORT_BCAST,
         ("allreduce", False): ALLREDUCE,
         ("allreduce", True): SHORT_ALLREDUCE,
         ("allgather", False): ALLGATHER,
@@ -93,9 +100,27 @@ def test_full_lane_is_about_twice_as_fast_for_long_vectors(kind: str, count: int
     assert 1.6 <= speedup(kind, count) <= 2.2
 
 
-@pytest.mark.parametrize(("kind", "count"), [("bcast", 32), ("bcast", 1152), ("allreduce", 32)])
-def test_full_lane_does_not_pay_for_the_shortest(kind: str, count: int) -> None:
-    assert speedup(kind, count, is_short=True) < 1
+def test_full_lane_is_faster_for_a_broadcast_from_11_520_elements_on() -> None:
+    assert speedup("bcast", 11_520, is_short=True) > 1
+
+
+def test_the_model_contradicts_the_paper_on_the_shortest_broadcast() -> None:
+    """Measured: full-lane is faster at 1,152 elements, too. The page says so beside the figure.
+
+    If this fails because the model has full-lane faster, it has come closer to the paper:
+    mend the table in docs/cost-model.md.
+    """
+    modelled = speedup("bcast", 1152, is_short=True)
+    assert modelled < 1
+    page = (REPO / "docs" / "cost-model.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith("| bcast | 1,152 |")]
+    assert f"| {modelled:.2f} | **full-lane faster: contradicts the model** |" in row
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allreduce"])
+def test_rounds_decide_in_the_model_where_vectors_are_shortest(kind: str) -> None:
+    """The paper measured no vectors of 32 elements."""
+    assert speedup(kind, 32, is_short=True) < 1
 
 
 def test_full_lane_pays_for_an_allgather_of_short_blocks() -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from collplan.planner import compile_plan
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.matching import match_messages
+from collplan.planner.passes.coalesce_requests import STAGINGS, coalesce_requests
+from collplan.planner.plan import Buffer, Op
+from collplan.planner.restriction import restrict
+from collplan.planner.streams import joint_key
 from handmade import PlanBook
 from oracle import make_spec
-from planner import compile_plan
-from planner.errors import AlgorithmError
-from planner.matching import match_messages
-from planner.passes.coalesce_requests import STAGINGS, coalesce_requests
-from planner.plan import Buffer, Op
-from planner.restriction import restrict
-from planner.streams import joint_key
 from test_exchange import V2, alltoall, check
 
 UNEVEN = {"nodes": 3, "ranks_per_node": [3, 1, 1], "lanes": 2}

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.limit_requests import limit_requests
+from collplan.planner.passes.prioritize import prioritize
+from collplan.planner.passes.segment import segment
+from collplan.planner.plan import INTENT, ON_START, Buffer, Op, Stage
+from collplan.specs import PassChoice
 from handmade import PlanBook
 from in_flight import most_in_flight
 from oracle import check_result, make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from planner.passes.limit_requests import limit_requests
-from planner.passes.prioritize import prioritize
-from planner.passes.segment import segment
-from planner.plan import INTENT, ON_START, Buffer, Op, Stage
-from specs import PassChoice
 from strategies import plan_specs
 from test_exchange import V2, V3, alltoall, check
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from executors.cost import simulate
+from collplan.executors.cost import simulate
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.matching import match_messages
+from collplan.planner.passes.limit_requests import limit_requests
+from collplan.planner.passes.message_graph import previous_on_link
+from collplan.planner.passes.prioritize import prioritize
+from collplan.planner.passes.segment import segment
+from collplan.planner.plan import INTENT, ON_START, Buffer, Op
+from collplan.planner.streams import MAX_TAGS
+from collplan.specs import Network
 from handmade import PlanBook
 from oracle import check_result, make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from planner.matching import match_messages
-from planner.passes.limit_requests import limit_requests
-from planner.passes.message_graph import previous_on_link
-from planner.passes.prioritize import prioritize
-from planner.passes.segment import segment
-from planner.plan import INTENT, ON_START, Buffer, Op
-from planner.streams import MAX_TAGS
-from specs import Network
 
 UNEVEN = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 CLUSTER = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from collplan.plots import Series, check_plot_path, plot_by_ranks, plot_times
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 SIZES = (1024, 2048, 65536)
 NATIVE = Series("native", SIZES, (1e-5, 2e-5, 4e-4), ((9e-6, 1.1e-5), (1e-5, 3e-5), (3e-4, 5e-4)))

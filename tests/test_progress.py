@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.errors import AlgorithmError
-from planner.progress import POLICIES, CorePlacement, application_cores, free_cores
-from specs import Machine
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.progress import POLICIES, CorePlacement, application_cores, free_cores
+from collplan.specs import Machine
 
 
 def place(**machine) -> CorePlacement:

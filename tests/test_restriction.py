@@ -7,15 +7,15 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from executors.mpi.engine.program import rank_program
+from collplan.executors.mpi.engine.program import rank_program
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan import COLUMNS, ON_START, Buffer, Op
+from collplan.planner.restriction import restrict
+from collplan.planner.streams import MAX_TAGS
 from handmade import PlanBook
 from oracle import make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from planner.plan import COLUMNS, ON_START, Buffer, Op
-from planner.restriction import restrict
-from planner.streams import MAX_TAGS
 
 MACHINE = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
 

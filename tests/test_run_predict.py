@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import test_cost_traces as traces
+from collplan.executors.mpi.measuring.phases import PhaseTimes, compare_phases
+from collplan.planner.plan import Op, Plan
 from collplan.prediction import print_prediction
 from command_line import CommandLine
-from executors.mpi.measuring.phases import PhaseTimes, compare_phases
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from mpi_plans import PlanWriter
 from paje_checking import Paje
-from planner.plan import Op, Plan
 
 BCAST = {
     "machine": {"ranks_per_node": 2, "nodes": 2},

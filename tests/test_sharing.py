@@ -9,32 +9,32 @@ import numpy as np
 import pytest
 
 from brute_force import find_faults
-from executors.cost import cost_report, simulate
-from executors.cost.breakdown import legs
-from handmade import PlanBook
-from mutations import CORRUPTIONS, corrupt
-from oracle import check_result, make_spec
-from planner import Plan, compile_plan
-from planner.algorithms import registry
-from planner.draw import draw
-from planner.errors import (
+from collplan.executors.cost import cost_report, simulate
+from collplan.executors.cost.breakdown import legs
+from collplan.planner import Plan, compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.draw import draw
+from collplan.planner.errors import (
     AlgorithmError,
     MissingContributionError,
     PlanFormatError,
     RaceError,
 )
-from planner.formats.goal import write_goal
-from planner.matching import match_messages
-from planner.metrics import measure
-from planner.passes.share import share
-from planner.plan import INTENT, Buffer, Dependencies, Op
-from planner.restriction import restrict
-from planner.verify.order import completion_order
-from planner.verify.restarts import check_restarts, gated_tasks
-from specs import Machine, Network
-from specs.collective import COLLECTIVES
-from specs.errors import CollplanError, SpecError
-from specs.loading import parse_spec
+from collplan.planner.formats.goal import write_goal
+from collplan.planner.matching import match_messages
+from collplan.planner.metrics import measure
+from collplan.planner.passes.share import share
+from collplan.planner.plan import INTENT, Buffer, Dependencies, Op
+from collplan.planner.restriction import restrict
+from collplan.planner.verify.order import completion_order
+from collplan.planner.verify.restarts import check_restarts, gated_tasks
+from collplan.specs import Machine, Network
+from collplan.specs.collective import COLLECTIVES
+from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.loading import parse_spec
+from handmade import PlanBook
+from mutations import CORRUPTIONS, corrupt
+from oracle import check_result, make_spec
 from test_mutation import judge
 from test_restriction import assert_equal
 

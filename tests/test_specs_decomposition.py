@@ -5,8 +5,17 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from specs import DECOMPOSITIONS, Decomposition, parse_spec
-from specs.request import PlanSpec
+from collplan.specs import DECOMPOSITIONS, Decomposition, parse_spec
+from collplan.specs.request import PlanSpec
+
+
+def nested(depth: int) -> Any:
+    """Return so many decompositions inside each other, on both sides: 2**depth in all."""
+    found: Any = "flat"
+    for _ in range(depth):
+        found = {"name": "hierarchical", "node": found, "lane": found}
+    return found
+
 
 ALL: list[Any] = [
     "flat",
@@ -58,9 +67,19 @@ def test_a_line_says_it_all() -> None:
         ({"name": "flat", "leaders": 2}, "flat has no leaders; it takes no options"),
         ({"name": "full_lane", "shape": [2, 2]}, "full_lane has no shape; it takes by, node, lane"),
         ({"name": "full_lane", "node": "auto"}, "auto inside a decomposition"),
+        ({"name": "mesh", "shape": [1] * 1000}, "at most 16 items"),
     ],
     ids=str,
 )
 def test_says_what_is_wrong(written: Any, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Decomposition.model_validate(written)
+
+
+@pytest.mark.parametrize("depth", [7, 200])
+def test_depth_is_bounded_as_each_level_doubles_the_work(depth: int) -> None:
+    Decomposition.model_validate(nested(6))
+    with pytest.raises(ValidationError) as caught:
+        Decomposition.model_validate(nested(depth))
+    problem = caught.value.errors(include_input=False)[0]["msg"]
+    assert problem.endswith("decompositions nested more than 6 deep; leave out the innermost")

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from executors.emulation.cluster import Cluster
-from executors.emulation.machine import emulated_machine
-from specs import Machine, preset_names
+from collplan.executors.emulation.cluster import Cluster
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.specs import Machine, preset_names
 
 
 def test_block_order_fills_node_after_node() -> None:
@@ -99,7 +99,7 @@ def test_presets_are_the_papers_machines(
 def test_the_preset_of_an_emulated_cluster_is_what_emulation_says_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("executors.emulation.machine.n_cores", lambda: 2)
+    monkeypatch.setattr("collplan.executors.emulation.machine.n_cores", lambda: 2)
     cluster = Cluster(nodes=4, ranks_per_node=4, lanes=2, rate_bits_per_s=10**8)
     assert Machine.model_validate("emulated") == emulated_machine(cluster)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specs import parse_bytes
+from collplan.specs import parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from collplan.executors.cost import simulate
+from collplan.executors.cost.sweep import processes, run_jobs, sweep
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
 from command_line import CommandLine
-from executors.cost import simulate
-from executors.cost.sweep import processes, run_jobs, sweep
 from mpi_launching import mpi_python, mpiexec_of, run
-from planner import compile_plan
-from specs import PlanSpec
 
 ALGORITHMS = ("ring", "recursive_doubling", "neighbor_exchange", "bruck", "linear")
 

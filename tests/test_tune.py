@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import permutations
 from math import comb, prod
 from pathlib import Path
@@ -13,16 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collplan.executors.tuning.contest import LEAST_ROUNDS, Contest, Rules, beats, time_of
+from collplan.executors.tuning.prediction import list_candidates, select
+from collplan.executors.tuning.request import Request
+from collplan.executors.tuning.state import State, open_state
+from collplan.executors.tuning.tuner import Tuned
+from collplan.executors.tuning.variants import all_variants, family_of, mesh_shapes, topology_of
+from collplan.specs import COLLECTIVES, Bcast, CollplanError
+from collplan.specs.sweep import NATIVE, Time
+from collplan.specs.tuning import TuningTable, load_table
+from collplan.tuning_tables import print_tuned, to_json
 from command_line import CommandLine
-from executors.tuning.contest import LEAST_ROUNDS, Contest, Rules, beats, time_of
-from executors.tuning.prediction import list_candidates, select
-from executors.tuning.request import Request
-from executors.tuning.state import State, open_state
-from executors.tuning.variants import all_variants, family_of, mesh_shapes, topology_of
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpirun, run
-from specs import COLLECTIVES, Bcast, CollplanError
-from specs.sweep import NATIVE, Time
-from specs.tuning import TuningTable, load_table
 from tuned import FINGERPRINT, NODES, REQUEST, begun, some_selection, spec_of, verdict_of
 
 SMALL = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
@@ -243,6 +247,25 @@ def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None
     assert goals[1].empty_sweep().op_commutes is True
 
 
+def test_ranks_that_share_cores_are_noted_in_the_table_and_in_the_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (goal, _) = REQUEST.goals(NODES)
+    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    alone = replace(verdict_of("chain", native=2.0, chain=1.0), ranks_per_core=0.5)
+    crowded = replace(alone, ranks_per_core=1.5)
+    before = state.after(goal, 64, some_selection("chain"), alone)
+    after = before.after(goal, 1024, some_selection("chain"), crowded)
+    notes = []
+    for one in (before, after, after.after(goal, 4096, some_selection("chain"), alone)):
+        (sweep,) = one.table.sweeps
+        tuned = Tuned(one.table, (), (), 1, 0)
+        print_tuned(tuned, "t.yaml")
+        notes.append((sweep.ranks_per_core, "CAUTION" in capsys.readouterr().out))
+        assert to_json(tuned)["rows"][0]["ranks_per_core"] == sweep.ranks_per_core
+    assert notes == [(None, False), (1.5, True), (1.5, True)]
+
+
 def test_ranks_are_taken_node_after_node() -> None:
     cyclic = [0, 1, 0, 1, 0, 1]
     goals = list(Request((Bcast(count=0),), (64,), ranks=(2, 4)).goals(cyclic))
@@ -355,6 +378,10 @@ def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
         assert len(point.times) == 3
         assert point.winner == "native" or beats(own, native)
     assert all(sweep.complete for sweep in table.sweeps)
+    if mpi == "mpich":  # which binds no rank to cores
+        crowds = [sweep.ranks / len(os.sched_getaffinity(0)) for sweep in table.sweeps]
+        noted = [sweep.ranks_per_core for sweep in table.sweeps]
+        assert noted == [crowd if crowd > 1 else None for crowd in crowds]
     assert table.fingerprint.mpi.startswith("MPICH" if mpi == "mpich" else "Open MPI")
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 

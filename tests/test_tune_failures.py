@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from collplan.__main__ import main
-from executors.tuning.attempts import MOST_ENDS, NOTE_BYTES, Attempt, Attempts, Failure
-from executors.tuning.state import State, open_state
+from collplan.executors.tuning.attempts import MOST_ENDS, NOTE_BYTES, Attempt, Attempts, Failure
+from collplan.executors.tuning.state import State, open_state
+from collplan.specs.tuning import load_table
 from mpi_launching import PROGRAMS, mpi_python, mpiexec_of, run
-from specs.tuning import load_table
 from tuned import FINGERPRINT, REQUEST, begun, some_selection, verdict_of
 
+LAUNCH = "collplan.executors.mpi.launching.launch"
 SWEEP = "bcast on 2 x 2 ranks block"
 
 
@@ -154,8 +155,8 @@ def test_the_command_goes_on_by_itself(
             ranks.blame(Failure(SWEEP, 64, failing.pop(0), "did not end within 60 s"))
         return 3
 
-    monkeypatch.setattr("executors.mpi.launching.launch.relaunch", relaunch)
-    monkeypatch.setattr("executors.mpi.launching.launch.is_under_mpi", lambda: False)
+    monkeypatch.setattr(f"{LAUNCH}.relaunch", relaunch)
+    monkeypatch.setattr(f"{LAUNCH}.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2", "--restart"]) == 1
     assert ["--restart" in line for line in lines] == [True, False, False]
@@ -176,8 +177,8 @@ def test_a_failure_of_another_run_does_not_start_ranks_again(
     with earlier.noting_faults():
         earlier.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
     statuses = [2]
-    monkeypatch.setattr("executors.mpi.launching.launch.relaunch", lambda *_, **__: statuses.pop())
-    monkeypatch.setattr("executors.mpi.launching.launch.is_under_mpi", lambda: False)
+    monkeypatch.setattr(f"{LAUNCH}.relaunch", lambda *_, **__: statuses.pop())
+    monkeypatch.setattr(f"{LAUNCH}.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2"]) == 2
     assert isinstance(Attempts(output).find(), Failure)

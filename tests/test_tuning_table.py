@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import compile_plan
-from specs import Allreduce, CollplanError, Machine, SpecError
-from specs.tuning import (
+from collplan.planner import compile_plan
+from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
+from collplan.specs.tuning import (
     NATIVE,
     Choice,
     Fingerprint,
@@ -260,14 +260,16 @@ def test_a_table_of_another_machine_is_refused(table: TuningTable) -> None:
     here = table.fingerprint
     table.check(here)
     table.check(here.replace(nodes=1, lanes=None, numpy="2.4.0"))
+    # What starts the ranks, such as srun, changes no times.
+    table.check(here.replace(mpiexec="slurm"))
     with pytest.raises(CollplanError) as caught:
-        table.check(here.replace(mpi="Open MPI v5.0.11", mpiexec="openmpi"))
+        table.check(here.replace(mpi="Open MPI v5.0.11", collplan="9"))
     assert str(caught.value) == (
         "fingerprint.mpi: the table was tuned with MPICH 5.0.2, here is Open MPI v5.0.11 "
         "(and 1 more); tune here, or say --force to use it all the same"
     )
     for field in Fingerprint.model_fields:
-        if field != "nodes":
+        if field not in ("nodes", "mpiexec"):
             value = 9 if isinstance(getattr(here, field), int) else "9.9"
             with pytest.raises(CollplanError, match=rf"fingerprint\.{field}: .* 9"):
                 table.check(here.replace(**{field: value}))
@@ -286,6 +288,11 @@ def test_what_is_no_table_is_said(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(SpecError, match=r"list\.json: the table is a list, not a mapping"):
         load_table(tmp_path / "list.json")
+    (tmp_path / "spec.yaml").write_text("collective: {kind: barrier}")
+    with pytest.raises(SpecError, match=r"spec\.yaml: is a spec; a tuning table has fingerprint"):
+        load_table(tmp_path / "spec.yaml")
+    with pytest.raises(SpecError, match=r"example\.yaml: is a tuning table; give a spec"):
+        load_spec(EXAMPLE)
     (tmp_path / "cut.json").write_text('{"version": 1, "fing')
     with pytest.raises(SpecError, match=r"cut\.json: line 1: .*; mend the JSON"):
         load_table(tmp_path / "cut.json")

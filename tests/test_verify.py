@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from brute_force import find_faults
-from handmade import Interval, PlanBook
-from oracle import AFFINE, make_spec
-from planner import Plan, compile_plan
-from planner.errors import (
+from collplan.planner import Plan, compile_plan
+from collplan.planner.errors import (
     DeadlockError,
     DuplicateContributionError,
     MatchOrderError,
@@ -25,7 +25,9 @@ from planner.errors import (
     UnmatchedRecvError,
     UnmatchedSendError,
 )
-from planner.plan import NO_PATTERN, ON_START, Buffer, Dependencies, Op
+from collplan.planner.plan import NO_PATTERN, ON_START, Buffer, Dependencies, Op
+from handmade import Interval, PlanBook
+from oracle import AFFINE, make_spec
 
 SEND, RECV, SCRATCH, SHARED = Buffer
 N = 2
@@ -52,7 +54,7 @@ def two_ranks() -> PlanBook:
 def computing(plan: Plan, kind: str, **fields: object) -> Plan:
     """Return `plan`, claimed to compute a collective on vectors of `N` elements."""
     spec = make_spec(kind, "auto", plan.n_ranks, **({"count": N, "datatype": "uint64"} | fields))
-    return plan.replace(spec=spec)
+    return plan.replace(spec=spec, itemsize=spec.collective.itemsize)
 
 
 def refuse(plan: Plan, error: type[PlanError], *words: str) -> None:
@@ -134,6 +136,32 @@ def test_a_cycle_of_dependencies_is_shown():
         book.plan(), DeadlockError, "2 tasks wait for each other: ", "#0 rank 0: copy",
         "waits for #1 rank 0: copy",
     )  # fmt: skip
+
+
+def test_a_cycle_is_found_without_a_graph_of_all_that_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such a graph did not fit into memory beside large plans, and the cycle was lost."""
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    book, n = two_ranks(), 150
+    for row in range(n):
+        earlier = list(range(row)) if row > 30 else [row - 1]
+        book.add(Op.COPY, 0, send(), scratch(), earlier if row else [n - 1])
+    words = (
+        "2 tasks wait for each other: #0 rank 0",
+        "waits for #149 rank 0: copy",
+        " ... waits for #0",
+    )
+    refuse(book.plan(), DeadlockError, *words)
+
+
+def test_a_long_cycle_names_its_first_tasks() -> None:
+    book, n = two_ranks(), 130
+    for row in range(n):
+        book.add(Op.COPY, 0, send(), scratch(), [(row - 1) % n])
+    refuse(
+        book.plan(), DeadlockError, "130 tasks wait for each other: ", " waits for 30 more waits"
+    )
 
 
 def test_a_task_that_waits_for_itself():

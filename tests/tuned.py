@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from executors.tuning.journal import Journal
-from executors.tuning.prediction import Candidate, Selection
-from executors.tuning.request import Goal, Request
-from executors.tuning.trial import Verdict
-from specs import Bcast, PlanSpec, Reduce
-from specs.sweep import Time
-from specs.tuning import Fingerprint
+from collplan.executors.tuning.journal import Journal
+from collplan.executors.tuning.prediction import Candidate, Selection
+from collplan.executors.tuning.request import Goal, Request
+from collplan.executors.tuning.trial import Verdict
+from collplan.specs import Bcast, PlanSpec, Reduce
+from collplan.specs.sweep import Time
+from collplan.specs.tuning import Fingerprint
 
 FINGERPRINT = Fingerprint(
     cpu="some",

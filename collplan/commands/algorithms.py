@@ -9,7 +9,7 @@ import typer
 from collplan.options import Json
 
 if TYPE_CHECKING:
-    from planner.algorithms import Algorithm
+    from collplan.planner.algorithms import Algorithm
 
 
 def command(
@@ -20,8 +20,8 @@ def command(
 ) -> int:
     """List the algorithms and what they can do."""
     from collplan.output import print_json, print_table
-    from planner.algorithms import registry
-    from specs.errors import CollplanError
+    from collplan.planner.algorithms import registry
+    from collplan.specs.errors import CollplanError
 
     kinds = registry.kinds()
     if kind is not None and kind not in kinds:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +13,11 @@ import typer
 from collplan.commands.bench.options import Progress, Ranks, Timeout
 from collplan.commands.bench.ranks import Advance, Document, run_benchmark
 from collplan.options import Json
+from collplan.own_command import own_command
 
 if TYPE_CHECKING:
-    from executors.cost.calibration import Calibration, Parameter
-    from executors.cost.measurements import Measurements
+    from collplan.executors.cost.calibration import Calibration, Parameter
+    from collplan.executors.cost.measurements import Measurements
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class CalibrationBenchmark:
     @property
     def n_steps(self) -> int:
         """Return how often measuring advances."""
-        from executors.mpi.measuring.calibration import n_steps
+        from collplan.executors.mpi.measuring.calibration import n_steps
 
         return n_steps(self.quick)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from executors.mpi.measuring.calibration import measure_machine
+        from collplan.executors.mpi.measuring.calibration import measure_machine
 
         found = measure_machine(comm, lanes=self.lanes, quick=self.quick, advance=advance)
         return {"measurements": found}
@@ -81,7 +81,7 @@ class CalibrationBenchmark:
         """Fit a machine to what was measured; write and print it."""
         measurements: Measurements = document["measurements"]
         if self.outputs.measurements is not None:
-            from specs.replacing import write_text
+            from collplan.specs.replacing import write_text
 
             write_text(self.outputs.measurements, measurements.to_text())
         _conclude(measurements, self.outputs)
@@ -89,7 +89,10 @@ class CalibrationBenchmark:
 
 def command(
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.yaml", help="The machine file to write.")
+        Path,
+        typer.Option(
+            "-o", "--output", writable=True, metavar="FILE.yaml", help="The machine file to write."
+        ),
     ],
     ranks: Ranks = None,
     lanes: Annotated[
@@ -98,7 +101,8 @@ def command(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Measure little: rough numbers.")] = False,
     measurements: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Write the raw measurements, too.")
+        Path | None,
+        typer.Option(writable=True, metavar="FILE.json", help="Write the raw measurements, too."),
     ] = None,
     fit: Annotated[
         Path | None,
@@ -110,7 +114,11 @@ def command(
     progress: Progress = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw ping-pongs and their fit into an SVG or PNG file."),
+        typer.Option(
+            writable=True,
+            metavar="FILE",
+            help="Draw ping-pongs and their fit into an SVG or PNG file.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -128,8 +136,8 @@ def command(
 
 
 def _fit(source: Path, outputs: Outputs, given: dict[str, object]) -> int:
-    from executors.cost.measurements import load_measurements
-    from specs.errors import CollplanError
+    from collplan.executors.cost.measurements import load_measurements
+    from collplan.specs.errors import CollplanError
 
     given["--measurements"] = outputs.measurements
     for option, value in given.items():
@@ -147,17 +155,18 @@ def _measure(
     timeout_s: float,
     progress: bool | None,
 ) -> int:
-    from executors.mpi.launching.launch import is_under_mpi, relaunch
-    from specs.errors import CollplanError
+    from collplan.executors.mpi.launching.launch import default_ranks, is_under_mpi, relaunch
+    from collplan.specs.errors import CollplanError
 
     if is_under_mpi():
         return run_benchmark(prepare, [], timeout_s=timeout_s, progress=progress)
     asked = prepare()
-    if asked.n_ranks is None:
+    n_ranks = asked.n_ranks or default_ranks()
+    if n_ranks is None:
         raise CollplanError("-n: is missing outside mpiexec; say how many ranks to start, as -n 2")
     named = {
         "-o": outputs.machine,
-        "-n": asked.n_ranks,
+        "-n": n_ranks,
         "--lanes": asked.lanes,
         "--measurements": outputs.measurements,
         "--plot": outputs.plot,
@@ -168,8 +177,8 @@ def _measure(
     # Ranks write into a pipe; whether a terminal is at its end, only this process knows.
     shown = sys.stderr.isatty() if progress is None else progress
     options.append("--progress" if shown else "--no-progress")
-    program = [sys.executable, "-m", "collplan", "calibrate", *options]
-    return relaunch(program, asked.n_ranks, timeout_s=timeout_s)
+    program = own_command("calibrate", *options)
+    return relaunch(program, n_ranks, timeout_s=timeout_s)
 
 
 def _prepare(
@@ -182,7 +191,7 @@ def _prepare(
     CollplanError
         If they don't make sense.
     """
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     if ranks == 1:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
@@ -198,23 +207,15 @@ def _lanes_at_hand() -> int | None:
     CollplanError
         If the machine at hand is told wrongly.
     """
-    from pydantic import ValidationError
+    from collplan.specs.loading import machine_at_hand
 
-    from collplan.inputs import MACHINE
-    from specs import Machine
-    from specs.errors import CollplanError
-    from specs.loading import explain
-
-    text = os.environ.get(MACHINE)
-    try:
-        return None if text is None else Machine.model_validate_json(text).lanes
-    except ValidationError as error:
-        raise CollplanError(f"{MACHINE}: is no machine: {explain(error)}; unset it") from None
+    machine = machine_at_hand()
+    return None if machine is None else machine.lanes
 
 
 def _check_outputs(outputs: Outputs) -> None:
     from collplan.plots import check_plot_path
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     if outputs.machine.suffix not in (".yaml", ".yml"):
         raise CollplanError(
@@ -232,10 +233,10 @@ def _check_outputs(outputs: Outputs) -> None:
 
 def _conclude(measurements: Measurements, outputs: Outputs) -> None:
     """Fit, write, print, and draw."""
+    from collplan.executors.cost.calibration import fit_machine
+    from collplan.executors.cost.machine_file import machine_text
     from collplan.output import print_json
-    from executors.cost.calibration import fit_machine
-    from executors.cost.machine_file import machine_text
-    from specs.replacing import write_text
+    from collplan.specs.replacing import write_text
 
     calibration = fit_machine(measurements)
     write_text(outputs.machine, machine_text(calibration, measurements))

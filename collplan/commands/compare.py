@@ -14,8 +14,8 @@ from collplan.options import Json, Spec
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from executors.cost.comparison import Progress
-    from specs import PlanSpec
+    from collplan.executors.cost.comparison import Progress
+    from collplan.specs import PlanSpec
 
 WORTH_A_POOL: Final = 1_000
 """From so many ranks times sizes on, processes save more than they take to start."""
@@ -42,13 +42,21 @@ def command(
     ] = False,
     max_tasks: Annotated[
         int | None,
+        typer.Option(min=1, metavar="TASKS", help="Simulate no larger plans; no limit by default."),
+    ] = None,
+    seconds: Annotated[
+        float | None,
         typer.Option(
-            min=1, metavar="TASKS", help="Leave out larger plans; 600,000 tasks by default."
+            min=0,
+            metavar="SECONDS",
+            help="How long every processor works, appraising and simulating; 45 by default.",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw times against sizes into an SVG or PNG file."),
+        typer.Option(
+            writable=True, metavar="FILE", help="Draw times against sizes into an SVG or PNG file."
+        ),
     ] = None,
     metrics: Annotated[
         bool,
@@ -66,10 +74,10 @@ def command(
     algorithm cannot do is said, and so is what is left out.
     """
     from collplan.comparing import plot_comparison, print_comparison, to_json
+    from collplan.executors.cost.comparison import MAX_TASKS, SECONDS, compare
     from collplan.inputs import open_spec
     from collplan.output import print_json
     from collplan.plots import check_plot_path
-    from executors.cost.comparison import MAX_TASKS, compare
 
     spec = open_spec(source)
     specs = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
@@ -84,15 +92,17 @@ def command(
             executor,
             patterns=patterns,
             prune=not is_all,
-            max_tasks=max_tasks or MAX_TASKS,
+            max_tasks=max_tasks,
+            seconds=SECONDS if seconds is None else seconds,
             on_progress=advance,
         )
-    if plot is not None:
-        plot_comparison(plot, spec, comparison)
     if as_json:
         print_json(to_json(comparison))
     else:
         print_comparison(comparison, is_all=is_all)
+    # The plot may fail, as on a full disk: the result is printed before.
+    if plot is not None:
+        plot_comparison(plot, spec, comparison)
     return 0 if comparison.makespans else 1
 
 
@@ -101,7 +111,7 @@ def _count_designs(
 ) -> int:
     from collplan.designs import count_designs, print_designs, to_json
     from collplan.output import print_json
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     if plot is not None:
         raise CollplanError("--metrics: there are no times to plot; leave --plot out")
@@ -115,11 +125,13 @@ def _count_designs(
 
 def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
     from collplan.commands.bench.options import parse_sizes
+    from collplan.specs.collective import MAX_COUNT
 
     collective = spec.collective
     if text is None or collective.kind == "barrier":
         return [collective.count * collective.itemsize]
-    return parse_sizes(text, collective.itemsize, getattr(collective, "datatype", "a byte"))
+    datatype = getattr(collective, "datatype", "a byte")
+    return parse_sizes(text, collective.itemsize, datatype, MAX_COUNT)
 
 
 def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
@@ -134,18 +146,19 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
     from concurrent.futures import BrokenExecutor
 
-    from executors.cost.sweep import processes
-    from executors.mpi.launching.futures import is_under_futures, mpi_executor
-    from specs.errors import CollplanError
+    from collplan.executors.cost.sweep import processes
+    from collplan.executors.mpi.launching.futures import is_under_futures, mpi_executor
+    from collplan.own_algorithms import import_own
+    from collplan.specs.errors import CollplanError
 
     try:
         if is_under_futures():
-            with mpi_executor() as executor:
+            with mpi_executor(import_own) as executor:
                 yield executor
         elif spec.machine.n_ranks * n_sizes < WORTH_A_POOL:
             yield None
         else:
-            with processes() as pool:
+            with processes(initializer=import_own) as pool:
                 yield pool
     except BrokenExecutor:
         raise CollplanError(

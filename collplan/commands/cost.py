@@ -11,9 +11,9 @@ import typer
 from collplan.options import Json, Schedule
 
 if TYPE_CHECKING:
-    from executors.cost import Timeline
-    from planner.plan import Plan
-    from specs import Network
+    from collplan.executors.cost import Timeline
+    from collplan.planner.plan import Plan
+    from collplan.specs import Network
 
 LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 """LogGOPSim's own parameters, for schedules that come without a machine."""
@@ -32,7 +32,8 @@ def command(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="Write the timeline, too: FILE.json for Perfetto, FILE.paje for Pajé.",
+            help="Write the timeline, too: FILE.json for Perfetto, FILE.paje for Paje.",
+            writable=True,
             metavar="FILE",
         ),
     ] = None,
@@ -52,19 +53,22 @@ def command(
     each distance between ranks.
     """
     from collplan.cost_tables import print_cost
+    from collplan.executors.cost import cost_report, simulate
     from collplan.inputs import open_plan
     from collplan.output import print_json, print_line, show_progress
-    from executors.cost import cost_report, simulate
+    from collplan.planner.compile_time import Stopwatch
 
     if trace is not None:
-        from executors.cost.traces import check_trace_path
+        from collplan.executors.cost.traces import check_trace_path
 
         check_trace_path(trace)
+    watch = Stopwatch()
     plan = open_plan(source)
     network = choose_network(plan, loggps)
     with show_progress(f"simulating {plan.n_tasks} tasks"):
         timeline = simulate(plan, network, allocated)
         report = cost_report(plan, timeline, network)
+    report["kernels_s"] = watch.kernels_s
     if trace is not None:
         _write_trace(trace, timeline, network)
         report["trace"] = str(trace)
@@ -78,8 +82,8 @@ def command(
 
 
 def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:
+    from collplan.executors.cost.traces import MANY_TASKS, simulated_layer, write_trace
     from collplan.output import show_progress
-    from executors.cost.traces import MANY_TASKS, simulated_layer, write_trace
 
     n_tasks = timeline.plan.n_tasks
     if n_tasks > MANY_TASKS:
@@ -97,7 +101,7 @@ def choose_network(plan: Plan, loggps: str | None) -> Network:
     Parameters given as `loggps` hold for links; what copies and reductions
     cost stays the machine's.
     """
-    from executors.cost import Loggps
+    from collplan.executors.cost import Loggps
 
     if plan.spec is None:
         return Loggps.parse(loggps or LOGGOPSIM)

@@ -12,8 +12,8 @@ def command(as_json: Json = False) -> int:
 
     Exit status 1 where something would not work.
     """
+    from collplan.executors.mpi.launching.doctor import diagnose
     from collplan.output import print_json, print_table, show_progress
-    from executors.mpi.launching.doctor import diagnose
 
     with show_progress("looking for MPI and graphviz"):
         findings = diagnose()

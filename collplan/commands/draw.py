@@ -25,7 +25,9 @@ def command(
     source: Schedule,
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="An SVG, PNG, PDF or dot file.", metavar="FILE"),
+        typer.Option(
+            "-o", "--output", writable=True, help="An SVG, PNG, PDF or dot file.", metavar="FILE"
+        ),
     ],
     by: Annotated[
         By, typer.Option("--by", help="What becomes a box; auto collapses large graphs.")
@@ -35,7 +37,7 @@ def command(
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
     from collplan.inputs import open_plan
     from collplan.output import print_json, print_line, show_progress
-    from planner.draw import draw
+    from collplan.planner.draw import draw
 
     plan = open_plan(source)
     with show_progress(f"drawing {plan.n_tasks} tasks"):

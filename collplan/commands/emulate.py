@@ -44,8 +44,8 @@ def command(
     uses lane i mod k. There is no --json: standard output and exit status are
     the command's. COLLPLAN_MACHINE tells the ranks their machine.
     """
-    from executors.emulation.cluster import Cluster, parse_rate
-    from executors.emulation.running import run_emulated
+    from collplan.executors.emulation.cluster import Cluster, parse_rate
+    from collplan.executors.emulation.running import run_emulated
 
     ranks = _numbers("per-node", per_node)
     cluster = Cluster(
@@ -61,7 +61,7 @@ def command(
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
-    from executors.emulation.errors import EmulationError
+    from collplan.executors.emulation.errors import EmulationError
 
     try:
         return tuple(int(word) for word in text.split(","))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+
+from collplan.own_command import own_command
 
 _BAD_INPUT: Final = 2
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
@@ -51,9 +54,9 @@ def command(
     what ran. There is no --json: standard output and exit status are the
     program's.
     """
-    from executors.mpi.launching.launch import is_under_mpi, relaunch
-    from specs.errors import CollplanError
-    from specs.tuning import load_table
+    from collplan.executors.mpi.launching.launch import is_under_mpi, relaunch
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.tuning import load_table
 
     if not module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
@@ -61,18 +64,19 @@ def command(
         return _run_as_rank(program, table, ranks, module=module, force=force)
     # What is wrong with the file is said once, before any rank is started.
     load_table(table)
-    line = [sys.executable, "-m", "collplan", "exec", "--table", str(table), "-n", str(ranks)]
+    line = own_command("exec", "--table", table, "-n", ranks)
     line += [flag for flag, is_set in (("-m", module), ("--force", force)) if is_set]
-    return relaunch([*line, "--", *program], ranks, timeout_s=timeout)
+    return relaunch([*line, "--", *program], ranks, timeout_s=timeout, reads_input=True)
 
 
 def _run_as_rank(
     program: list[str], table: Path, ranks: int | None, *, module: bool, force: bool
 ) -> int:
     """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
-    from executors.mpi.launching.launch import launcher_rank
-    from specs.errors import CollplanError
+    from collplan.executors.mpi.launching.launch import launcher_rank, take_input
+    from collplan.specs.errors import CollplanError
 
+    take_input()
     try:
         replace_world(table, ranks, force=force)
     except CollplanError:
@@ -91,24 +95,53 @@ def replace_world(table: Path, ranks: int | None = None, *, force: bool = False)
         If MPI does not come up as asked, or the table does not fit; on all ranks.
     """
     # Only here: without mpi4py these are no modules that can be imported.
-    from executors.comm import Comm
-    from executors.mpi.world import join_world
+    from collplan.executors.comm import Comm
+    from collplan.executors.mpi.world import join_world
 
     native = join_world(ranks)
     world = Comm(native, table=table, force=force)
-    mpi = sys.modules["mpi4py.MPI"]
-    mpi.COMM_WORLD = world  # type: ignore[attr-defined]
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    mpi.COMM_WORLD = world
+    _let_programs_initialize(mpi)
     return world
+
+
+def _let_programs_initialize(mpi: Any) -> None:
+    """Let programs call ``MPI.Init`` that have told mpi4py not to: it has been done for them."""
+    rc = sys.modules["mpi4py"].rc
+    rc.initialize, rc.finalize = True, None  # what programs find there otherwise
+    native_init, native_init_thread = mpi.Init, mpi.Init_thread
+
+    def is_for_us() -> bool:
+        return not rc.initialize and not mpi.Is_finalized()
+
+    @wraps(native_init)
+    def init() -> None:
+        if not is_for_us():
+            native_init()
+
+    @wraps(native_init_thread)
+    def init_thread(required: int = mpi.THREAD_MULTIPLE) -> int:
+        provided: int = mpi.Query_thread() if is_for_us() else native_init_thread(required)
+        return provided
+
+    mpi.Init, mpi.Init_thread = init, init_thread
 
 
 def _run_program(program: list[str], *, module: bool) -> int:
     """Run a program as Python would; a rank that fails ends the job, or others'd wait for it."""
+    from collplan.output import restore_streams
+
+    restore_streams()
     sys.argv = list(program)
+    if not sys.flags.safe_path:
+        del sys.path[0]  # where this command lies
+    folder = Path.cwd() if module else Path(program[0]).resolve().parent
+    sys.path.insert(0, str(folder))
     try:
         if module:
             runpy.run_module(program[0], run_name="__main__", alter_sys=True)
         else:
-            sys.path[0:1] = [str(Path(program[0]).resolve().parent)]
             runpy.run_path(program[0], run_name="__main__")
     except SystemExit as stop:
         return _status_of(stop)

@@ -12,8 +12,8 @@ import typer
 from collplan.options import Json
 
 if TYPE_CHECKING:
-    from executors.exports.mpich import Tree
-    from executors.exports.selection import Export
+    from collplan.executors.exports.mpich import Tree
+    from collplan.executors.exports.selection import Export
 
 
 class To(StrEnum):
@@ -33,7 +33,9 @@ def command(
             metavar="SPEC|PLAN|TABLE", help="For goal a spec or a plan file, else a tuning table."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Write here.", metavar="FILE")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", writable=True, help="Write here.", metavar="FILE")
+    ],
     to: Annotated[
         To,
         typer.Option(
@@ -63,9 +65,10 @@ def command(
     """Write a plan or a tuning table in another project's format."""
     from collplan.inputs import open_plan
     from collplan.output import print_json, print_line
-    from planner.formats.goal import write_goal
-    from specs.replacing import replacing
-    from specs.tuning import load_table
+    from collplan.planner.formats.goal import write_goal
+    from collplan.specs.replacing import replacing
+    from collplan.specs.showing import printable
+    from collplan.specs.tuning import load_table
 
     found: dict[str, Any] = {"output": str(output), "to": to.value}
     if to is To.goal:
@@ -78,7 +81,7 @@ def command(
         with replacing(output) as file:
             file.write(export.text.encode())
         for note in export.notes:
-            sys.stderr.write(f"collplan: {note}\n")
+            sys.stderr.write(f"collplan: {printable(note)}\n")
         found |= {"n_rules": export.n_rules, "notes": export.notes}
         found["use"] = export.use.format(path=output)
     if as_json:
@@ -97,9 +100,9 @@ def command(
 
 
 def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -> Export:
-    from executors.exports.mpich import write_mpich
-    from executors.exports.openmpi import write_classic, write_json
-    from executors.exports.ucc import write_ucc
+    from collplan.executors.exports.mpich import write_mpich
+    from collplan.executors.exports.openmpi import write_classic, write_json
+    from collplan.executors.exports.ucc import write_ucc
 
     if to is To.ompi:
         return write_classic(table, assume_commuting)
@@ -111,9 +114,9 @@ def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -
 
 
 def _mpich_defaults(defaults: Path | None) -> Tree:
-    from executors.exports.mpich import built_in_selection
-    from executors.mpi.launching.launch import probe_library
-    from specs.errors import CollplanError
+    from collplan.executors.exports.mpich import built_in_selection
+    from collplan.executors.mpi.launching.launch import probe_library
+    from collplan.specs.errors import CollplanError
 
     if defaults is not None:
         return built_in_selection(defaults)

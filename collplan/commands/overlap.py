@@ -10,8 +10,8 @@ import typer
 from collplan.options import Json
 
 if TYPE_CHECKING:
-    from executors.cost.overlap_simulation import Transport
-    from specs import Machine
+    from collplan.executors.cost.overlap_simulation import Transport
+    from collplan.specs import Machine
 
 CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
@@ -61,7 +61,7 @@ def command(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the times into an SVG or PNG file."),
+        typer.Option(writable=True, metavar="FILE", help="Draw the times into an SVG or PNG file."),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -72,11 +72,11 @@ def command(
     and do not overlap; the others fold onto the communication cores. Times are by
     closed forms (Denis and others, 2019), in transfers of one buffer.
     """
+    from collplan.executors.cost.overlap_model import overlap_model
+    from collplan.executors.cost.overlap_simulation import simulate_overlap
     from collplan.output import print_json, print_line, show_progress
     from collplan.overlap_tables import print_overlap, to_json
     from collplan.plots import check_plot_path
-    from executors.cost.overlap_model import overlap_model
-    from executors.cost.overlap_simulation import simulate_overlap
 
     on = None if machine is None else _open_machine(machine, cores)
     n_cores = on.cores_per_node if on is not None else CORES if cores is None else cores
@@ -89,23 +89,24 @@ def command(
     if simulates or on is not None:
         with show_progress(f"simulating {collective} on up to {n_cores} ranks"):
             simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen)
-    if plot is not None:
-        from collplan.overlap_plots import plot_overlap
-
-        plot_overlap(plot, model, None if simulated is None else simulated.table)
     if as_json:
         document = to_json(model, simulated)
         print_json(document if plot is None else {**document, "plot": str(plot)})
     else:
         print_overlap(model, simulated)
-        if plot is not None:
+    # The plot may fail, as on a full disk: the result is printed before.
+    if plot is not None:
+        from collplan.overlap_plots import plot_overlap
+
+        plot_overlap(plot, model, None if simulated is None else simulated.table)
+        if not as_json:
             print_line(f"wrote {plot}")
     return 0
 
 
 def _open_machine(source: str, cores: int | None) -> Machine:
-    from specs.errors import CollplanError
-    from specs.loading import load_machine
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.loading import load_machine
 
     machine = load_machine(source)
     if cores not in (None, machine.cores_per_node):
@@ -117,9 +118,9 @@ def _open_machine(source: str, cores: int | None) -> Machine:
 
 
 def _parse_size(text: str | None, *, has_machine: bool) -> int:
-    from executors.cost.overlap_simulation import TRANSFER_BYTES
-    from specs.errors import CollplanError
-    from specs.sizes import parse_bytes
+    from collplan.executors.cost.overlap_simulation import TRANSFER_BYTES
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.sizes import parse_bytes
 
     if text is not None and not has_machine:
         raise CollplanError(
@@ -136,8 +137,8 @@ def _parse_size(text: str | None, *, has_machine: bool) -> int:
 
 
 def _parse_transport(text: str | None, *, is_used: bool) -> Transport | None:
-    from executors.cost.overlap_simulation import TRANSPORTS
-    from specs.errors import CollplanError
+    from collplan.executors.cost.overlap_simulation import TRANSPORTS
+    from collplan.specs.errors import CollplanError
 
     if text not in (None, *TRANSPORTS):
         raise CollplanError(

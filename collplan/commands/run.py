@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 
 from collplan.options import Json, SpecOrPlan
+from collplan.own_command import own_command
 
 if TYPE_CHECKING:
-    from executors.cost import Timeline
-    from executors.mpi.measuring.task_times import TaskTimes
-    from planner.plan import Plan
-    from specs import PlanSpec
+    from collplan.executors.cost import Timeline
+    from collplan.executors.mpi.measuring.task_times import TaskTimes
+    from collplan.planner.plan import Plan
+    from collplan.specs import PlanSpec
 
 _BAD_INPUT: Final = 2
 _TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smaller count"
@@ -65,20 +67,29 @@ def command(
     trace: Annotated[
         Path | None,
         typer.Option(
-            help="Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Pajé.",
+            help="Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Paje.",
+            writable=True,
             metavar="FILE",
         ),
     ] = None,
+    oversubscribe: Annotated[
+        bool,
+        typer.Option("--oversubscribe", help="Start more than 8 ranks per core where asked to."),
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Run a plan under MPI; check it against numpy, time it against native.
 
+    A plan file of up to 100,000 tasks is proved first.
     Starts the right mpiexec by itself; under mpiexec it just runs. Of every
     repetition the slowest rank counts. Exit status 1 where a result is wrong.
     """
+    from collplan.executors.mpi.launching.launch import is_under_mpi, n_cores, relaunch
+    from collplan.executors.mpi.launching.room import check_crowd, check_room
+    from collplan.planner import compile_plan
+    from collplan.planner.plan import Plan
     from collplan.prediction import check_trace
     from collplan.run_cores import check_cores, let_share, parse_cores
-    from executors.mpi.launching.launch import is_under_mpi, relaunch
 
     places = parse_cores(cores)
     request = Request(source, ranks, repetitions, check, timeout, places, predict, trace, as_json)
@@ -86,7 +97,13 @@ def command(
         return _run_as_rank(request)
     # What is wrong with the input is said once, before any rank is started.
     check_trace(trace, predict)
-    plan = plan_for(source, ranks)
+    wanted = open_source(source, ranks)
+    if not oversubscribe:
+        n_ranks = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
+        check_crowd(n_ranks, n_cores())
+    plan = wanted if isinstance(wanted, Plan) else compile_plan(wanted)
+    check_room(plan.n_ranks, _buffer_bytes(plan))
+    prove_file(plan, source)
     check_cores(plan, places)
     let_share(places)
     return relaunch(request.command(plan.n_ranks), plan.n_ranks, timeout_s=timeout)
@@ -113,7 +130,7 @@ class Request:
 
     def command(self, n_ranks: int) -> list[str]:
         """Return the command line that asks the same of each of `n_ranks` ranks."""
-        line = [sys.executable, "-m", "collplan", "run", str(self.source), "-n", str(n_ranks)]
+        line = own_command("run", self.source, "-n", n_ranks)
         line += ["--repetitions", str(self.repetitions), "--check" if self.check else "--no-check"]
         line += ["--timeout", str(self.timeout_s)]
         if self.cores is not None:
@@ -135,10 +152,10 @@ class Outcome:
 
 def _run_as_rank(request: Request) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
+    from collplan.executors.mpi.launching.launch import launcher_rank
+    from collplan.executors.mpi.world import join_world
     from collplan.prediction import check_trace
-    from executors.mpi.launching.launch import launcher_rank
-    from executors.mpi.world import join_world
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     try:
         check_trace(request.trace, request.predict)
@@ -178,10 +195,10 @@ def _show(outcome: Outcome, request: Request) -> None:
 def _measure(comm: Any, request: Request) -> Outcome:
     """Run on `comm`; a rank that fails where others don't ends the job, or they'd wait for it."""
     # Only here: without mpi4py these are no modules that can be imported.
+    from collplan.executors.mpi.measuring.measure import run_plan
+    from collplan.executors.mpi.world import join_world
     from collplan.run_cores import go_to_core
-    from executors.mpi.measuring.measure import run_plan
-    from executors.mpi.world import join_world
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     try:
         plan, timeline = _agree_on_plan(comm, request)
@@ -216,8 +233,8 @@ def _record(
     comm: Any, plan: Plan, timeline: Timeline | None, request: Request, document: dict[str, Any]
 ) -> Outcome:
     """Add what recorded tasks show beside simulated ones, where that is asked for."""
+    from collplan.executors.mpi.measuring.task_times import record_plan
     from collplan.prediction import prediction_report
-    from executors.mpi.measuring.task_times import record_plan
 
     times = None
     if request.predict:
@@ -234,15 +251,22 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
     Rank 0, where a prediction is asked for, takes the whole plan and simulates
     it, while the others sleep.
     """
+    from collplan.executors.mpi.launching.launch import EXPECTED_RANKS
+    from collplan.executors.mpi.world import first_alone
+    from collplan.output import warn
     from collplan.prediction import simulate_on_own_machine
-    from executors.mpi.world import first_alone
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     is_simulating = request.predict and comm.rank == 0
 
+    idle: list[str] = []
+
     def make() -> tuple[Plan, Timeline | None]:
         rank = None if is_simulating else comm.rank
-        plan = plan_for(request.source, request.ranks, rank)
+        plan = plan_for(request.source, request.ranks, rank, idle)
+        # What this command started was proved before.
+        if comm.rank == 0 and EXPECTED_RANKS not in os.environ:
+            prove_file(plan, request.source)
         return plan, simulate_on_own_machine(plan) if is_simulating else None
 
     made, error = None, None
@@ -255,28 +279,53 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
     errors = [text for text in comm.allgather(error) if text is not None]
     if errors or made is None:
         raise CollplanError(errors[0])
+    # What a pass left alone on every rank it left alone in the plan.
+    everywhere = set.intersection(*map(set, comm.allgather(idle)))
+    for line in idle if comm.rank == 0 else ():
+        if line in everywhere:
+            warn(line)
     return made
 
 
-def plan_for(source: Path, ranks: int | None, rank: int | None = None) -> Plan:
+def plan_for(
+    source: Path, ranks: int | None, rank: int | None = None, idle: list[str] | None = None
+) -> Plan:
     """Return the plan to run, for `ranks` ranks where that is asked for.
 
-    A spec is compiled for `rank` only where one is given; a plan file is whole.
+    A spec is compiled for `rank` only where one is given; a plan file is whole. Lines on
+    passes that change nothing are appended to `idle`.
 
     Raises
     ------
     CollplanError
         If the source describes another number of ranks and can't be changed.
     """
-    from collplan.inputs import is_plan_file, open_spec
-    from planner import compile_plan
-    from planner.plan import Plan
-    from specs.errors import CollplanError
+    from collplan.planner import compile_plan
+    from collplan.planner.plan import Plan
 
+    wanted = open_source(source, ranks)
+    if isinstance(wanted, Plan):
+        return wanted
+    # Where there are too many ranks, that is said later; until then any program will do.
+    only = None if rank is None else rank % wanted.machine.n_ranks
+    return compile_plan(wanted, rank=only, idle=idle)
+
+
+def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
+    """Return the plan in a plan file, or the spec to compile, for `ranks` ranks.
+
+    Raises
+    ------
+    CollplanError
+        If the source describes another number of ranks and can't be changed.
+    """
+    from collplan.inputs import announce_compiling, is_plan_file, open_spec
+    from collplan.planner.plan import Plan
+    from collplan.specs.errors import CollplanError
+
+    announce_compiling()
     if not is_plan_file(source):
-        spec = resize(open_spec(source), ranks)
-        # Where there are too many ranks, that is said later; until then any program will do.
-        return compile_plan(spec, rank=None if rank is None else rank % spec.machine.n_ranks)
+        return resize(open_spec(source), ranks)
     plan = Plan.load(source)
     if ranks not in (None, plan.n_ranks):
         raise CollplanError(
@@ -284,6 +333,45 @@ def plan_for(source: Path, ranks: int | None, rank: int | None = None) -> Plan:
             f"leave -n out, or compile the spec for {ranks} ranks"
         )
     return plan
+
+
+def _buffer_bytes(plan: Plan) -> int:
+    """Return what the buffers of all ranks take: results are there by plan, natively, and right."""
+    sent, received, scratch = plan.buffer_sizes.sum(axis=0).tolist()
+    shared = int(plan.shared_sizes.sum())
+    return int(plan.itemsize * (sent + 3 * received + scratch + shared))
+
+
+def prove_file(plan: Plan, source: Path) -> None:
+    """Prove a plan read from a file, which may be anybody's, or warn that it is too large for that.
+
+    Raises
+    ------
+    CollplanError
+        If the plan is refuted: its ranks would abort, hang or compute something else.
+    """
+    from collplan.inputs import is_plan_file
+    from collplan.output import show_progress, warn
+    from collplan.planner.errors import PlanError
+    from collplan.planner.passes.registry import VERIFY_LIMIT
+    from collplan.specs.errors import CollplanError
+
+    if not is_plan_file(source):
+        return
+    if plan.n_tasks > VERIFY_LIMIT:
+        warn(
+            f"{source}: is not proved before it runs, as it has {plan.n_tasks} tasks, more than "
+            f"{VERIFY_LIMIT}; 'collplan verify' proves it"
+        )
+        return
+    try:
+        with show_progress(f"proving {plan.n_tasks} tasks"):
+            plan.verify()
+    except PlanError as error:
+        raise CollplanError(
+            f"{source}: is refuted, and would fail or hang: {error.kind}: {error}; "
+            f"compile the spec again"
+        ) from None
 
 
 def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
@@ -297,8 +385,8 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
     """
     from pydantic import ValidationError
 
-    from specs.errors import SpecError
-    from specs.loading import explain
+    from collplan.specs.errors import SpecError
+    from collplan.specs.explaining import explain
 
     machine = spec.machine
     if ranks is None or ranks == machine.n_ranks:
@@ -313,7 +401,7 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
     try:
         return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
     except ValidationError as error:
-        raise SpecError(f"-n {ranks}: {explain(error)}") from None
+        raise SpecError(explain(error, before=f"-n {ranks}: ")) from None
 
 
 def _print_report(report: dict[str, Any]) -> None:

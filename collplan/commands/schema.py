@@ -13,14 +13,15 @@ from collplan.options import Json
 
 def schema_text() -> str:
     """Return the schema as text, as it is written into files."""
-    from specs import json_schema
+    from collplan.specs import json_schema
 
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def command(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write to this file.", metavar="FILE")
+        Path | None,
+        typer.Option("-o", "--output", writable=True, help="Write to this file.", metavar="FILE"),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -33,7 +34,7 @@ def command(
     if output is None:
         print_line(schema_text().rstrip("\n"))
         return 0
-    from specs.replacing import replacing
+    from collplan.specs.replacing import replacing
 
     with replacing(output) as file:
         file.write(schema_text().encode())

@@ -19,8 +19,8 @@ def command(
     """Print a plan as text, a line a task, grouped by rank."""
     from collplan.inputs import open_plan
     from collplan.output import print_json, print_line
-    from planner.formats.text import where_and_when
-    from specs.errors import CollplanError
+    from collplan.planner.formats.text import where_and_when
+    from collplan.specs.errors import CollplanError
 
     plan = open_plan(source)
     if rank is not None and not 0 <= rank < plan.n_ranks:
@@ -28,11 +28,8 @@ def command(
     if rank is None and not as_json:
         print_line(plan.to_text().rstrip("\n"))
         return 0
-    tasks = [
-        " ".join((str(task), *where_and_when(plan, task)))
-        for task in plan.tasks()
-        if rank is None or task.rank == rank
-    ]
+    rows = range(plan.n_tasks) if rank is None else (plan.rank == rank).nonzero()[0].tolist()
+    tasks = [" ".join((str(task), *where_and_when(plan, task))) for task in map(plan.task, rows)]
     if as_json:
         print_json({"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks})
     else:

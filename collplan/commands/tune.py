@@ -15,11 +15,12 @@ import typer
 from collplan.commands.bench.options import Progress
 from collplan.commands.bench.ranks import Advance, Document, run_benchmark
 from collplan.options import Json
+from collplan.own_command import own_command
 from collplan.tuning_options import Asked
 
 if TYPE_CHECKING:
-    from executors.tuning.request import Request
-    from executors.tuning.tuner import Progress as OnProgress
+    from collplan.executors.tuning.request import Request
+    from collplan.executors.tuning.tuner import Progress as OnProgress
 
 _REDRAW_S: Final = 0.2
 _SPEED_FROM_S: Final = 600.0
@@ -46,7 +47,7 @@ class TuningBenchmark:
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Tune on the ranks of a communicator; return the same on all."""
-        from executors.tuning.tuner import tune
+        from collplan.executors.tuning.tuner import tune
 
         output = self.asked.output
         assert output is not None
@@ -81,7 +82,11 @@ def command(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="TABLE", help="The table to write, as YAML or .json."
+            "-o",
+            "--output",
+            writable=True,
+            metavar="TABLE",
+            help="The table to write, as YAML or .json.",
         ),
     ] = None,
     start: Annotated[
@@ -170,7 +175,11 @@ def command(
     progress: Progress = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw speed-ups against sizes into an SVG or PNG file."),
+        typer.Option(
+            writable=True,
+            metavar="FILE",
+            help="Draw speed-ups against sizes into an SVG or PNG file.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -223,10 +232,10 @@ def _list(asked: Asked) -> int:
 
 
 def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> int:
-    from executors.mpi.launching.launch import is_under_mpi, relaunch
-    from executors.tuning.attempts import Attempts, Failure
-    from executors.tuning.claim import STARTER, end_with_parents, name_starter
-    from specs.errors import CollplanError
+    from collplan.executors.mpi.launching.launch import default_ranks, is_under_mpi, relaunch
+    from collplan.executors.tuning.attempts import Attempts, Failure
+    from collplan.executors.tuning.claim import STARTER, end_with_parents, name_starter
+    from collplan.specs.errors import CollplanError
 
     # Ranks write into a pipe; whether a terminal is at its end, only this process knows.
     shown = sys.stderr.isatty() if progress is None else progress
@@ -237,10 +246,10 @@ def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> in
     if is_under_mpi():
         end_with_parents()
         return run_benchmark(prepare, [], timeout_s=timeout_s or 0, progress=False)
-    n_ranks = prepare().n_ranks
+    n_ranks = prepare().n_ranks or default_ranks()
     if n_ranks is None:
         raise CollplanError("-n: is missing outside mpiexec; say how many ranks to start, as -n 8")
-    program = [sys.executable, "-m", "collplan", "tune", *asked.arguments()]
+    program = own_command("tune", *asked.arguments())
     program.append("--progress" if shown else "--no-progress")
     os.environ[STARTER] = name_starter()
     assert asked.output is not None, "prepare() refuses that"

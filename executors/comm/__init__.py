@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from executors.comm.dropin import Comm
+    from collplan.executors.comm.dropin import Comm
 
 __all__ = ["Comm"]
 

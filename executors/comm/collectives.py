@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executors.comm.elements import unit_of
-from planner.operations import get_operation
-from specs import COLLECTIVES, Operation, numpy_dtype
-from specs.operation import LOGICAL
+from collplan.executors.comm.elements import unit_of
+from collplan.planner.operations import get_operation
+from collplan.specs import COLLECTIVES, Operation, numpy_dtype
+from collplan.specs.operation import LOGICAL
 
 if TYPE_CHECKING:
-    from executors.comm.plans import Request
+    from collplan.executors.comm.plans import Request
 
 
 def commutes(op: str) -> bool:

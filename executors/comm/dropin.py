@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
 from mpi4py import MPI
 
-from executors.comm.family import Family, read_table
-from executors.comm.ground import lay_ground
-from executors.comm.methods import Planned, Topological, making
-from executors.comm.plans import MAX_PLANS, NATIVE_CALLS
-from specs.tuning import TuningTable
+from collplan.executors.comm.family import Family, read_table
+from collplan.executors.comm.ground import lay_ground
+from collplan.executors.comm.loading import load_all
+from collplan.executors.comm.methods import Planned, Topological, making
+from collplan.executors.comm.plans import MAX_PLANS, NATIVE_CALLS
+from collplan.executors.mpi.errors import one_line
+from collplan.specs.tuning import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
 """Environment variable that names a table for communicators that are given none."""
@@ -78,7 +82,26 @@ class Comm(Planned, MPI.Intracomm):
         family = Family(read, names, max_plans, native_calls, nonblocking_from)
         family.log_at_exit(native)
         self._join(family)
-        self._settle_on("no table" if read is None else lay_ground(native, read))
+        if read is None:
+            self._settle_on("no table")
+            if native.rank == 0:
+                _say_that_there_is_no_table()
+            return
+        try:
+            load_all(native)
+        except Exception as error:  # on all ranks; plans will say the same when they are made
+            self._settle_on(f"non-blocking: {one_line(error)}")
+        else:
+            self._settle_on(lay_ground(native, read))
+
+
+@cache
+def _say_that_there_is_no_table() -> None:
+    sys.stderr.write(
+        "collplan: warning: collplan.Comm has no tuning table, so that all collectives run "
+        f"natively; pass table= or set {TABLE} to a file that collplan tune wrote\n"
+    )
+    sys.stderr.flush()
 
 
 class Cartcomm(Topological, MPI.Cartcomm):

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from specs.datatype import DATATYPES, numpy_dtype
+from collplan.specs.datatype import DATATYPES, numpy_dtype
 
 _BY_KIND: Final = {
     "int": "SIGNED_CHAR SHORT INT LONG LONG_LONG INT8_T INT16_T INT32_T INT64_T AINT OFFSET COUNT "
@@ -39,7 +39,7 @@ class Element:
     is_plain : bool
         Whether memory is the signature: no gaps, nothing out of order.
     name : str or None
-        What a plan that reduces calls it, as `specs.numpy_dtype` has it; None where no
+        What a plan that reduces calls it, as `collplan.specs.numpy_dtype` has it; None where no
         plan can.
     number : int
         No other's ever.

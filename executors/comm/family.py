@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from mpi4py import MPI
-from pydantic import ValidationError
 
-from executors.comm.plans import Plans
-from executors.comm.statistics import Statistics
-from executors.emulation.running import MACHINE
-from executors.tuning.fingerprint import take_fingerprint
-from planner.algorithms.registry import registry
-from planner.operations import get_operation
-from specs import AlgorithmsByRole, CollplanError, Machine, SpecError
-from specs.loading import explain
-from specs.request import AUTO
-from specs.tuning import Choice, TuningTable, load_table
+from collplan.executors.comm.plans import Plans
+from collplan.executors.comm.statistics import Statistics
+from collplan.executors.mpi.errors import one_line
+from collplan.executors.tuning.fingerprint import take_fingerprint
+from collplan.planner.algorithms.registry import registry
+from collplan.planner.operations import get_operation
+from collplan.specs import AlgorithmsByRole, CollplanError, SpecError
+from collplan.specs.loading import machine_at_hand
+from collplan.specs.request import AUTO
+from collplan.specs.tuning import Choice, TuningTable, load_table
 
 LOG: Final = "COLLPLAN_LOG"
 """Environment variable; where it is 1, rank 0 says at the end what ran."""
@@ -120,13 +119,17 @@ def read_table(
         try:
             if table is None:
                 raise CollplanError("table: rank 0 has none, others do; give all the same")
+            if not isinstance(table, TuningTable | str | os.PathLike):
+                raise CollplanError(
+                    f"table: is a {type(table).__name__}; give a TuningTable, or the path of one"
+                )
             found = table if isinstance(table, TuningTable) else load_table(table)
             check_choices(found)
             if here is not None:
                 found.check(here)
             text = json.dumps(found.model_dump(mode="json"))
-        except CollplanError as error:
-            problem = str(error)
+        except Exception as error:
+            problem = one_line(error)
     text, problem = comm.bcast((text, problem))
     if text is None:
         raise CollplanError(problem or "table: rank 0 could not read it")
@@ -172,11 +175,8 @@ def _all_names() -> list[str]:
 
 def _known_lanes() -> int | None:
     """Return the lanes of a node, where the environment tells the machine."""
-    text = os.environ.get(MACHINE)
-    try:
-        return None if text is None else Machine.model_validate_json(text).lanes
-    except ValidationError as error:
-        raise CollplanError(f"{MACHINE}: is no machine: {explain(error)}; unset it") from None
+    machine = machine_at_hand()
+    return None if machine is None else machine.lanes
 
 
 PREDEFINED: Final = {

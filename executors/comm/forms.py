@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from time import perf_counter
 from typing import Any, Final
 
+import numpy as np
 from mpi4py import MPI
 
-from executors.comm.ground import NOT_MADE
-from executors.comm.kinds import KINDS
+from collplan.executors.comm.ground import NOT_MADE
+from collplan.executors.comm.kinds import KINDS
 
 PERSISTENT: Final = "persistent: what MPI starts by a handle, a plan cannot see started"
 UNCOVERED: Final = "no plan covers it"
+OBJECTS: Final = "objects"
 
 _VECTORS: Final = (
     *("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw", "Reduce_scatter"),
@@ -45,10 +47,43 @@ def counted(name: str, why: str) -> Callable[..., Any]:
 def _count(comm: Any, native: Any, why: str, args: Any, options: Any) -> Any:
     begin = perf_counter()
     found = native(comm, *args, **options)
-    row = comm._family.statistics.row(native.__name__, "native", why, comm.Get_size())
+    n_bytes = 0 if why == OBJECTS else _bytes_of((*args, *options.values()))
+    row = comm._family.statistics.row(native.__name__, "native", why, comm.Get_size(), n_bytes)
     row.calls += 1
     row.seconds += perf_counter() - begin
     return found
+
+
+def _bytes_of(arguments: Iterable[Any]) -> int:
+    """Return the bytes of a call's first buffer on this rank: what it sends, if it sends.
+
+    0 where that cannot be told.
+    """
+    for given in arguments:
+        if given is None or given is MPI.IN_PLACE:
+            continue
+        try:
+            return _bytes_in(given)
+        except Exception:  # native MPI has taken it
+            return 0
+    return 0
+
+
+def _bytes_in(given: Any) -> int:
+    """Return the bytes of a buffer, or of one with counts, displacements and datatypes."""
+    if not isinstance(given, list | tuple):
+        return memoryview(given).nbytes
+    buffer, *rest = given
+    sizes: Any = memoryview(buffer).itemsize
+    if isinstance(rest[-1], str | MPI.Datatype):
+        datatype = rest.pop()
+        sizes = (MPI._typedict[datatype] if isinstance(datatype, str) else datatype).Get_size()
+    elif isinstance(rest[-1], list | tuple) and isinstance(rest[-1][0], MPI.Datatype):
+        sizes = [datatype.Get_size() for datatype in rest.pop()]
+    if not rest or rest[0] is None:
+        return memoryview(buffer).nbytes
+    counts = rest[0][0] if isinstance(rest[0], tuple) else rest[0]  # (counts, displacements)
+    return int(np.sum(np.multiply(counts, sizes)))
 
 
 def nonblocking(name: str) -> Callable[..., Any]:
@@ -87,7 +122,7 @@ def forms() -> dict[str, Callable[..., Any]]:
     """Return the methods of all communicators, by name."""
     made = {}
     for name in _OBJECTS:
-        made[name] = counted(name, "objects")
+        made[name] = counted(name, OBJECTS)
     for name in _VECTORS:
         made[name] = counted(name, UNCOVERED)
         made[f"I{name.lower()}"] = counted(f"I{name.lower()}", UNCOVERED)

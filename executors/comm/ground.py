@@ -9,14 +9,12 @@ from typing import Any, Final, cast
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.instances import n_tag_spaces
-from executors.mpi.cores import ranks_per_core, share_cores_as
-from executors.mpi.engine.in_flight import load_machine_code
-from executors.mpi.measuring.patterns import node_of_ranks
-from executors.mpi.world import first_alone
-from specs.request import MESSAGES
-from specs.sweep import NATIVE_LABEL, Point, Sweep
-from specs.tuning import Placement, TuningTable
+from collplan.executors.mpi.binding.instances import n_tag_spaces
+from collplan.executors.mpi.cores import ranks_per_core, share_cores_as
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
+from collplan.specs.request import MESSAGES
+from collplan.specs.sweep import NATIVE_LABEL, Point, Sweep
+from collplan.specs.tuning import Placement, TuningTable
 
 LEAST_TAG_SPACES: Final = 64
 """How many collectives have to be kept apart by tags at least."""
@@ -72,7 +70,6 @@ def lay_ground(comm: MPI.Intracomm, table: TuningTable) -> Ground | str:
         return FEW_TAGS
     own = _own(comm, comm.Get_group())
     ranks_per_core(own)
-    first_alone(own, load_machine_code)
     return Ground(own, node_of_ranks(own), passing_messages(table), int(mine[1]))
 
 

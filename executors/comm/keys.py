@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
-from executors.comm.elements import KNOWN, element_of
-from executors.comm.kinds import Kind
+from collplan.executors.comm.elements import KNOWN, element_of
+from collplan.executors.comm.kinds import Kind
 
 Key = tuple[Any, ...]
 Part = tuple[Any, ...]

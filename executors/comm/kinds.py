@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from mpi4py import MPI
 
-from executors.comm.elements import Element
-from executors.comm.messages import Message, read_message
+from collplan.executors.comm.elements import Element
+from collplan.executors.comm.messages import Message, read_message
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.engine.running import this_thread
-from specs import CollplanError
+from collplan.executors.mpi.engine.running import this_thread
+from collplan.specs import CollplanError
 
 if TYPE_CHECKING:
-    from executors.comm.plans import Entry, Request
+    from collplan.executors.comm.plans import Entry, Request
 
 Words = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.comm.elements import Element, element_of
+from collplan.executors.comm.elements import Element, element_of
 
 Array = npt.NDArray[Any]
 

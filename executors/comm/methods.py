@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 import numpy as np
 from mpi4py import MPI
 
-from executors.comm.forms import forms, topological_forms
-from executors.comm.keys import IN_PLACE_AT, find_key
-from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
-from executors.comm.meetings import Different, run_different
-from executors.comm.nonblocking import NonBlocking
-from executors.comm.plans import Entry, Plans, Request
-from executors.comm.staging import run_staged
+from collplan.executors.comm.forms import forms, topological_forms
+from collplan.executors.comm.keys import IN_PLACE_AT, find_key
+from collplan.executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
+from collplan.executors.comm.meetings import Different, run_different
+from collplan.executors.comm.nonblocking import NonBlocking
+from collplan.executors.comm.plans import Entry, Plans, Request
+from collplan.executors.comm.staging import run_staged
+from collplan.executors.mpi.errors import one_line
 
 if TYPE_CHECKING:
-    from executors.comm.family import Family
-    from executors.comm.ground import Ground
-    from executors.comm.statistics import Statistics
+    from collplan.executors.comm.family import Family
+    from collplan.executors.comm.ground import Ground
+    from collplan.executors.comm.statistics import Statistics
 
 _NDARRAY: Final = np.ndarray
 _view: Final = MPI.buffer.frombuffer
@@ -166,7 +167,10 @@ class Planned:
             made = form.__new__(form, made)
         made._join(self._family)
         if waits and self._ground is not None and made._plans is not None:
-            made._settle_on(self._ground.below(MPI.Intracomm(made)))
+            try:
+                made._settle_on(self._ground.below(MPI.Intracomm(made)))
+            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+                made._settle_on(f"non-blocking: {one_line(error)}")
         return made
 
 

@@ -13,25 +13,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpi4py import MPI
 
-from executors.comm.collectives import collective_of, commutes, dtype_of
-from executors.comm.keys import find_key
-from executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
-from executors.comm.nonblocking_staging import Staged, stage
-from executors.comm.plans import MAX_ENTRIES, Request
-from executors.mpi.binding.instances import Copy, LocalProgram
-from executors.mpi.compiled.reductions import is_compiled
-from executors.mpi.engine.in_flight import Flight, board
-from planner import compile_plan
-from planner.operations import get_operation
-from planner.plan import Buffer
-from specs import CollplanError
-from specs.request import MESSAGES
-from specs.tuning import NATIVE, NATIVE_LABEL, Decision
+from collplan.executors.comm.collectives import collective_of, commutes, dtype_of
+from collplan.executors.comm.keys import find_key
+from collplan.executors.comm.kinds import KINDS, Arguments, Kind, read_arguments, read_broadcast
+from collplan.executors.comm.loading import as_loaded
+from collplan.executors.comm.nonblocking_staging import Staged, stage
+from collplan.executors.comm.plans import MAX_ENTRIES, Request
+from collplan.executors.mpi.binding.instances import Copy, LocalProgram
+from collplan.executors.mpi.compiled.reductions import is_compiled
+from collplan.executors.mpi.engine.in_flight import Flight, board
+from collplan.planner import compile_plan
+from collplan.planner.operations import get_operation
+from collplan.planner.plan import Buffer
+from collplan.specs import CollplanError
+from collplan.specs.request import MESSAGES
+from collplan.specs.tuning import NATIVE, NATIVE_LABEL, Decision
 
 if TYPE_CHECKING:
-    from executors.comm.ground import Ground
-    from executors.comm.plans import Plans
-    from executors.comm.statistics import Row
+    from collplan.executors.comm.ground import Ground
+    from collplan.executors.comm.plans import Plans
+    from collplan.executors.comm.statistics import Row
 
 LEAST_BYTES: Final = 1 << 20
 """From which size on plans are started without blocking, where nobody says another."""
@@ -276,12 +277,14 @@ class NonBlocking:
         try:
             machine = ground.table.machine(ground.placement)
             spec = decision.choice.plan_spec(machine, collective_of(request))
-            plan = compile_plan(spec, rank=plans.rank)
+            with as_loaded():
+                plan = compile_plan(spec, rank=plans.rank)
         except CollplanError as error:
             why = f"{decision.label} cannot run here: {error}"
             return Way(self._row(request, Decision(NATIVE, NATIVE_LABEL, why)), request)
         # What fails from here on, such as for want of memory, does so as in MPI: on this rank.
-        program = LocalProgram(plan, ground.comm)
+        with as_loaded():
+            program = LocalProgram(plan, ground.comm)
         if len(self._made) >= plans.max_plans:
             self._drop_oldest()
         sizes = plan.buffer_sizes[plans.rank]

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.comm.kinds import Arguments
-from executors.comm.staging import own_input, pack, target_of, unpack_all
+from collplan.executors.comm.kinds import Arguments
+from collplan.executors.comm.staging import own_input, pack, target_of, unpack_all
 
 if TYPE_CHECKING:
-    from executors.comm.nonblocking import Way
+    from collplan.executors.comm.nonblocking import Way
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -12,18 +12,21 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.comm.collectives import collective_of, commutes, dtype_of, why_not_reduced
-from executors.comm.keys import IN_PLACE_AT
-from executors.comm.kinds import KINDS
-from executors.comm.meetings import Meetings
-from executors.comm.statistics import Row, Statistics
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.measuring.patterns import node_of_ranks
-from executors.mpi.world import first_alone
-from planner import compile_plan
-from planner.plan import Buffer, Plan
-from specs import COLLECTIVES, CollplanError
-from specs.tuning import NATIVE, NATIVE_LABEL, Decision, Placement, TuningTable
+from collplan.executors.comm.collectives import collective_of, commutes, dtype_of, why_not_reduced
+from collplan.executors.comm.keys import IN_PLACE_AT
+from collplan.executors.comm.kinds import KINDS
+from collplan.executors.comm.loading import as_loaded
+from collplan.executors.comm.meetings import Meetings
+from collplan.executors.comm.statistics import Row, Statistics
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.meeting import DOING
+from collplan.executors.mpi.errors import one_line
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
+from collplan.executors.mpi.watching.roll_call import RollCall
+from collplan.planner import compile_plan
+from collplan.planner.plan import Buffer, Plan
+from collplan.specs import COLLECTIVES
+from collplan.specs.tuning import NATIVE, NATIVE_LABEL, Decision, Placement, TuningTable
 
 Array = npt.NDArray[Any]
 
@@ -198,6 +201,7 @@ class Plans:
         self._decided: dict[Request, Entry] = {}
         self._waiting: dict[Request, Waiting] = {}
         self._meetings: Meetings | None = None
+        self._why_no_plans: str | None = None
         self._n_bound = 0
         self._private: MPI.Intracomm | None = None
         self._placement: Placement | None = None
@@ -230,10 +234,16 @@ class Plans:
 
     def _meet(self, request: Request) -> None:
         """See that all ranks have come with the same; collective where plans are made."""
-        if request.kind in self._kinds:
-            if self._meetings is None:
+        if request.kind not in self._kinds:
+            return
+        if self._meetings is None:
+            try:
                 self._meetings = Meetings(self.private)
-            self._meetings.all_bring(request, self.kept.values())
+            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+                self._kinds = set()
+                self._why_no_plans = f"plans cannot have a communicator: {one_line(error)}"
+                return
+        self._meetings.all_bring(request, self.kept.values())
 
     def remember(self, key: tuple[Any, ...], entry: Entry) -> None:
         """Let `ready` find an entry by this rank's arguments."""
@@ -275,6 +285,8 @@ class Plans:
     def _why_native(self, request: Request) -> str | None:
         if self.table is None:
             return "no table"
+        if self._why_no_plans is not None:
+            return self._why_no_plans
         if request.kind not in self._kinds:
             return f"no sweep of {request.kind}"
         if request.n_bytes == 0 and request.kind != "barrier":
@@ -303,21 +315,28 @@ class Plans:
         return self._private
 
     def _bind(self, request: Request, decision: Decision) -> Entry:
-        plan, bound, problem = None, None, ""
+        """Return an entry with a plan; a native one where any rank fails at it, whyever."""
+        call = RollCall(self.private, None, DOING)
+        bound: BoundPlan | None = None
         try:
-            plan = self._compile(request, decision)
-        except (CollplanError, MemoryError) as error:
-            problem = str(error) or "the plan does not fit into memory"
-        if self._all(plan is not None) and plan is not None:
-            if len(self.kept) >= self.max_plans:
-                self._drop_oldest()
-            try:
-                bound = bind(plan, self.private)
-            except CollplanError as error:  # on all ranks, then
-                problem = str(error)
-        if bound is None or plan is None:
-            why = f"{decision.label} cannot run here: {problem or 'not on another rank'}"
+            with as_loaded():
+                plan = call.together(lambda: self._compile(request, decision))
+                if len(self.kept) >= self.max_plans:
+                    self._drop_oldest()
+                bound = made = bind(plan, self.private)
+                entry = call.together(lambda: self._entry_of(request, decision, plan, made))
+        except Exception as error:  # on all ranks
+            if bound is not None:
+                bound.free()
+            why = f"{decision.label} cannot run here: {one_line(error)}"
             return self._keep_native(request, Decision(NATIVE, NATIVE_LABEL, why))
+        entry.number, self._n_bound = self._n_bound, self._n_bound + 1
+        self.kept[entry.number] = entry
+        return entry
+
+    def _entry_of(
+        self, request: Request, decision: Decision, plan: Plan, bound: BoundPlan
+    ) -> Entry:
         row = self._row(request, decision, planned=True)
         itemsize = dtype_of(request).itemsize
         sent, received = (
@@ -325,24 +344,18 @@ class Plans:
             for which in (Buffer.SEND, Buffer.RECV)
         )
         skip = self.rank * sent if KINDS[request.kind].sends_own_block else 0
-        entry = Entry(request, row, bound, itemsize, sent, received, skip)
-        entry.number, self._n_bound = self._n_bound, self._n_bound + 1
-        self.kept[entry.number] = entry
-        return entry
+        # The engine is built with the first buffers, which may fail, too: here all ranks see it.
+        memory = np.empty(sent + received + 2 * _ALIGNED, np.uint8)
+        first = MPI.Get_address(memory)
+        sent_at = first + -first % _ALIGNED
+        bound.rebind_addresses(sent_at, sent_at + sent + -sent % _ALIGNED)
+        return Entry(request, row, bound, itemsize, sent, received, skip)
 
     def _compile(self, request: Request, decision: Decision) -> Plan:
         assert self.table is not None
         machine = self.table.machine(self.placement)
         spec = decision.choice.plan_spec(machine, collective_of(request))
-        # Loops that are compiled to machine code on first use: one rank does, others read.
-        if not self._n_bound:
-            return first_alone(self.private, lambda: compile_plan(spec, rank=self.rank))
         return compile_plan(spec, rank=self.rank)
-
-    def _all(self, is_good: bool) -> bool:
-        worst = np.array([is_good], dtype=np.int32)
-        self.private.Allreduce(MPI.IN_PLACE, worst, MPI.MIN)
-        return bool(worst[0])
 
     def _drop_oldest(self) -> None:
         _, entry = self.kept.popitem(last=False)

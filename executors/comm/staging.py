@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.comm.kinds import Arguments
-from executors.comm.messages import Message, array_at
-from executors.comm.plans import Entry
+from collplan.executors.comm.kinds import Arguments
+from collplan.executors.comm.messages import Message, array_at
+from collplan.executors.comm.plans import Entry
 
 Bytes = npt.NDArray[np.uint8]
 

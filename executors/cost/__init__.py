@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from executors.cost.loggps import Loggps
-    from executors.cost.report import cost_report
-    from executors.cost.simulator import simulate, simulate_each
-    from executors.cost.timeline import Timeline
+    from collplan.executors.cost.loggps import Loggps
+    from collplan.executors.cost.report import cost_report
+    from collplan.executors.cost.simulator import simulate, simulate_each
+    from collplan.executors.cost.timeline import Timeline
 
 __all__ = ["Loggps", "Timeline", "cost_report", "simulate", "simulate_each"]
 
@@ -26,4 +26,4 @@ def __getattr__(name: str) -> Any:
     # Late, so that reading parameters or a report's keys does not load numba.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"executors.cost.{_HOMES[name]}"), name)
+    return getattr(import_module(f"collplan.executors.cost.{_HOMES[name]}"), name)

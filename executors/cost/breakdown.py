@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.critical_path import Event, Visit, visits
-from executors.cost.holds import Holds, holds_of
-from executors.cost.places import Places, Resource, places_of
-from planner.plan import ON_START, Op
+from collplan.executors.cost.critical_path import Event, Visit, visits
+from collplan.executors.cost.holds import Holds, holds_of
+from collplan.executors.cost.places import Places, Resource, places_of
+from collplan.planner.plan import ON_START, Op
 
 if TYPE_CHECKING:
-    from executors.cost.critical_path import WaitedFor
-    from executors.cost.timeline import Timeline
-    from planner.plan import Plan
-    from specs import Network
+    from collplan.executors.cost.critical_path import WaitedFor
+    from collplan.executors.cost.timeline import Timeline
+    from collplan.planner.plan import Plan
+    from collplan.specs import Network
 
 KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")
 """What time of the critical path is spent on."""

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from executors.cost.local_fit import fit_local
-from executors.cost.measurements import LinkClass, Measurements, Place
-from executors.cost.message_fit import (
+from collplan.executors.cost.local_fit import fit_local
+from collplan.executors.cost.measurements import LinkClass, Measurements, Place
+from collplan.executors.cost.message_fit import (
     eager_bracket,
     fit_burst,
     fit_link,
     fit_speed_up,
     lane_ns_per_byte,
 )
-from specs.machine import Machine
+from collplan.specs.machine import Machine
 
 LINKS: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
 _RESAMPLES: Final = 100

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.connections import fetch
-from executors.cost.event_queue import Records, compiled, compiled_inline
-from executors.cost.parameters import (
+from collplan.executors.cost.connections import fetch
+from collplan.executors.cost.event_queue import Records, compiled, compiled_inline
+from collplan.executors.cost.parameters import (
     AT_ONCE,
     BURST,
     CONTINUATION,
@@ -38,7 +38,7 @@ from executors.cost.parameters import (
     g,
     o,
 )
-from executors.cost.waiting import busier, hold
+from collplan.executors.cost.waiting import busier, hold
 
 _COPY, _REDUCE = 2, 3
 _NETWORK = 3

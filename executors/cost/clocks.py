@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.event_queue import Records
-from executors.cost.waiting import CLOCK, QUEUE
+from collplan.executors.cost.event_queue import Records
+from collplan.executors.cost.waiting import CLOCK, QUEUE
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
-    from specs import Network
+    from collplan.planner.plan import Plan
+    from collplan.specs import Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,15 @@ class Clocks:
     @classmethod
     def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
         """Return what a plan uses of a machine."""
+        n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
+        n_processors = 0 if network is None else network.processors or 0
         return cls(
             n_nodes=plan.n_nodes,
-            n_cores=1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0))),
+            n_cores=n_cores,
             n_lanes=1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0))),
             n_ranks=plan.n_ranks,
-            n_processors=0 if network is None else network.processors or 0,
+            # Cores run one task at a time: more processors than cores are never waited for.
+            n_processors=min(n_processors, plan.n_nodes * n_cores),
         )
 
     @property

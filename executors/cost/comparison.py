@@ -6,23 +6,47 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
+from math import inf
+from time import thread_time
 from typing import Final, TypeVar
 
-from executors.cost.crossovers import Crossover, choose_best, find_crossovers
-from executors.cost.sweep import price, run_jobs
-from planner.bounds import Bounds, lower_bounds
-from planner.choosing.appraisal import Appraisal, appraise
-from planner.choosing.candidates import SEGMENTS, Form, all_forms, own_form
-from planner.errors import AlgorithmError
-from specs import PlanSpec
-from specs.errors import CollplanError
+from collplan.executors.cost.crossovers import Crossover, choose_best, find_crossovers
+from collplan.executors.cost.sweep import price, run_jobs
+from collplan.planner.bounds import Bounds, lower_bounds
+from collplan.planner.choosing.appraisal import Appraisal, appraise
+from collplan.planner.choosing.candidates import (
+    SEGMENTS,
+    Form,
+    all_forms,
+    own_form,
+    require_known_algorithms,
+    shared_forms,
+)
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.memory import free_bytes
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
 
 SAFETY: Final = 4.0
 """Closed forms are believed to a factor: above this times the best, a candidate is pruned."""
 MAX_TASKS: Final = 600_000
-"""Plans of more tasks are not simulated: a second or two and some hundred megabytes each."""
+"""Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
 WAVES: Final = (3, 12)
 """How many of the cheapest by closed form are simulated first, then, before all others."""
+SECONDS: Final = 45.0
+"""Default limit of the time that each processor works, in seconds."""
+CERTAINTY: Final = 0.8
+"""A simulation is hardly below this part of what the closed form says."""
+TOLERANCE: Final = 0.03
+"""Relative gain below which a large plan is not simulated."""
+LEFT_OUT: Final = ("tasks", "memory", "time")
+"""Reasons for which a candidate that may be the best is not simulated."""
+TASK_S: Final = 3e-6
+TASK_BYTES: Final = 600.0
+"""Seconds and bytes for compiling and simulating one task."""
+MEMORY_SHARE: Final = 0.5
+"""Share of the free memory that simulations may take together."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,11 +63,15 @@ class Pruned:
     candidate : str
     bytes : int
     by : str
-        ``bound``: it cannot be below `value_s`, and another is; ``price``: its
-        closed form `value_s` is more than `SAFETY` times another's makespan;
-        ``tasks``: its plan is too large.
-    value_s : float
-        In seconds; 0 for ``tasks``.
+        ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
+        is at most `TOLERANCE` above; ``price``: its closed form is more than
+        `SAFETY` times another's makespan, or, for a large plan, more than
+        1 / `CERTAINTY` times; ``tasks``, ``memory``, ``time``: its plan has more
+        tasks, or takes more memory or time, than there is.
+    price_s : float
+        What its closed form says, in seconds.
+    bound_s : float
+        What its simulation cannot be below, in seconds.
     n_tasks : int
         About how many tasks it would have.
     """
@@ -51,7 +79,8 @@ class Pruned:
     candidate: str
     bytes: int
     by: str
-    value_s: float
+    price_s: float
+    bound_s: float
     n_tasks: int
 
 
@@ -75,7 +104,13 @@ class Comparison:
     refused : dict of str to str
         Why there is no such candidate.
     best : dict of int to str
-        The candidate with the least makespan, by bytes.
+        The winner by bytes: the candidate with the least makespan, where none that
+        was not simulated may be better.
+    leading : dict of int to str
+        The candidate with the least makespan of all simulated, by bytes.
+    rivals : dict of int to list of Pruned
+        What was not simulated, and by its closed form may be better than the
+        leading one, by bytes, where there are such.
     crossovers : list of Crossover
     bounds : dict of int to Bounds
         What no plan can beat, by bytes.
@@ -89,6 +124,8 @@ class Comparison:
     pruned: list[Pruned] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     best: dict[int, str] = field(default_factory=dict)
+    leading: dict[int, str] = field(default_factory=dict)
+    rivals: dict[int, list[Pruned]] = field(default_factory=dict)
     crossovers: list[Crossover] = field(default_factory=list)
     bounds: dict[int, Bounds] = field(default_factory=dict)
 
@@ -109,7 +146,8 @@ def compare(
     *,
     patterns: Sequence[str] = (),
     prune: bool = True,
-    max_tasks: int = MAX_TASKS,
+    max_tasks: int | None = None,
+    seconds: float | None = SECONDS,
     on_progress: Progress | None = None,
 ) -> Comparison:
     """Find the best candidate of every size, and where the best changes.
@@ -125,8 +163,12 @@ def compare(
         spec's own is always among them.
     prune : bool
         Whether to leave out what cannot be, or by far is not, the best.
-    max_tasks : int
+    max_tasks : int, optional
         Plans of more tasks are left out, pruning or not.
+    seconds : float, optional
+        About how long every processor appraises and simulates, in seconds of its
+        own; None for as long as it takes. What is left then, the dearest by closed
+        form, is left out.
     on_progress : callable, optional
         Called as jobs are done.
 
@@ -137,24 +179,30 @@ def compare(
     Raises
     ------
     CollplanError
-        If a pattern fits no candidate.
+        If a pattern fits no candidate, or the spec names an algorithm that does not exist.
     """
+    require_known_algorithms(specs[-1])
     comparison = Comparison([_bytes_of(spec) for spec in specs])
-    jobs = _Jobs(executor, on_progress)
+    jobs = _Jobs(executor, on_progress, seconds)
     forms = _forms(specs[-1], comparison)
-    entries = _appraise_all(specs, forms, _Filter(patterns), jobs, comparison, max_tasks)
+    entries = _appraise_all(specs, forms, _Filter(patterns), jobs, comparison)
     by_size: dict[int, list[_Entry]] = {size: [] for size in comparison.sizes}
+    most = jobs.most_effort()
     for entry in entries:
-        if entry.appraisal.n_tasks > max_tasks:
-            _leave_out(comparison, entry, "tasks", 0.0)
+        appraisal = entry.appraisal
+        if max_tasks is not None and appraisal.n_tasks > max_tasks:
+            _leave_out(comparison, entry, "tasks")
+        elif appraisal.effort > most:
+            _leave_out(comparison, entry, "memory")
         else:
             by_size[_bytes_of(entry.spec)].append(entry)
     _simulate_all(by_size, jobs, comparison, prune=prune)
     for spec in specs:
         comparison.bounds[_bytes_of(spec)] = lower_bounds(spec)
-    comparison.best = choose_best(comparison.sizes, list(comparison.specs), comparison.makespans)
-    too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by == "tasks"}
+    _name_winners(comparison)
+    too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
     comparison.crossovers = find_crossovers(
+        comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
         lambda some: [found.makespan_s for found in jobs.run("crossovers", price, some)],
@@ -163,13 +211,32 @@ def compare(
     return comparison
 
 
+def _name_winners(comparison: Comparison) -> None:
+    """Name the best of every size, unless a candidate that was left out has a lower price."""
+    names, times = list(comparison.specs), comparison.makespans
+    comparison.leading = choose_best(comparison.sizes, names, times)
+    for size, name in comparison.leading.items():
+        best_s = times[name, size]
+        rivals = [
+            one
+            for one in comparison.pruned
+            if one.bytes == size and one.by in LEFT_OUT
+            if one.bound_s < (1 - TOLERANCE) * best_s and one.price_s < best_s
+        ]
+        if rivals:
+            comparison.rivals[size] = sorted(rivals, key=lambda one: one.price_s)
+        else:
+            comparison.best[size] = name
+
+
 def _bytes_of(spec: PlanSpec) -> int:
     return int(spec.collective.count * spec.collective.itemsize)
 
 
 def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
     """Return all forms; the spec's own first where it is none of the others."""
-    forms, own = list(all_forms(spec)), own_form(spec)
+    forms = list(all_forms(spec))
+    forms, own = [*forms, *shared_forms(spec, forms)], own_form(spec)
     if own is None:
         return forms
     wanted = own.of(spec)
@@ -202,12 +269,29 @@ class _Filter:
                 raise CollplanError(f"--candidates: {pattern!r} fits none; there are {names}")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Jobs:
-    """Runs jobs and tells how far they are."""
+    """Runs jobs, tells how far they are, and knows for how long they may go on."""
 
     executor: Executor | None
     on_progress: Progress | None
+    seconds: float | None
+    used_s: float = 0.0
+
+    @property
+    def n_workers(self) -> int:
+        """Return how many jobs run at once."""
+        names = ("num_workers", "_max_workers")
+        return max(1, *(int(getattr(self.executor, name, None) or 1) for name in names))
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds that are left of all processors together."""
+        return inf if self.seconds is None else self.seconds * self.n_workers - self.used_s
+
+    def most_effort(self) -> float:
+        """Return the effort of the largest plan that there is memory for."""
+        return MEMORY_SHARE * free_bytes() / self.n_workers / TASK_BYTES
 
     def run(
         self, what: str, function: Callable[[Item], Result], items: Sequence[Item]
@@ -215,13 +299,21 @@ class _Jobs:
         """Run a function on all items; return the results in their order."""
         n_done = 0
 
-        def count(_place: int, _result: Result) -> None:
+        def count(_place: int, timed: tuple[Result, float]) -> None:
             nonlocal n_done
             n_done += 1
+            self.used_s += timed[1]
             if self.on_progress is not None:
                 self.on_progress(what, n_done, len(items))
 
-        return run_jobs(function, items, self.executor, on_done=count)
+        found = run_jobs(partial(_timed, function), items, self.executor, on_done=count)
+        return tuple(result for result, _ in found)
+
+
+def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, float]:
+    """Return what a function returns, and how long its thread worked for it."""
+    begin = thread_time()
+    return function(item), thread_time() - begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +322,12 @@ class _Question:
 
     spec: PlanSpec
     segments: tuple[int, ...]
-    max_tasks: int
 
 
 def _answer(question: _Question) -> tuple[Appraisal, ...] | str:
     """Appraise, wherever this runs; a refusal is its reason."""
     try:
-        return appraise(question.spec, question.segments, question.max_tasks)
+        return appraise(question.spec, question.segments)
     except AlgorithmError as error:
         return str(error)
 
@@ -247,7 +338,6 @@ def _appraise_all(
     wanted: _Filter,
     jobs: _Jobs,
     comparison: Comparison,
-    max_tasks: int,
 ) -> list[_Entry]:
     """Return every candidate at every size it exists at."""
     asked: list[tuple[Form, tuple[int, ...], PlanSpec]] = []
@@ -258,7 +348,7 @@ def _appraise_all(
         if wanted.takes(form, None) or cuts or is_own:
             asked += [(form, cuts, spec) for spec in specs]
     wanted.require_all_used(forms)
-    questions = [_Question(form.of(spec), cuts, max_tasks) for form, cuts, spec in asked]
+    questions = [_Question(form.of(spec), cuts) for form, cuts, spec in asked]
     entries = []
     answers = jobs.run("appraising", _answer, questions)
     for (form, _, spec), answer in zip(asked, answers, strict=True):
@@ -276,42 +366,62 @@ def _appraise_all(
     return entries
 
 
-def _leave_out(comparison: Comparison, entry: _Entry, by: str, value_s: float) -> None:
-    size, n_tasks = _bytes_of(entry.spec), entry.appraisal.n_tasks
-    comparison.pruned.append(Pruned(entry.name, size, by, value_s, n_tasks))
+def _leave_out(comparison: Comparison, entry: _Entry, by: str) -> None:
+    size, found = _bytes_of(entry.spec), entry.appraisal
+    comparison.pruned.append(
+        Pruned(entry.name, size, by, found.price_s, found.bound_s, found.n_tasks)
+    )
 
 
 def _simulate_all(
     by_size: dict[int, list[_Entry]], jobs: _Jobs, comparison: Comparison, *, prune: bool
 ) -> None:
-    """Simulate candidates in waves, the cheapest by closed form first.
+    """Simulate candidates in waves, the cheapest by closed form first, while there is time.
 
     A wave ends before the next begins, so that what is pruned depends on
-    nothing but the candidates.
+    nothing but the candidates, as long as time lasts.
     """
     queues = {
         size: sorted(entries, key=lambda e: (e.name != comparison.own, e.appraisal.price_s))
         for size, entries in by_size.items()
     }
-    for n in (*WAVES, None) if prune else (None,):
+    n_waves = 0
+    while any(queues.values()):
+        n = WAVES[min(n_waves, len(WAVES) - 1)] if prune else None
+        n_waves += 1
         wave: list[_Entry] = []
         for size, queue in queues.items():
             times = [t for (_, other), t in comparison.makespans.items() if other == size]
             if prune and times:
                 queue[:] = _promising(queue, min(times), comparison)
-            wave += queue[:n]
-            del queue[:n]
-        _simulate(wave, jobs, comparison)
+            # Some small plans first: what they say may spare the large ones.
+            small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
+            chosen = (small or queue)[:n]
+            wave += chosen
+            queue[:] = [entry for entry in queue if entry not in chosen]
+        left_s, kept = jobs.left_s, []
+        for entry in sorted(wave, key=_is_large):
+            left_s -= TASK_S * entry.appraisal.effort
+            if left_s > 0:
+                kept.append(entry)
+            else:
+                _leave_out(comparison, entry, "time")
+        _simulate(kept, jobs, comparison)
+
+
+def _is_large(entry: _Entry) -> bool:
+    return entry.appraisal.effort > MAX_TASKS
 
 
 def _promising(queue: Sequence[_Entry], best_s: float, comparison: Comparison) -> list[_Entry]:
     """Return the candidates that may be better; note the others as pruned."""
     kept = []
     for entry in queue:
-        if entry.appraisal.bound_s > best_s:
-            _leave_out(comparison, entry, "bound", entry.appraisal.bound_s)
-        elif entry.appraisal.price_s > SAFETY * best_s:
-            _leave_out(comparison, entry, "price", entry.appraisal.price_s)
+        found, is_large = entry.appraisal, _is_large(entry)
+        if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
+            _leave_out(comparison, entry, "bound")
+        elif found.price_s > (1 / CERTAINTY if is_large else SAFETY) * best_s:
+            _leave_out(comparison, entry, "price")
         else:
             kept.append(entry)
     return kept
@@ -323,7 +433,7 @@ def _simulate(wave: Sequence[_Entry], jobs: _Jobs, comparison: Comparison) -> No
     for entry in wave:
         by_plan.setdefault((_bytes_of(entry.spec), entry.appraisal.identity), []).append(entry)
     # The longest jobs first, so that none is left alone at the end.
-    groups = sorted(by_plan.values(), key=lambda group: -group[0].appraisal.n_tasks)
+    groups = sorted(by_plan.values(), key=lambda group: -group[0].appraisal.effort)
     prices = jobs.run("simulating", price, [group[0].spec for group in groups])
     for group, found in zip(groups, prices, strict=True):
         for entry in group:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.event_queue import Records, compiled
-from planner.plan import Op
+from collplan.executors.cost.event_queue import Records, compiled
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.cost.clocks import Clocks
-    from planner.plan import Plan
-    from specs import Nic
+    from collplan.executors.cost.clocks import Clocks
+    from collplan.planner.plan import Plan
+    from collplan.specs import Nic
 
 CONNECTION: Final = np.dtype(
     [

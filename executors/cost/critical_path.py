@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from planner.plan import ON_START, Op
+from collplan.planner.plan import ON_START, Op
 
 if TYPE_CHECKING:
-    from executors.cost.timeline import Timeline
+    from collplan.executors.cost.timeline import Timeline
 
 WaitedFor = Literal["nothing", "dependency", "message", "resource"]
 

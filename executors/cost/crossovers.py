@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import isqrt
 from typing import Final
 
-from specs import PlanSpec
+from collplan.specs import PlanSpec
 
 CLOSE: Final = 1.15
 """Sizes of less than this ratio are not bisected."""
@@ -74,6 +74,7 @@ def _run_length(name: str, winners: Sequence[Collection[str]]) -> int:
 
 
 def find_crossovers(
+    sizes: Sequence[int],
     best: Mapping[int, str],
     specs: Mapping[str, PlanSpec],
     simulate: Simulate,
@@ -83,8 +84,11 @@ def find_crossovers(
 
     Parameters
     ----------
+    sizes : sequence of int
+        All sizes that were compared, ascending.
     best : mapping of int to str
-        The best candidate by bytes, ascending.
+        The best candidate by bytes. Next to a size at which none is named there is
+        no crossover.
     specs : mapping of str to PlanSpec
         The winners, at any size.
     simulate : callable
@@ -98,9 +102,9 @@ def find_crossovers(
         Ascending. Where a third is best between the two, the crossover is
         theirs all the same; ask for more sizes to see it.
     """
-    found, sizes = [], list(best)
+    found = []
     for low, high in pairwise(sizes):
-        if best[low] != best[high]:
+        if low in best and high in best and best[low] != best[high]:
             found.append(Crossover(best[low], best[high], low, high, False))
     open_ones = [
         i

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.layout import staged_elements
-from executors.cost.parameters import LINK_CLASSES, packet_cost
-from executors.cost.working_sets import is_uncached
-from planner.plan import Op
+from collplan.executors.cost.layout import staged_elements
+from collplan.executors.cost.parameters import LINK_CLASSES, packet_cost
+from collplan.executors.cost.working_sets import is_uncached
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.cost.places import Places
-    from executors.cost.timeline import Timeline
-    from planner.plan import Extents, Plan
-    from specs import Network
+    from collplan.executors.cost.places import Places
+    from collplan.executors.cost.timeline import Timeline
+    from collplan.planner.plan import Extents, Plan
+    from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

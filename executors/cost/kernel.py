@@ -9,10 +9,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.charges import IS_LONG, charge_arrival, charge_local, charge_send
-from executors.cost.event_queue import Records, compiled, compiled_inline, earliest, pop, push
-from executors.cost.parameters import CONTINUATION, HANDSHAKE, L, o
-from executors.cost.waiting import advance, busier, call, enqueue, free_at
+from collplan.executors.cost.charges import IS_LONG, charge_arrival, charge_local, charge_send
+from collplan.executors.cost.event_queue import (
+    Records,
+    compiled,
+    compiled_inline,
+    earliest,
+    pop,
+    push,
+)
+from collplan.executors.cost.parameters import CONTINUATION, HANDSHAKE, L, o
+from collplan.executors.cost.waiting import advance, busier, call, enqueue, free_at
 
 _SEND, _RECV = 0, 1
 _STAMP, _DONE = 0, 1

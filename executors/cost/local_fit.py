@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-from executors.cost.measurements import Layout, Measurements, Work
-from executors.cost.robust import step
+from collplan.executors.cost.measurements import Layout, Measurements, Work
+from collplan.executors.cost.robust import step
 
 Draw = Callable[[Sequence[float]], float]
 Found = dict[str, tuple[float | int | None, str]]
@@ -19,7 +19,7 @@ _WORKS: Final[tuple[Work, ...]] = ("copy", "reduce")
 
 
 def fit_local(measurements: Measurements, draw: Draw) -> Found:
-    """Return the costs of local work by field of `specs.Network`, with how each was found.
+    """Return the costs of local work by field of `collplan.specs.Network`, with how each was found.
 
     Parameters
     ----------

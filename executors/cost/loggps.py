@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from specs import Link, Network, SpecError
+from collplan.specs import Link, Network, SpecError
 
 _EXAMPLE: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from executors.cost.calibration import Calibration, Parameter, Value, machine_document
-from executors.cost.measurements import Measurements
+from collplan.executors.cost.calibration import Calibration, Parameter, Value, machine_document
+from collplan.executors.cost.measurements import Measurements
+from collplan.specs.showing import printable
 
 
 def machine_text(calibration: Calibration, measurements: Measurements) -> str:
@@ -19,8 +20,8 @@ def machine_text(calibration: Calibration, measurements: Measurements) -> str:
         What it was fitted to; said in the file's head.
     """
     head = [
-        f"# Measured on {measurements.host}, {measurements.date},",
-        f"# with {measurements.mpi}, {len(measurements.place.rank_to_node)} ranks.",
+        f"# Measured on {printable(measurements.host)}, {printable(measurements.date)},",
+        f"# with {printable(measurements.mpi)}, {len(measurements.place.rank_to_node)} ranks.",
         "# Comments say where 95 % of the estimates from resampled measurements lie.",
     ]
     comments = {parameter.name: comment(parameter) for parameter in calibration.parameters}

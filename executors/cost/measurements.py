@@ -8,8 +8,21 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from specs.base import SpecModel
-from specs.errors import CollplanError
+from collplan.specs.base import SpecModel
+from collplan.specs.documents import parse_json, require_regular
+from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.numbers import (
+    MAX_RANKS,
+    Natural,
+    Node,
+    NumberOfDomains,
+    NumberOfLanes,
+    NumberOfRanks,
+    Positive,
+    Rank,
+    Seconds,
+)
+from collplan.specs.sizes import Bytes, PositiveBytes
 
 FORMAT: Final = "collplan-measurements"
 VERSION: Final = 1
@@ -17,9 +30,6 @@ VERSION: Final = 1
 LinkClass = Literal["numa", "node", "network"]
 Work = Literal["copy", "reduce"]
 Layout = Literal["contiguous", "strided"]
-Count = Annotated[int, Field(ge=1)]
-Size = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
 Times = Annotated[tuple[Seconds, ...], Field(min_length=1)]
 
 
@@ -40,12 +50,12 @@ class Place(SpecModel):
         Above 1, idle ranks slept while messages were timed.
     """
 
-    rank_to_node: Annotated[tuple[Size, ...], Field(min_length=2)]
-    rank_to_numa: tuple[Size, ...]
-    numa_domains: Count = 1
-    lanes: Count | None = None
-    processors: Count | None = None
-    ranks_per_core: Annotated[float, Field(gt=0)] = 1.0
+    rank_to_node: Annotated[tuple[Node, ...], Field(min_length=2)]
+    rank_to_numa: tuple[Natural, ...]
+    numa_domains: NumberOfDomains = 1
+    lanes: NumberOfLanes | None = None
+    processors: Positive | None = None
+    ranks_per_core: Annotated[float, Field(gt=0, le=MAX_RANKS)] = 1.0
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -63,8 +73,8 @@ class PingPong(SpecModel):
     """Half round trips of a message between two ranks, all others asleep."""
 
     link: LinkClass
-    pair: tuple[Size, Size]
-    bytes: Size
+    pair: tuple[Rank, Rank]
+    bytes: Bytes
     seconds: Times
 
 
@@ -84,9 +94,9 @@ class Burst(SpecModel):
     """
 
     link: LinkClass
-    pair: tuple[Size, Size]
-    bytes: Size
-    messages: Count
+    pair: tuple[Rank, Rank]
+    bytes: Bytes
+    messages: Positive
     send_cpu_s: Times
     recv_cpu_s: Times
     send_s: Times
@@ -104,8 +114,8 @@ class Transfer(SpecModel):
     """
 
     link: LinkClass
-    pair: tuple[Size, Size]
-    bytes: Count
+    pair: tuple[Rank, Rank]
+    bytes: PositiveBytes
     send_cpu_s: Times
     recv_cpu_s: Times
 
@@ -114,17 +124,17 @@ class LateReceive(SpecModel):
     """Sends to a rank that receives only `delay_s` later: an eager one does not wait."""
 
     link: LinkClass
-    pair: tuple[Size, Size]
-    bytes: Size
-    delay_s: Annotated[float, Field(gt=0)]
+    pair: tuple[Rank, Rank]
+    bytes: Bytes
+    delay_s: Annotated[Seconds, Field(gt=0)]
     seconds: Times
 
 
 class LanesAtOnce(SpecModel):
     """The first `ranks` ranks of a node send to the next node at once, `bytes` each."""
 
-    ranks: Count
-    bytes: Count
+    ranks: NumberOfRanks
+    bytes: PositiveBytes
     seconds: Times
 
 
@@ -139,7 +149,7 @@ class Rounds(SpecModel):
         Time of all of them on the slowest rank.
     """
 
-    rounds: Count
+    rounds: Positive
     seconds: Times
 
 
@@ -162,9 +172,9 @@ class LocalWork(SpecModel):
 
     work: Work
     layout: Layout
-    bytes: Count
-    working_set_bytes: Count
-    ranks: Count = 1
+    bytes: PositiveBytes
+    working_set_bytes: PositiveBytes
+    ranks: NumberOfRanks = 1
     seconds: Times
 
 
@@ -240,13 +250,15 @@ def load_measurements(path: Path) -> Measurements:
     CollplanError
         If it can't be read, or holds something else; one line.
     """
+    if path.exists():
+        require_regular(path, "measurements")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise CollplanError(
             f"{path}: cannot be read: {error.strerror}; give a file of measurements"
         ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+    except (UnicodeDecodeError, SpecError):
         raise CollplanError(
             f"{path}: is not JSON; give a file that --measurements has written"
         ) from None

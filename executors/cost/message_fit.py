@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-from executors.cost.measurements import SMALL, LinkClass, Measurements, Rounds
-from executors.cost.robust import theil_sen
+from collplan.executors.cost.measurements import SMALL, LinkClass, Measurements, Rounds
+from collplan.executors.cost.robust import theil_sen
 
 Draw = Callable[[Sequence[float]], float]
 Found = dict[str, tuple[float | bool, str]]
@@ -36,7 +36,7 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     Returns
     -------
     dict
-        Values by field of `specs.Link`, and ``handshake``; with how each was found.
+        Values by field of `collplan.specs.Link`, and ``handshake``; with how each was found.
     """
     bracket = eager_bracket(measurements, link)
     limit = None if bracket is None else bracket[0]

@@ -1,6 +1,6 @@
 """Which receive gets which send, in one pass over the rows of a plan.
 
-`planner.matching` sorts by tag; here the k-th send of a pair of ranks meets
+`collplan.planner.matching` sorts by tag; here the k-th send of a pair of ranks meets
 its k-th receive, as almost every plan has it, and only where their tags differ
 is sorting left to it.
 """
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compiled
-from planner.matching import match_messages
-from planner.plan import Op
+from collplan.planner.compiled import compiled
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Ints = npt.NDArray[np.int32]
 

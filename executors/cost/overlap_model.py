@@ -1,6 +1,6 @@
 """How well a collective overlaps with computation, for all numbers of ranks and levels.
 
-`planner.tree_model` has the equations; here they fill tables, and tables say which
+`collplan.planner.tree_model` has the equations; here they fill tables, and tables say which
 number of levels is best where. A simulation fills tables of the same form.
 """
 
@@ -13,15 +13,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.tree_model import (
+from collplan.planner.tree_model import (
     blocking_time,
     compute_time,
     non_blocking_time,
     overlapped_time,
     tree_height,
 )
-from specs.errors import CollplanError
-from specs.machine import MAX_RANKS
+from collplan.specs.errors import CollplanError
+from collplan.specs.numbers import MAX_RANKS
 
 Times = npt.NDArray[np.float64]
 

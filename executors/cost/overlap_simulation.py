@@ -7,14 +7,14 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from executors.cost.overlap_model import OverlapTable, check_cores, overlap_model, shape_of
-from executors.cost.simulator import simulate
-from planner.compiler import compile_plan
-from planner.passes.add_compute import add_compute
-from planner.passes.split_tree import split_tree
-from planner.plan import Plan
-from planner.tree_model import tree_height
-from specs import Link, Machine, Network, parse_spec
+from collplan.executors.cost.overlap_model import OverlapTable, check_cores, overlap_model, shape_of
+from collplan.executors.cost.simulator import simulate
+from collplan.planner.compiler import compile_plan
+from collplan.planner.passes.add_compute import add_compute
+from collplan.planner.passes.split_tree import split_tree
+from collplan.planner.plan import Plan
+from collplan.planner.tree_model import tree_height
+from collplan.specs import Link, Machine, Network, parse_spec
 
 Transport = Literal["shared", "messages"]
 TRANSPORTS: Final[tuple[str, ...]] = get_args(Transport)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from specs import Link, Network
+    from collplan.specs import Link, Network
 
 Floats = npt.NDArray[np.float64]
 

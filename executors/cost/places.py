@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.layout import core_to_numa
-from executors.cost.parameters import LINK_CLASSES
-from planner.plan import Op
+from collplan.executors.cost.layout import core_to_numa
+from collplan.executors.cost.parameters import LINK_CLASSES
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 Longs = npt.NDArray[np.int64]

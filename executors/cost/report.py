@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executors.cost.breakdown import Leg, breakdown, legs
-from executors.cost.layout import core_to_numa
-from planner.bounds import lower_bounds
-from planner.plan import Op
-from specs import Network
+from collplan.executors.cost.breakdown import Leg, breakdown, legs
+from collplan.executors.cost.layout import core_to_numa
+from collplan.planner.bounds import lower_bounds
+from collplan.planner.plan import Op
+from collplan.specs import Network
 
 if TYPE_CHECKING:
-    from executors.cost.timeline import Timeline
-    from planner.plan import Plan
+    from collplan.executors.cost.timeline import Timeline
+    from collplan.planner.plan import Plan
 
 
 def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.charges import IS_LONG
-from executors.cost.clocks import Clocks
-from executors.cost.connections import make_connections
-from executors.cost.event_queue import Records, make_queue
-from executors.cost.kernel import run
-from executors.cost.layout import (
+from collplan.executors.cost.charges import IS_LONG
+from collplan.executors.cost.clocks import Clocks
+from collplan.executors.cost.connections import make_connections
+from collplan.executors.cost.event_queue import Records, make_queue
+from collplan.executors.cost.kernel import run
+from collplan.executors.cost.layout import (
     initial_tasks,
     link_dependencies,
     mark_long,
@@ -23,14 +22,16 @@ from executors.cost.layout import (
     place,
     serving_order,
 )
-from executors.cost.parameters import BURST, cost_table, link_table
-from executors.cost.timeline import Timeline
-from executors.cost.turns import take_turns
-from planner.errors import DeadlockError
-from specs import Network
+from collplan.executors.cost.parameters import BURST, cost_table, link_table
+from collplan.executors.cost.timeline import Timeline
+from collplan.executors.cost.turns import take_turns
+from collplan.planner.compile_time import Stopwatch
+from collplan.planner.errors import DeadlockError
+from collplan.planner.format_check import check_ranges
+from collplan.specs import Network
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 _NAMED: Final = 3
 """How many waiting tasks a deadlock names."""
@@ -56,6 +57,8 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
 
     Raises
     ------
+    PlanFormatError
+        Where an entry names a rank, node, task or row that is not there.
     MatchError
         Where sends and receives do not pair up.
     DeadlockError
@@ -88,10 +91,10 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
     .. [1] T. Hoefler, T. Schneider, A. Lumsdaine: LogGOPSim: simulating
        large-scale applications in the LogGOPS model, LSAP 2010.
     """
-    begin = time.perf_counter()
+    watch = Stopwatch()
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
-    return _simulate(plan, network, _Prepared.of(plan, allocated), begin)
+    return _simulate(plan, network, _Prepared.of(plan, allocated), watch)
 
 
 def simulate_each(
@@ -116,8 +119,8 @@ def simulate_each(
     """
     prepared = _Prepared.of(plan, allocated)
     for network in networks:
-        begin = time.perf_counter()
-        yield _simulate(plan, network, replace(prepared, tasks=prepared.tasks.copy()), begin)
+        watch = Stopwatch()
+        yield _simulate(plan, network, replace(prepared, tasks=prepared.tasks.copy()), watch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,13 +135,14 @@ class _Prepared:
 
     @classmethod
     def of(cls, plan: Plan, is_allocated: bool) -> _Prepared:
+        check_ranges(plan)
         tasks, slots = place(plan, Clocks.of(plan), allocated=is_allocated)
         order = serving_order(plan)
         successors = link_dependencies(plan, order, tasks)
         return cls(tasks, slots, successors, initial_tasks(plan, order), is_allocated)
 
 
-def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -> Timeline:
+def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatch) -> Timeline:
     layout = Clocks.of(plan, network)
     tasks, successors, initial = prepared.tasks, prepared.successors, prepared.initial
     mark_long(tasks, float(network.eager_limit_bytes))
@@ -167,7 +171,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -
         tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
-    timeline = _timeline(plan, network, layout, tasks, clocks, begin)
+    timeline = _timeline(plan, network, layout, tasks, clocks, watch)
     reads = None
     if network.nic is not None:
         reads = adapters["reads"].astype(np.int64).reshape(layout.n_nodes, layout.n_lanes)
@@ -176,7 +180,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, begin: float) -
 
 
 def _timeline(
-    plan: Plan, network: Network, layout: Clocks, tasks: Records, clocks: Records, begin: float
+    plan: Plan, network: Network, layout: Clocks, tasks: Records, clocks: Records, watch: Stopwatch
 ) -> Timeline:
     is_long = (tasks["state"] & IS_LONG).astype(np.bool_)
     tasks.flags.writeable = False
@@ -195,7 +199,7 @@ def _timeline(
         is_asking=is_long & network.handshake,
         partner=tasks["partner"],
         flags_ns=(network.core.L_ns, network.numa.L_ns, network.node.L_ns),
-        simulate_s=time.perf_counter() - begin,
+        simulate_s=watch.work_s,
     )
 
 

@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from planner.errors import AlgorithmError
-from specs import PlanSpec
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import PlanSpec
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-PRELOADED: Final = ("executors.cost.sweep", "executors.cost.simulator", "planner.compiler")
+PRELOADED: Final = (
+    "collplan.executors.cost.sweep",
+    "collplan.executors.cost.simulator",
+    "collplan.planner.compiler",
+)
 """What a pool's first process imports, so that the others start with it."""
 
 
@@ -77,8 +81,8 @@ def sweep(
 
 def price(spec: PlanSpec) -> Price:
     """Compile and simulate one spec; a refusal is a result, not an exception."""
-    from executors.cost.simulator import simulate
-    from planner.compiler import compile_plan
+    from collplan.executors.cost.simulator import simulate
+    from collplan.planner.compiler import compile_plan
 
     try:
         plan = compile_plan(spec)
@@ -129,7 +133,9 @@ def _as_done(
 
 
 @contextmanager
-def processes(n_workers: int | None = None) -> Iterator[Executor | None]:
+def processes(
+    n_workers: int | None = None, initializer: Callable[[], object] | None = None
+) -> Iterator[Executor | None]:
     """Give a pool of processes; none where there would be but one.
 
     They are forked from a server that has no threads and has imported what
@@ -140,6 +146,8 @@ def processes(n_workers: int | None = None) -> Iterator[Executor | None]:
     ----------
     n_workers : int, optional
         By default one for each processor this process may use.
+    initializer : callable, optional
+        Called in every process first, such as to import algorithms of one's own.
     """
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_all_start_methods, get_context
@@ -151,7 +159,7 @@ def processes(n_workers: int | None = None) -> Iterator[Executor | None]:
     method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
     context = get_context(method)
     context.set_forkserver_preload(list(PRELOADED))
-    with ProcessPoolExecutor(n_workers, context) as pool:
+    with ProcessPoolExecutor(n_workers, context, initializer) as pool:
         yield pool
 
 

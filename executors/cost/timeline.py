@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.critical_path import critical_path
-from executors.cost.layout import core_to_numa
+from collplan.executors.cost.critical_path import critical_path
+from collplan.executors.cost.layout import core_to_numa
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -34,7 +34,7 @@ class Timeline:
     lane_busy_ns : ndarray of float64, shape (n_nodes, n_lanes, 2)
         Time each lane sends, and receives.
     simulate_s : float
-        Seconds the simulation took, preparation included.
+        Seconds the simulation took, preparation included, compiling of kernels not.
     cause : ndarray of int32, shape (n_tasks,)
         The task that let each task start at `start_ns`: a predecessor, or the
         one that held its core or lane before; -1 for those that start at 0,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.charges import IS_LONG
-from executors.cost.event_queue import Records
-from executors.cost.parameters import CONTINUATION
-from planner.plan import Op
+from collplan.executors.cost.charges import IS_LONG
+from collplan.executors.cost.event_queue import Records
+from collplan.executors.cost.parameters import CONTINUATION
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]

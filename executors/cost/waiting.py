@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from executors.cost.event_queue import Records, compiled, compiled_inline, push
+from collplan.executors.cost.event_queue import Records, compiled, compiled_inline, push
 
 TASK: Final = np.dtype(
     [

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.messages import read_only, stepped
-from planner.compiled import compiled
-from planner.plan import Buffer, Op
+from collplan.executors.cost.messages import read_only, stepped
+from collplan.planner.compiled import compiled
+from collplan.planner.plan import Buffer, Op
 
 if TYPE_CHECKING:
-    from planner.plan import Extents, Plan
+    from collplan.planner.plan import Extents, Plan
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from executors.emulation.errors import EmulationError
+from collplan.executors.emulation.errors import EmulationError
 
 MAX_NODES: Final = 1000
 """A switch is a Linux bridge, and that has 1,023 ports."""
@@ -44,7 +44,7 @@ class Cluster:
     rate_bits_per_s : int
         What a lane carries in each direction, headers included.
     rank_order : "block", "cyclic" or tuple of int
-        As `specs.Machine` has it.
+        As `collplan.specs.Machine` has it.
     striped : bool
         Leave the choice of lanes to the MPI, instead of one lane a rank.
 

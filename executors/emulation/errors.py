@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 
 class EmulationError(CollplanError):

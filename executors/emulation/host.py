@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from executors.emulation.errors import EmulationError
+from collplan.executors.emulation.errors import EmulationError
 
 _PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 _MORE_PATHS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")

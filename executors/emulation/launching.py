@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from executors.emulation.nodes import ENTER, SCRIPTS
-from executors.emulation.switches import lane_name, node_name
-from executors.mpi.launching.launch import Launcher
-from specs.machine import Machine
+from collplan.executors.emulation.nodes import ENTER, SCRIPTS
+from collplan.executors.emulation.switches import lane_name, node_name
+from collplan.executors.mpi.launching.launch import Launcher
+from collplan.specs.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")
 """The MPIs whose launchers are known here."""

@@ -6,12 +6,12 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from executors.emulation.cluster import Cluster
-from executors.emulation.errors import EmulationError
-from executors.mpi.launching.launch import n_cores
-from specs.loading import explain
-from specs.machine import Machine
-from specs.network import Link, Network
+from collplan.executors.emulation.cluster import Cluster
+from collplan.executors.emulation.errors import EmulationError
+from collplan.executors.mpi.launching.launch import n_cores
+from collplan.specs.explaining import explain
+from collplan.specs.machine import Machine
+from collplan.specs.network import Link, Network
 
 PAYLOAD: Final = 1448 / 1514
 """The share of a lane's rate that is MPI's: TCP's payload of a full Ethernet frame."""

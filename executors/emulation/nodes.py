@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from executors.emulation import kernel, switches
+from collplan.executors.emulation import kernel, switches
 
 SCRIPTS: Final = "/dev/shm/collplan"
 """Where every node has the programs and files that launchers need."""

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from executors.emulation.cluster import Cluster
-from executors.emulation.errors import EmulationError
-from executors.emulation.host import find_tools
-from executors.emulation.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
-from executors.emulation.machine import emulated_machine
-from executors.emulation.sandbox import BOOT
-from executors.mpi.launching.jobs import capture_job, run_job
-from executors.mpi.launching.launch import (
+from collplan.executors.emulation.cluster import Cluster
+from collplan.executors.emulation.errors import EmulationError
+from collplan.executors.emulation.host import find_tools
+from collplan.executors.emulation.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
+from collplan.executors.emulation.machine import emulated_machine
+from collplan.executors.emulation.sandbox import BOOT
+from collplan.executors.mpi.launching.jobs import capture_job, run_job
+from collplan.executors.mpi.launching.launch import (
     EXPECTED_RANKS,
     MPIEXEC,
     Launcher,
@@ -28,15 +28,14 @@ from executors.mpi.launching.launch import (
     find_launcher,
     launch_environment,
 )
-from specs.machine import Machine
-
-MACHINE: Final = "COLLPLAN_MACHINE"
-"""Environment variable by which ranks learn the machine they run on: a spec's, as JSON."""
+from collplan.specs.loading import MACHINE
+from collplan.specs.machine import Machine
 
 MAX_RANKS: Final = 2048
 """Each is a process of this machine, and the ranks' table must fit an argument of Linux."""
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
+_ROOT: Final = Path(__file__).parents[3]
+"""The folder that holds the package `collplan`, into which this folder is linked."""
 _NAME: Final = "the command on the emulated cluster"
 _SCHEDULERS: Final = ("SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "PE_HOSTFILE", "JOB_ID")
 """Beginnings of variables by which launchers find out which nodes a batch job may use."""

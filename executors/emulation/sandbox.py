@@ -19,13 +19,13 @@ import signal
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
-from executors.emulation import kernel
-from executors.emulation.nodes import Request, SetUpError, build, start
+from collplan.executors.emulation import kernel
+from collplan.executors.emulation.nodes import Request, SetUpError, build, start
 
 BOOT: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "sys.path.append(sys.argv[1]); "
-    "from executors.emulation.sandbox import main; main(sys.argv[2], sys.argv[4:])"
+    "from collplan.executors.emulation.sandbox import main; main(sys.argv[2], sys.argv[4:])"
 )
 """The code that starts a sandbox in a Python without site packages."""
 

@@ -10,9 +10,9 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
-from executors.exports.selection import (
+from collplan.executors.exports.selection import (
     Export,
     Interval,
     Library,
@@ -21,10 +21,10 @@ from executors.exports.selection import (
     select,
     total_bytes,
 )
-from specs.choice import AlgorithmChoice
-from specs.errors import CollplanError
-from specs.sweep import Sweep
-from specs.tuning import TuningTable
+from collplan.specs.choice import AlgorithmChoice
+from collplan.specs.errors import CollplanError
+from collplan.specs.sweep import Sweep
+from collplan.specs.tuning import TuningTable
 
 Tree = dict[str, Any]
 
@@ -68,6 +68,10 @@ _COMMUTING: Final = {
 _BUILTIN: Final = {"reduce_scatter_allgather", "reduce_scatter_gather"}
 """They take predefined operations only, and at least as many elements as 2^⌊log₂ p⌋."""
 
+_COMM_SIZE: Final = re.compile(r"comm_size(<=|<|=)(\d{1,10}|any|pow2|node_comm_size)")
+"""A condition on the number of ranks."""
+_MAX_DEPTH: Final = 100
+
 
 def write_mpich(table: TuningTable, defaults: Tree) -> Export:
     """Write a table as MPICH's selection.
@@ -98,7 +102,12 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
     tree = dict(defaults)
     n_rules = 0
     for kind, by_ranks in by_kind.items():
-        own: Tree = defaults[f"collective={kind}"]
+        own: Tree | None = defaults.get(f"collective={kind}")
+        if own is None:
+            raise CollplanError(
+                f"--defaults: the selection has no rules for collective={kind}; give that of a "
+                f"whole MPICH"
+            )
         intra = own.get("comm_type=intra", own)
         branches: Tree = {}
         for ranks, found in sorted(by_ranks.items()):
@@ -143,13 +152,26 @@ def built_in_selection(library: Path) -> Tree:
     for text in texts:
         try:
             tree = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(tree, dict) and b"algorithm=MPIR_Bcast" in text and "collective=scan" in tree:
+        if b"algorithm=MPIR_Bcast" in text and _is_tree(tree) and "collective=scan" in tree:
             return tree
     raise CollplanError(
         f"{library}: holds no selection of collectives, such as MPICH 4 and later have; "
         f"give --defaults the file src/mpi/coll/coll_selection.json of MPICH's sources"
+    )
+
+
+def _is_tree(node: object, depth: int = 0) -> TypeGuard[Tree]:
+    """Return whether all of a document are mappings, with bounds of ranks that make sense."""
+    return (
+        isinstance(node, dict)
+        and depth < _MAX_DEPTH
+        and all(
+            (not key.startswith("comm_size") or _COMM_SIZE.fullmatch(key) is not None)
+            and _is_tree(branch, depth + 1)
+            for key, branch in node.items()
+        )
     )
 
 
@@ -208,7 +230,7 @@ def _resolved(tree: Tree, ranks: int) -> Tree:
     Below another condition MPICH would take ``comm_size<8`` for 8 ranks, too.
     """
     for key, branch in tree.items():
-        match = re.fullmatch(r"comm_size(<=|<|=)(\w+)", key)
+        match = _COMM_SIZE.fullmatch(key)
         if match is None or match[2] == "node_comm_size":
             return {key: _resolved(branch, ranks) for key, branch in tree.items()}
         if _holds(match[1], match[2], ranks):
@@ -217,8 +239,10 @@ def _resolved(tree: Tree, ranks: int) -> Tree:
 
 
 def _holds(relation: str, bound: str, ranks: int) -> bool:
-    if relation == "=":
+    if bound in ("any", "pow2"):
         return bound == "any" or ranks & (ranks - 1) == 0
+    if relation == "=":
+        return ranks == int(bound)
     return ranks < int(bound) + (relation == "<=")
 
 
@@ -246,8 +270,8 @@ def _tree(ranks: int, algorithm: AlgorithmChoice, segment_bytes: int) -> Target 
         "chain": ("kary", 1),
         "binary": ("kary", 2),
         "linear": ("kary", max(1, ranks - 1)),
-        "binomial": ("knomial_1", 2),
-        "knomial": ("knomial_1", algorithm.options.get("radix", 4)),
+        "binomial": ("knomial_2", 2),
+        "knomial": ("knomial_2", algorithm.options.get("radix", 4)),
     }
     if algorithm.name not in forms:
         return None

@@ -7,10 +7,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from executors.exports.selection import Export, Library, Selection, Target, select, total_bytes
-from specs.choice import AlgorithmChoice
-from specs.sweep import Sweep
-from specs.tuning import TuningTable
+from collplan.executors.exports.selection import (
+    Export,
+    Library,
+    Selection,
+    Target,
+    select,
+    settings_of,
+    total_bytes,
+)
+from collplan.specs.choice import AlgorithmChoice
+from collplan.specs.sweep import Sweep
+from collplan.specs.tuning import TuningTable
 
 IDS: Final[Mapping[str, tuple[int, Mapping[str, int]]]] = {
     "allgather": (
@@ -24,8 +32,7 @@ IDS: Final[Mapping[str, tuple[int, Mapping[str, int]]]] = {
     "bcast": (
         7,
         {
-            "basic_linear": 1, "pipeline": 3, "binary_tree": 5, "binomial": 6, "knomial": 7,
-            "scatter_allgather_ring": 9,
+            "basic_linear": 1, "pipeline": 3, "knomial": 7, "scatter_allgather_ring": 9,
         },
     ),
     "exscan": (8, {"linear": 1, "recursive_doubling": 2}),
@@ -51,8 +58,8 @@ _OURS: Final[Mapping[tuple[str, str], str]] = {
     ("barrier", "dissemination"): "bruck",
     ("bcast", "linear"): "basic_linear",
     ("bcast", "chain"): "pipeline",
-    ("bcast", "binary"): "binary_tree",
-    ("bcast", "binomial"): "binomial",
+    ("bcast", "binomial"): "knomial",
+    ("bcast", "knomial"): "knomial",
     ("bcast", "scatter_allgather"): "scatter_allgather_ring",
     ("exscan", "chain"): "linear",
     ("exscan", "recursive_doubling"): "recursive_doubling",
@@ -69,7 +76,7 @@ _OURS: Final[Mapping[tuple[str, str], str]] = {
     ("scatter", "binomial"): "binomial",
 }
 _SEGMENTED: Final = {
-    ("bcast", "pipeline"), ("bcast", "binary_tree"), ("bcast", "binomial"), ("bcast", "knomial"),
+    ("bcast", "pipeline"), ("bcast", "knomial"),
     ("reduce", "pipeline"), ("reduce", "binomial"), ("allreduce", "segmented_ring"),
 }  # fmt: skip
 _REORDERING: Final = {
@@ -81,8 +88,16 @@ _SIZE_BLIND: Final = frozenset({"gather", "scatter", "scan", "exscan", "barrier"
 """Kinds that want one rule: for scans Open MPI leaves the count out of the size, and for gather
 and scatter it reads arguments that count at the root or elsewhere only, so that ranks would
 follow different rules."""
-_KNOMIAL_RADIX: Final = 4
-"""Open MPI's, unless ``coll_tuned_bcast_algorithm_knomial_radix`` says otherwise."""
+_KNOMIAL_RADIX: Final = "coll_tuned_bcast_algorithm_knomial_radix"
+"""Open MPI's variable, 4 unless set. Its own ``binomial`` and ``binary_tree`` of bcast have
+other edges than ours: the former's children lie above their parent's leading bit."""
+_FAN_OUT: Final = {("allgather", "bruck"): 2}
+"""Radix of Bruck's algorithm as Open MPI 6 reads it; earlier releases always use radix 2."""
+_FOLDING: Final = {
+    ("allreduce", "rabenseifner"), ("reduce", "rabenseifner"), ("barrier", "recursive_doubling"),
+}  # fmt: skip
+"""Algorithms that differ from ours unless the number of ranks is a power of two: ranks beyond
+it are paired with other ranks, or pairs exchange halves."""
 
 
 def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
@@ -129,6 +144,8 @@ def write_json(table: TuningTable, assume_commuting: bool = False) -> Export:
             rule: dict[str, Any] = {"msg_size_min": total_bytes(sweep, interval.begin)}
             last = None if interval.end is None else total_bytes(sweep, interval.end) - 1
             rule |= {"msg_size_max": "inf" if last is None else last, "alg": interval.target.name}
+            if (sweep.collective, interval.target.name) in _FAN_OUT:
+                rule["faninout"] = _FAN_OUT[sweep.collective, interval.target.name]
             if interval.target.segment_bytes:
                 rule["seg_size"] = interval.target.segment_bytes
             rules.append(rule)
@@ -143,6 +160,8 @@ def _use(selections: list[Selection]) -> str:
     options = "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_dynamic_rules_filename {path}"
     if any(selection.spans_nodes for selection in selections):
         options += " --mca coll ^han"  # which would be asked first
+    for name, value in settings_of(selections):
+        options += f" --mca {name} {value}"
     return f"mpiexec {options}"
 
 
@@ -152,9 +171,13 @@ def _rules(selection: Selection) -> list[str]:
     lines = []
     for interval in selection.intervals:
         target = interval.target
-        number = 0 if target is None else IDS[sweep.collective][1][target.name]
-        segment = 0 if target is None else target.segment_bytes
-        lines.append(f"{total_bytes(sweep, interval.begin)} {number} 0 {segment}")
+        begin = total_bytes(sweep, interval.begin)
+        if target is None:
+            lines.append(f"{begin} 0 0 0")
+            continue
+        number = IDS[sweep.collective][1][target.name]
+        fan_out = _FAN_OUT.get((sweep.collective, target.name), 0)
+        lines.append(f"{begin} {number} {fan_out} {target.segment_bytes}")
     return lines
 
 
@@ -178,10 +201,7 @@ def equivalent(
     """Return Open MPI's algorithm that does what one of ours does, or why there is none."""
     kind = sweep.collective
     name = _OURS.get((kind, algorithm.name))
-    if algorithm.name == "knomial":
-        radix = algorithm.options.get("radix", _KNOMIAL_RADIX)
-        name = {2: "binomial", _KNOMIAL_RADIX: "knomial"}.get(radix)
-    elif (kind, algorithm.name) == ("allgather", "linear") and has_direct:
+    if (kind, algorithm.name) == ("allgather", "linear") and has_direct:
         name = "direct"
     if segment_bytes and (kind, name) == ("allreduce", "ring"):
         name = "segmented_ring"
@@ -192,4 +212,9 @@ def equivalent(
             "Open MPI would run it for operations that do not commute, too, with wrong results "
             "(--assume-commuting takes it)"
         )
+    if (kind, name) in _FOLDING and sweep.ranks & (sweep.ranks - 1):
+        return "Open MPI's has other messages unless the ranks are a power of two"
+    if name == "knomial":
+        radix = 2 if algorithm.name == "binomial" else algorithm.options.get("radix", 4)
+        return Target(name, segment_bytes, setting=(_KNOMIAL_RADIX, str(radix)))
     return Target(name, segment_bytes)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Final
 
-from specs.choice import AlgorithmChoice
-from specs.request import FLAT, MESSAGES
-from specs.sizes import parse_bytes
-from specs.tuning import NATIVE_LABEL, Choice, Point, Sweep, TuningTable
+from collplan.specs.choice import AlgorithmChoice
+from collplan.specs.request import FLAT, MESSAGES
+from collplan.specs.sizes import parse_bytes
+from collplan.specs.tuning import NATIVE_LABEL, Choice, Point, Sweep, TuningTable
 
 BLOCKS: Final = frozenset({"allgather", "alltoall", "gather", "scatter", "reduce_scatter_block"})
 """Kinds whose bytes in a table are those of one rank's block."""
@@ -30,11 +31,15 @@ class Target:
         Of the segments it cuts messages into; 0 sends them whole.
     options : tuple of str
         What else the library is told.
+    setting : tuple of str, optional
+        Name and value of a variable that makes it this algorithm. A job has one value of
+        it, for all sizes and numbers of ranks.
     """
 
     name: str
     segment_bytes: int = 0
     options: tuple[str, ...] = ()
+    setting: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         """Write the name, with segments if any."""
@@ -142,7 +147,9 @@ def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[
             f"choice is faster was not measured"
         )
     found = []
-    for sweep in _expressible(table, library, notes):
+    sweeps = _expressible(table, library, notes)
+    library = _with_one_setting(sweeps, library)
+    for sweep in sweeps:
         selection = Selection(sweep, tuple(_intervals(sweep, library, notes)))
         targets = [interval.target for interval in selection.intervals]
         if not any(targets):
@@ -156,9 +163,37 @@ def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[
     return found, notes
 
 
+def settings_of(selections: list[Selection]) -> list[tuple[str, str]]:
+    """Return the variables that the selections need, each once, with their values."""
+    targets = [interval.target for each in selections for interval in each.intervals]
+    return list(dict.fromkeys(each.setting for each in targets if each and each.setting))
+
+
 def total_bytes(sweep: Sweep, n_bytes: int) -> int:
     """Return the bytes of all ranks' blocks, of what is counted in blocks."""
     return n_bytes * sweep.ranks if sweep.collective in BLOCKS else n_bytes
+
+
+def _with_one_setting(sweeps: list[Sweep], library: Library) -> Library:
+    """Return a library that refuses what needs another value of a variable than most winners."""
+    wanted: dict[str, Counter[str]] = {}
+    for sweep in sweeps:
+        for interval in _intervals(sweep, library, []):
+            if interval.target is not None and interval.target.setting is not None:
+                name, value = interval.target.setting
+                wanted.setdefault(name, Counter())[value] += 1
+    settled = {name: values.most_common(1)[0][0] for name, values in wanted.items()}
+
+    def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, n_bytes: int) -> Target | str:
+        answer = library.equivalent(sweep, algorithm, n_bytes)
+        if isinstance(answer, str) or answer.setting is None:
+            return answer
+        name, value = answer.setting
+        if settled.get(name, value) == value:
+            return answer
+        return f"it needs {name} = {value}, and more of the table needs {settled[name]}"
+
+    return replace(library, equivalent=equivalent)
 
 
 def _expressible(table: TuningTable, library: Library, notes: list[str]) -> list[Sweep]:

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from executors.mpi.binding.bound_plan import BoundPlan, bind
-    from executors.mpi.measuring.measure import RunReport, run_plan
-    from executors.mpi.world import join_world
+    from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+    from collplan.executors.mpi.measuring.measure import RunReport, run_plan
+    from collplan.executors.mpi.world import join_world
 
 _HOMES: Final = {
     "BoundPlan": "binding.bound_plan",

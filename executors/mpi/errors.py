@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.errors import PlanError
-from specs.errors import CollplanError
+from collplan.planner.errors import PlanError
+from collplan.specs.errors import CollplanError
 
 
 class UnsupportedPlanError(PlanError):
@@ -18,6 +18,20 @@ class BindError(CollplanError):
 
 class LaunchError(CollplanError):
     """An MPI that is missing, was started wrongly, or did not come up as asked."""
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says in one line, with its type where it is not one of ours.
+
+    Examples
+    --------
+    >>> one_line(BindError("recvbuf is read-only")), one_line(ModuleNotFoundError("no numba"))
+    ('recvbuf is read-only', 'ModuleNotFoundError: no numba')
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, CollplanError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def still_running(verb: str) -> BindError:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.cores import host
+from collplan.executors.mpi.cores import host
 
 _PROC: Final = Path("/proc")
 

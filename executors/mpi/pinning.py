@@ -6,8 +6,8 @@ import os
 
 from mpi4py import MPI
 
-from executors.mpi.cores import affinity
-from specs.errors import CollplanError
+from collplan.executors.mpi.cores import affinity
+from collplan.specs.errors import CollplanError
 
 
 def usable_processors(comm: MPI.Intracomm) -> list[int]:

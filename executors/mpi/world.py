@@ -8,16 +8,19 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from executors.mpi.errors import LaunchError
-from executors.mpi.launching.jobs import INSTALL
-from executors.mpi.launching.launch import (
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launching.launch import (
     EXPECTED_RANKS,
     MPIEXEC,
     family_of,
     find_launcher,
     launcher_rank,
+    lone_tasks,
+    slurm_tasks,
+    way_to_mpi,
 )
-from executors.mpi.watching.last_words import speak_when_ended
+from collplan.executors.mpi.watching.last_words import speak_when_ended
+from collplan.executors.mpi.watching.start_limit import limit_start
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,15 +53,18 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
             warnings.simplefilter("ignore", RuntimeWarning)
             from mpi4py import MPI
     except ImportError as error:
-        raise LaunchError(f"mpi4py cannot be imported ({error}); {INSTALL}") from None
+        raise LaunchError(f"mpi4py cannot be imported ({error}); {way_to_mpi()}") from None
     if not MPI.Is_initialized():
         if _is_foreign_launcher(family_of(MPI.get_vendor()[0])):
             # Some MPIs abort here with pages of their own: refuse before they start.
-            raise _foreign(_n_started())
-        MPI.Init_thread()
+            raise lone_tasks() if slurm_tasks() > 1 else _foreign(_n_started())
+        with limit_start():
+            MPI.Init_thread()
     if MPIEXEC in os.environ:
         speak_when_ended()
     comm = MPI.COMM_WORLD
+    if comm.size == 1 and slurm_tasks() > 1:
+        raise lone_tasks()
     if comm.size == 1 and _n_started() > 1:
         raise _foreign(_n_started())
     needed = n_ranks if n_ranks is not None else comm.size

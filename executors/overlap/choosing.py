@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Sequence
 from typing import Final
 
-from executors.overlap.methods import BLOCKING, CHAINS, DATATYPE, ITEMSIZE, TREES, Sweep
-from planner.progress import POLICIES
-from planner.tree_model import tree_height
-from specs import Machine
-from specs.errors import CollplanError
+from collplan.executors.overlap.methods import BLOCKING, CHAINS, DATATYPE, ITEMSIZE, TREES, Sweep
+from collplan.planner.progress import POLICIES
+from collplan.planner.tree_model import tree_height
+from collplan.specs import Machine
+from collplan.specs.errors import CollplanError
 
 MOST_LEVELS: Final = 3
 """Levels that are tried where none are asked for: 0 to so many, as in the paper."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compile_with
+from collplan.planner.compiled import compile_with
 
 BYTES: Final = 256 * 2**10
 """What the computation sweeps over: it stays in a core's own cache."""

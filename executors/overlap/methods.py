@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from planner.tree_model import best_levels, blocking_time, tree_height
-from specs import Machine, PlanSpec
-from specs.errors import CollplanError
-from specs.loading import explain
+from collplan.planner.tree_model import best_levels, blocking_time, tree_height
+from collplan.specs import Machine, PlanSpec
+from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explain
 
 TREES: Final = {
     "bcast": "binomial",
@@ -168,7 +168,7 @@ class Sweep:
                 }
             )
         except ValidationError as error:
-            raise CollplanError(f"--bytes: {explain(error)}") from None
+            raise CollplanError(explain(error, before="--bytes: ")) from None
 
     def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
         """Return C(N), in s: fixed total work, divided over the ranks."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from executors.cost import simulate
-from executors.cost.traces.states import CoreStates, simulated_states
-from executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
-from planner import compile_plan
+from collplan.executors.cost import simulate
+from collplan.executors.cost.traces.states import CoreStates, simulated_states
+from collplan.executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.planner import compile_plan
 
 
 def blocking_s(sweep: Sweep) -> float:

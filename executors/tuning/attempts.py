@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 NOTE_BYTES: Final = 1024
 """The note, written over and over; behind it is what went wrong, as ranks append it."""

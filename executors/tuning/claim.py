@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from specs.errors import CollplanError
+from collplan.specs.errors import CollplanError
 
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
 """Environment variable by which a process that starts ranks tells them its host and id."""

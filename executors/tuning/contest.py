@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from specs.tuning import NATIVE_LABEL, Time
+from collplan.specs.tuning import NATIVE_LABEL, Time
 
 Times = npt.NDArray[np.float64]
 

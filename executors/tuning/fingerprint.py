@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from executors.mpi.measuring.bench_timing import library_name
-from executors.mpi.measuring.patterns import node_of_ranks
-from specs.tuning import Fingerprint
+from collplan.executors.mpi.measuring.bench_timing import library_name
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
+from collplan.specs.tuning import Fingerprint
 
 _CPUS: Final = Path("/proc/cpuinfo")
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from executors.tuning.attempts import Attempts, Failure
+from collplan.executors.tuning.attempts import Attempts, Failure
 
 EXIT_STATUS: Final = 3
 """Of a rank that gives up; the launcher then ends all others."""

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from executors.tuning.attempts import Failure
-from specs.errors import CollplanError
-from specs.replacing import write_text
-from specs.tuning import Fingerprint, TuningTable, load_table, parse_table
+from collplan.executors.tuning.attempts import Failure
+from collplan.specs.errors import CollplanError
+from collplan.specs.replacing import write_text
+from collplan.specs.tuning import Fingerprint, TuningTable, load_table, parse_table
 
 FORMAT: Final = "collplan-tuning"
 VERSION: Final = 1

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Protocol, TypeVar
 
-from executors.cost.comparison import MAX_TASKS, SAFETY, WAVES
-from executors.cost.sweep import price
-from executors.tuning.variants import all_variants, family_of
-from planner.choosing.appraisal import Appraisal, appraise
-from planner.choosing.candidates import SEGMENTS, Form
-from planner.errors import AlgorithmError
-from specs import PlanSpec
-from specs.request import MESSAGES
+from collplan.executors.cost.comparison import MAX_TASKS, SAFETY, WAVES
+from collplan.executors.cost.sweep import price
+from collplan.executors.tuning.variants import all_variants, family_of
+from collplan.planner.choosing.appraisal import Appraisal, appraise
+from collplan.planner.choosing.candidates import SEGMENTS, Form
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import PlanSpec
+from collplan.specs.request import MESSAGES
 
 LEAST_KEPT: Final = 3
 """So many are measured whatever the model says, if there are as many."""

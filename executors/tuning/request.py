@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from executors.tuning.contest import Rules
-from specs import Collective
-from specs.errors import CollplanError
-from specs.network import Network
-from specs.operation import Operation
-from specs.placement import Placement
-from specs.tuning import Sweep, TuningTable
+from collplan.executors.tuning.contest import Rules
+from collplan.specs import Collective
+from collplan.specs.errors import CollplanError
+from collplan.specs.network import Network
+from collplan.specs.operation import Operation
+from collplan.specs.placement import Placement
+from collplan.specs.tuning import Sweep, TuningTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ class Goal:
         """Return the table's sweep of this, None where it has none."""
         empty = self.empty_sweep()
         for sweep in table.sweeps:
-            if sweep.replace(points=(), choices={}, complete=False) == empty:
+            unmeasured = sweep.replace(points=(), choices={}, complete=False, ranks_per_core=None)
+            if unmeasured == empty:
                 return sweep
         return None
 
@@ -187,7 +188,7 @@ def _in_words(collective: Collective) -> str:
 
     Examples
     --------
-    >>> from specs import Reduce
+    >>> from collplan.specs import Reduce
     >>> _in_words(Reduce(count=0, root=2))
     'reduce datatype=float64 op=sum root=2'
     """

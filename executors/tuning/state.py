@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from executors.tuning.attempts import Attempt, Attempts, Failure
-from executors.tuning.journal import AGAIN, Journal, read_complete
-from executors.tuning.prediction import Selection
-from executors.tuning.request import Goal, Request
-from executors.tuning.trial import Verdict
-from specs.errors import CollplanError
-from specs.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep
-from specs.tuning import Fingerprint, TuningTable
+from collplan.executors.tuning.attempts import Attempt, Attempts, Failure
+from collplan.executors.tuning.journal import AGAIN, Journal, read_complete
+from collplan.executors.tuning.prediction import Selection
+from collplan.executors.tuning.request import Goal, Request
+from collplan.executors.tuning.trial import Verdict
+from collplan.specs.errors import CollplanError
+from collplan.specs.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep
+from collplan.specs.tuning import Fingerprint, TuningTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,11 @@ class State:
             failed=failed | wrong or None,
         )
         before = self.sweep_of(goal)
+        crowd = max(verdict.ranks_per_core, before.ranks_per_core or 1.0)
         sweep = before.replace(
             points=tuple(sorted((*before.points, point), key=lambda p: p.bytes)),
             choices=before.choices | choices,
+            ranks_per_core=crowd if crowd > 1 else None,
         )
         sweep = sweep.replace(complete=goal.is_reached(sweep))
         sweeps = [sweep if other == before else other for other in self.table.sweeps]

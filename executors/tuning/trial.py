@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.cores import ranks_per_core
-from executors.mpi.measuring.bench_timing import Call, line_up
-from executors.mpi.measuring.clocks import share_clock
-from executors.mpi.measuring.measure import (
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.cores import ranks_per_core
+from collplan.executors.mpi.measuring.bench_timing import Call, line_up
+from collplan.executors.mpi.measuring.clocks import share_clock
+from collplan.executors.mpi.measuring.measure import (
     Case,
     allocate_case,
     choose_oracle,
     native_truth,
     numpy_truth,
 )
-from executors.mpi.measuring.native import NativeCollective
-from executors.tuning.contest import Contest, Rules, Times, beats
-from executors.tuning.guard import Guard
-from executors.tuning.prediction import Candidate
-from planner import compile_plan
-from planner.plan import Buffer
-from specs import PlanSpec
-from specs.errors import CollplanError
-from specs.request import AUTO, FLAT, MESSAGES
-from specs.sweep import NATIVE_LABEL, Time
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.executors.tuning.contest import Contest, Rules, Times, beats
+from collplan.executors.tuning.guard import Guard
+from collplan.executors.tuning.prediction import Candidate
+from collplan.planner import compile_plan
+from collplan.planner.plan import Buffer
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+from collplan.specs.request import AUTO, FLAT, MESSAGES
+from collplan.specs.sweep import NATIVE_LABEL, Time
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 MOST_AT_ONCE: Final = 8
 """So many candidates are bound and measured in the same rounds."""
@@ -65,12 +65,15 @@ class Verdict:
         Candidates whose results were wrong, and where.
     refused : dict of str to str
         Candidates that cannot be compiled or bound, and why.
+    ranks_per_core : float
+        How many ranks shared a core; at most 1 if none did.
     """
 
     times: dict[str, Time]
     winner: str
     wrong: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    ranks_per_core: float = 1.0
 
 
 def try_candidates(
@@ -142,7 +145,8 @@ class _Stand:
     def __init__(self, case: Case, native: NativeCollective, rules: Rules, guard: Guard) -> None:
         self._case, self._comm, self._rules = case, case.comm, rules
         self._guard = guard
-        self._crowded = ranks_per_core(case.comm) > 1
+        self._ranks_per_core = ranks_per_core(case.comm)
+        self._crowded = self._ranks_per_core > 1
         self._has_one_clock = self._crowded and share_clock(case.comm)
         oracle = choose_oracle(case.collective, case.comm.size)
         self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
@@ -214,7 +218,9 @@ class _Stand:
             ranking = self._run([NATIVE_LABEL, *faster], rules, is_warm=True).ranking()
             faster = [name for name in ranking if beats(times[name], times[NATIVE_LABEL])]
             winner = (faster or [NATIVE_LABEL])[0]
-        self.verdict = Verdict(times, winner, self.verdict.wrong, self.verdict.refused)
+        self.verdict = Verdict(
+            times, winner, self.verdict.wrong, self.verdict.refused, self._ranks_per_core
+        )
 
     def free(self) -> None:
         """Free what is bound; collective."""

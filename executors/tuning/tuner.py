@@ -9,23 +9,23 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from executors.cost.sweep import price
-from executors.mpi.measuring.pair_timing import meet_asleep
-from executors.mpi.measuring.patterns import node_of_ranks
-from executors.mpi.world import first_alone
-from executors.tuning.attempts import Attempts
-from executors.tuning.claim import claimed
-from executors.tuning.fingerprint import take_fingerprint
-from executors.tuning.guard import Guard
-from executors.tuning.journal import Journal
-from executors.tuning.prediction import Spread, select
-from executors.tuning.request import Goal, Request
-from executors.tuning.state import State, open_state
-from executors.tuning.trial import Verdict, try_candidates
-from specs import PlanSpec
-from specs.errors import CollplanError
-from specs.placement import Placement
-from specs.tuning import TuningTable, save_table
+from collplan.executors.cost.sweep import price
+from collplan.executors.mpi.measuring.pair_timing import meet_asleep
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
+from collplan.executors.mpi.world import first_alone
+from collplan.executors.tuning.attempts import Attempts
+from collplan.executors.tuning.claim import claimed
+from collplan.executors.tuning.fingerprint import take_fingerprint
+from collplan.executors.tuning.guard import Guard
+from collplan.executors.tuning.journal import Journal
+from collplan.executors.tuning.prediction import Spread, select
+from collplan.executors.tuning.request import Goal, Request
+from collplan.executors.tuning.state import State, open_state
+from collplan.executors.tuning.trial import Verdict, try_candidates
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+from collplan.specs.placement import Placement
+from collplan.specs.tuning import TuningTable, save_table
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

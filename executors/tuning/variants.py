@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.choosing.candidates import PIPELINE, PIPELINED, Form, all_forms, name_of
-from planner.decompose import draft
-from planner.errors import AlgorithmError
-from specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
-from specs.request import AUTO
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.choosing.candidates import PIPELINE, PIPELINED, Form, all_forms, name_of
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
+from collplan.specs.request import AUTO
 
 DIMENSIONS: Final = (2, 3)
 """Of meshes: more of them have not been seen to pay."""

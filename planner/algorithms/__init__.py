@@ -1,6 +1,6 @@
 """Algorithms of every collective: importing this package registers them all."""
 
-from planner.algorithms import (
+from collplan.planner.algorithms import (
     allgather,
     allreduce,
     alltoall,
@@ -13,7 +13,7 @@ from planner.algorithms import (
     scan,
     scatter,
 )
-from planner.algorithms.registry import Algorithm, Registry, registry
+from collplan.planner.algorithms.registry import Algorithm, Registry, registry
 
 __all__ = [
     "Algorithm",

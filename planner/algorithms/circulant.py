@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.rounds import Chunks, Group, Index, Message, Round, Rounds, at
+from collplan.planner.rounds import Chunks, Group, Index, Message, Round, Rounds, at
 
 Partial = Callable[[Index, Index, int], Chunks]
 """``partial(rank, slot, n)`` names the n blocks from rank + slot on, partly combined, at `rank`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from planner.rounds import Copy, Group, Message, Reduce, Round, Rounds, ceil_log2
+from collplan.planner.rounds import Copy, Group, Message, Reduce, Round, Rounds, ceil_log2
 
 Bools = npt.NDArray[np.bool_]
 

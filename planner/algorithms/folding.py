@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.rounds import Group, Message, Round, floor_log2
+from collplan.planner.arrays import Ints
+from collplan.planner.rounds import Group, Message, Round, floor_log2
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from planner.algorithms.folding import Folding
-from planner.arrays import Ints
-from planner.rounds import Group, Message, Round, Rounds, at, floor_log2
+from collplan.planner.algorithms.folding import Folding
+from collplan.planner.arrays import Ints
+from collplan.planner.rounds import Group, Message, Round, Rounds, at, floor_log2
 
 
 def owned(survivor: Ints, q: int, level: int) -> tuple[Ints, int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.algorithms.registry import Algorithm
-from planner.rounds import Copy, Group, Reduce, Round, Rounds
+from collplan.planner.algorithms.registry import Algorithm
+from collplan.planner.rounds import Copy, Group, Reduce, Round, Rounds
 
 
 def _copy(group: Group) -> Rounds:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from planner.errors import AlgorithmError
-from planner.rounds import Group, Rounds
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.rounds import Group, Rounds
 
 Parts = Literal["whole", "size", "power_of_two"]
 
@@ -79,9 +79,19 @@ class Registry:
         self._algorithms: dict[str, dict[str, Algorithm]] = {}
 
     def add(self, algorithm: Algorithm) -> None:
-        """Register `algorithm` once."""
+        """Register `algorithm` once.
+
+        Raises
+        ------
+        AlgorithmError
+            If the collective has one of that name.
+        """
         names = self._algorithms.setdefault(algorithm.kind, {})
-        assert algorithm.name not in names, f"{algorithm.kind}/{algorithm.name} registered twice"
+        if algorithm.name in names:
+            raise AlgorithmError(
+                f"algorithms: {algorithm.kind} has a {algorithm.name!r} already; give yours "
+                "another name"
+            )
         names[algorithm.name] = algorithm
 
     def kinds(self) -> tuple[str, ...]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from planner.blueprint import Blueprint
-from planner.choice import LONG_BYTES
-from planner.choosing.alltoall_price import AT_ONCE, flat_ns, phases_ns
-from planner.choosing.candidates import SHARED, Form, alltoall_forms
-from planner.choosing.exchange_price import exchange_ns
-from planner.decompose import draft
-from planner.errors import AlgorithmError
-from planner.passes import run_blueprint_passes
-from planner.roles import is_inside
-from specs import AlgorithmChoice, PlanSpec
-from specs.request import MESSAGES
+from collplan.planner.blueprint import Blueprint
+from collplan.planner.choice import LONG_BYTES
+from collplan.planner.choosing.alltoall_price import AT_ONCE, flat_ns, phases_ns
+from collplan.planner.choosing.candidates import SHARED, Form, alltoall_forms
+from collplan.planner.choosing.exchange_price import exchange_ns
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes import run_blueprint_passes
+from collplan.planner.roles import is_inside
+from collplan.specs import AlgorithmChoice, PlanSpec
+from collplan.specs.request import MESSAGES
 
 ROOM: Final = 1.03
 """What a plan's time counts more that needs room in its nodes' memory: it must be worth that."""

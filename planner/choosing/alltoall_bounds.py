@@ -91,7 +91,7 @@ def node_counts(design: str, nodes: int, ranks: int, block_bytes: int) -> NodeCo
     Parameters
     ----------
     design : str
-        As in `planner.choosing.alltoall_designs`.
+        As in `collplan.planner.choosing.alltoall_designs`.
     nodes, ranks : int
         Nodes, and ranks a node.
     block_bytes : int

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from planner.errors import AlgorithmError
-from specs import PlanSpec
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import PlanSpec
 
 
 @dataclass(frozen=True)

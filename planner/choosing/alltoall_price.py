@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.blueprint import Blueprint
-from planner.builder import Placement
-from planner.choice import state
-from planner.choosing.queues import Floats
-from planner.choosing.wire import Wire
-from planner.lowering import LocalTable, MessageTable
-from planner.pieces import Pieces, is_constant, running_total
-from planner.tables import tables_of
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.blueprint import Blueprint
+from collplan.planner.builder import Placement
+from collplan.planner.choice import state
+from collplan.planner.choosing.queues import Floats
+from collplan.planner.choosing.wire import Wire
+from collplan.planner.lowering import LocalTable, MessageTable
+from collplan.planner.pieces import Pieces, is_constant, running_total
+from collplan.planner.tables import tables_of
 
 if TYPE_CHECKING:
-    from specs import Machine
+    from collplan.specs import Machine
 
 AT_ONCE = ("linear", "pairwise")
 """Algorithms whose messages wait for nothing but what comes before the collective."""

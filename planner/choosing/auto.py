@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.choosing.alltoall_auto import has_designs, price_designs
-from planner.choosing.candidates import SEGMENTS, likely_forms, segmented
-from planner.choosing.price import Workload
-from planner.decompose import draft
-from planner.errors import AlgorithmError
-from planner.tables import tables_of
-from specs import PlanSpec
-from specs.request import AUTO, FLAT
+from collplan.planner.choosing.alltoall_auto import has_designs, price_designs
+from collplan.planner.choosing.candidates import SEGMENTS, likely_forms, segmented
+from collplan.planner.choosing.price import Workload
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.tables import tables_of
+from collplan.specs import PlanSpec
+from collplan.specs.request import AUTO, FLAT
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, Final
 
-from planner.algorithms.registry import registry
-from planner.blueprint import Component
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.decompose import draft, guideline, transpose
-from planner.errors import AlgorithmError
-from specs import (
+from collplan.planner.algorithms.registry import registry
+from collplan.planner.blueprint import Component
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.decompose import draft, guideline, transpose
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import (
     AlgorithmChoice,
     AlgorithmsByRole,
     Decomposition,
@@ -20,8 +20,8 @@ from specs import (
     PlanSpec,
     Transport,
 )
-from specs.choice import Algorithms
-from specs.request import AUTO
+from collplan.specs.choice import Algorithms
+from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 """Segments tried, in bytes: 4 KiB to 256 KiB."""
@@ -117,8 +117,10 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
         | {f"lane/{k}": across for k, (_, across) in PIPELINED.items()}
     )
     shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
-    if 1 < machine.lanes <= fullest // 4:
-        shapes.append({"name": "multi_leader", "leaders": machine.lanes})
+    if machine.lanes > 1:
+        # As many leaders on every lane.
+        even = [n for n in _leaders(machine.lanes, fullest) if n % machine.lanes == 0]
+        shapes += [{"name": "multi_leader", "leaders": n} for n in even]
     if kind in transpose.FORMS:
         shapes += [shape | {"form": "transpose"} for shape in shapes]
     for shape in shapes:
@@ -165,6 +167,22 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     return tuple(forms)
 
 
+def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
+    """Return the same forms through the memory that ranks of a node share, where some do.
+
+    None where the spec itself says how they pass each other data.
+    """
+    if spec.transport != MESSAGES or spec.collective.kind == "barrier":
+        return []
+    if max(spec.machine.node_to_n_ranks) == 1:
+        return []
+    return [
+        replace(form, name=f"{form.name} shared", transport=SHARED)
+        for form in forms
+        if form.transport is None
+    ]
+
+
 def own_form(spec: PlanSpec) -> Form | None:
     """Return the form a spec names itself; None where it leaves all to the planner."""
     chosen, algorithms, passes = spec.decomposition, spec.algorithms, spec.passes
@@ -177,6 +195,23 @@ def own_form(spec: PlanSpec) -> Form | None:
         words.append(str(algorithms))
     words += [str(choice) for choice in passes]
     return Form(" ".join(words), chosen, algorithms, False, passes)
+
+
+def require_known_algorithms(spec: PlanSpec) -> None:
+    """Raise `AlgorithmError` where a spec names an algorithm that no collective has.
+
+    Candidates that cannot serve are told of beside the others; one whose name is misspelled
+    would be forgotten.
+    """
+    algorithms, kind = spec.algorithms, spec.collective.kind
+    if isinstance(algorithms, AlgorithmsByRole):
+        named = [(role.partition("/")[2], one.name) for role, one in algorithms.roles.items()]
+    else:
+        named = [(kind if spec.decomposition.name == "flat" else "", algorithms.name)]
+    known = {one.name for each in registry.kinds() for one in registry.of(each)}
+    for of, name in named:
+        if name != AUTO.name and (of or name not in known):
+            registry.find(of or kind, name)
 
 
 def name_of(chosen: Decomposition) -> str:
@@ -286,8 +321,12 @@ def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
 
 
 def _leaders(lanes: int, fullest: int) -> list[int]:
-    """Return numbers of leaders: the lanes, and powers of two times them that share a node out."""
-    found = {lanes} if lanes > 1 else set()
+    """Return numbers of leaders worth trying.
+
+    As many as lanes; powers of two, and times the lanes, that share a node out;
+    and as many as share the lanes out.
+    """
+    found = {lanes, fullest - fullest % lanes} if lanes > 1 else set()
     for first in (2, lanes):
         n = first
         while n <= min(MOST_LEADERS, fullest // 2):

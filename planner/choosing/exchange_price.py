@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.builder import Placement
-from planner.choosing.queues import Floats, first_come
-from planner.choosing.wire import Wire
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.builder import Placement
+from collplan.planner.choosing.queues import Floats, first_come
+from collplan.planner.choosing.wire import Wire
 
 if TYPE_CHECKING:
-    from planner.exchange.design import Exchange
-    from specs import Machine
+    from collplan.planner.exchange.design import Exchange
+    from collplan.specs import Machine
 
 
 def exchange_ns(

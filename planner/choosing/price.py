@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
-from planner.builder import Placement
-from planner.lowering import LocalTable, MessageTable
-from planner.plan import Op
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.builder import Placement
+from collplan.planner.lowering import LocalTable, MessageTable
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from specs import Machine
+    from collplan.specs import Machine
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,6 +43,10 @@ class Workload:
     source, dest : ndarray of int64
     step_round, step_rank : ndarray of int64, shape (n_steps,)
     step_ns : ndarray of float64
+    keeps_receiver : ndarray of bool, shape (n_messages,)
+        Whether G keeps the receiver's core, as of links without offload.
+    is_copy : ndarray of bool, shape (n_messages,)
+        Whether its receiver reads it in memory that the two share.
     n_lanes, n_ranks, n_rounds, eager_limit_bytes : int
     n_processors : int
         What the ranks' cores really are: as many as ranks, or fewer where they share.
@@ -62,6 +66,8 @@ class Workload:
     step_round: Ints
     step_rank: Ints
     step_ns: Floats
+    keeps_receiver: Bools
+    is_copy: Bools
     n_lanes: int
     n_ranks: int
     n_rounds: int
@@ -70,9 +76,18 @@ class Workload:
 
     @classmethod
     def of(
-        cls, messages: MessageTable, steps: LocalTable, machine: Machine, itemsize: int
+        cls,
+        messages: MessageTable,
+        steps: LocalTable,
+        machine: Machine,
+        itemsize: int,
+        shared_phases: Bools | None = None,
     ) -> Workload:
-        """Look up what every message and step costs on `machine`."""
+        """Look up what every message and step costs on `machine`.
+
+        Messages inside nodes, in phases marked as shared, are copies that their
+        receivers make, or reductions where they combine what comes.
+        """
         placement, network = Placement.of(machine), machine.network
         source, dest = (end.astype(np.int64) for end in (messages.source, messages.dest))
         node, domain = placement.node, np.array(machine.rank_to_numa)
@@ -82,6 +97,11 @@ class Workload:
         table = np.array(
             [(k.L_ns, k.o_ns, k.g_ns, k.G_ns_per_byte, k.O_ns_per_byte) for k in links]
         )
+        copies = np.array([not k.offload for k in links])
+        is_copy = np.zeros(len(kind), dtype=np.bool_)
+        if shared_phases is not None:
+            is_copy = ~crosses & shared_phases[messages.phase]
+        copy_ns = np.where(messages.combine.elements > 0, 0.0, network.copy_ns_per_byte)
         n_lanes = machine.nodes * machine.lanes
         lane = placement.lane[dest]
         per_byte = np.array([network.copy_ns_per_byte, network.reduce_ns_per_byte])
@@ -90,10 +110,14 @@ class Workload:
             round=messages.round.astype(np.int64),
             n_bytes=messages.read.elements * itemsize,
             latency=table[kind, 0],
-            overhead=table[kind, 1],
-            gap=table[kind, 2],
-            per_byte=table[kind, 3],
-            core_per_byte=table[kind, 4] + np.where(crosses, 0.0, table[kind, 3]),
+            overhead=np.where(is_copy, 0.0, table[kind, 1]),
+            gap=np.where(is_copy, 0.0, table[kind, 2]),
+            per_byte=np.where(is_copy, 0.0, table[kind, 3]),
+            core_per_byte=np.where(
+                is_copy, copy_ns, table[kind, 4] + np.where(crosses, 0.0, table[kind, 3])
+            ),
+            keeps_receiver=copies[kind] & ~is_copy,
+            is_copy=is_copy,
             lane_out=np.where(crosses, node[source] * machine.lanes + lane, n_lanes),
             lane_in=np.where(crosses, node[dest] * machine.lanes + lane, n_lanes),
             source=source,
@@ -142,7 +166,9 @@ class Workload:
         core = self._core_ns(n_segments, first)
         # Of nothing, bincount counts in integers whatever its weights are.
         cores = np.bincount(self.source, core, self.n_ranks).astype(np.float64)
-        cores += np.bincount(self.dest, core, self.n_ranks)
+        # Without offload what comes over a lane keeps the core as long as the lane.
+        lasts = self.n_bytes * self.per_byte * self.keeps_receiver
+        cores += np.bincount(self.dest, np.maximum(core, lasts), self.n_ranks)
         cores += np.bincount(self.step_rank, self.step_ns, self.n_ranks)
         lanes = max(np.bincount(end, wire).max(initial=0) for end in (self.lane_out, self.lane_in))
         busiest = cores.max(initial=0)

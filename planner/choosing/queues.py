@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
+from collplan.planner.arrays import Ints
 
 Floats = npt.NDArray[np.float64]
 

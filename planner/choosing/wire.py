@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from specs import Network
+    from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]
 Number = TypeVar("Number", float, Floats)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.blueprint import Blueprint, Path, Sketch, Task, simplified
-from planner.decompose import leaders, mesh, pairs, transpose
-from planner.decompose.grid import Grid
-from planner.decompose.guideline import find_form
-from planner.decompose.leaders import Parts
-from planner.errors import AlgorithmError
-from planner.exchange.design import FORMS as EXCHANGES
-from planner.exchange.design import exchange_of
-from planner.groups import Rows, blocks_of, rows_by, runs_of
-from planner.spaces import BLOCK_KINDS, bind_collective
-from specs import Decomposition, Machine, PlanSpec
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.blueprint import Blueprint, Path, Sketch, Task, simplified
+from collplan.planner.decompose import leaders, mesh, pairs, transpose
+from collplan.planner.decompose.grid import Grid
+from collplan.planner.decompose.guideline import find_form
+from collplan.planner.decompose.leaders import Parts
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.exchange.design import FORMS as EXCHANGES
+from collplan.planner.exchange.design import exchange_of
+from collplan.planner.groups import Rows, blocks_of, rows_by, runs_of
+from collplan.planner.spaces import BLOCK_KINDS, bind_collective
+from collplan.specs import Decomposition, Machine, PlanSpec
 
 FLAT = Decomposition(name="flat")
 

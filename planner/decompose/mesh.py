@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.blueprint import Task
-from planner.decompose import leaders, pairs
-from planner.decompose.leaders import Parts
+from collplan.planner.blueprint import Task
+from collplan.planner.decompose import leaders, pairs
+from collplan.planner.decompose.leaders import Parts
 
 
 def allreduce(parts: Parts) -> None:

@@ -13,11 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.blueprint import Task
-from planner.decompose.leaders import Parts
-from planner.pieces import running_total
-from planner.regions import Regions
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.blueprint import Task
+from collplan.planner.decompose.leaders import Parts
+from collplan.planner.pieces import running_total
+from collplan.planner.regions import Regions
 
 
 def alltoall(parts: Parts) -> None:

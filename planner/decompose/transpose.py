@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.decompose.leaders import Parts, settle
-from planner.regions import Regions
-from planner.spaces import Home
+from collplan.planner.decompose.leaders import Parts, settle
+from collplan.planner.regions import Regions
+from collplan.planner.spaces import Home
 
 
 def scan(parts: Parts) -> None:

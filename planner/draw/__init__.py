@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from planner.draw.errors import DrawError
-from planner.draw.picture import View, picture
+from collplan.planner.draw.errors import DrawError
+from collplan.planner.draw.picture import View, picture
 
 if TYPE_CHECKING:
-    from planner.draw.style import Times
-    from planner.plan import Plan
+    from collplan.planner.draw.style import Times
+    from collplan.planner.plan import Plan
 
 __all__ = ["DrawError", "View", "draw", "picture"]
 
@@ -48,8 +48,8 @@ def draw(
         If the suffix or the view is unknown, the file can't be written, or
         there is nothing to render with.
     """
-    from planner.draw.rendering import render
-    from specs.replacing import replacing
+    from collplan.planner.draw.rendering import render
+    from collplan.specs.replacing import replacing
 
     path = Path(path)
     suffix = path.suffix.lower()

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from planner.draw.sheet import Box, Sheet
-from planner.draw.stages import Looks
-from planner.draw.style import (
+from collplan.planner.draw.sheet import Box, Sheet
+from collplan.planner.draw.stages import Looks
+from collplan.planner.draw.style import (
     DEPENDENCY_COLOR,
     FAINT_INK,
     FONT_SIZE,
@@ -16,10 +16,10 @@ from planner.draw.style import (
     lane_color,
     text_width,
 )
-from planner.plan import INTENT, Op
+from collplan.planner.plan import INTENT, Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 TITLE_HEIGHT: Final = 46.0
 _ROW_HEIGHT: Final = 22.0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import MatchError
-from planner.matching import match_messages
-from planner.plan import Op
+from collplan.planner.errors import MatchError
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Column = npt.NDArray[np.int64]
 

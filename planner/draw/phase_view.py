@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.draw.sheet import Box, Sheet
-from planner.draw.style import (
+from collplan.planner.draw.sheet import Box, Sheet
+from collplan.planner.draw.style import (
     DEPENDENCY_COLOR,
     LOCAL_COLOR,
     NODE_FILL,
@@ -24,10 +24,10 @@ from planner.draw.style import (
     line_width,
     text_width,
 )
-from planner.plan import Op
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 _MAX_BOXES: Final = 40
 _MIN_WIDTH: Final = 190.0

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import numpy as np
 
-from planner.draw.errors import DrawError
-from planner.draw.legend import TITLE_HEIGHT, draw_legend, draw_title
-from planner.draw.messages import Messages, collect_messages
-from planner.draw.phase_view import draw_phases
-from planner.draw.place_views import draw_nodes, draw_ranks, node_flows, rank_flows
-from planner.draw.sheet import Box, Sheet
-from planner.draw.style import Times, format_bytes, format_count, format_time
-from planner.draw.task_view import draw_tasks
-from planner.draw.traffic import Flow, describe_flows
-from planner.formats.text import headline
+from collplan.planner.draw.errors import DrawError
+from collplan.planner.draw.legend import TITLE_HEIGHT, draw_legend, draw_title
+from collplan.planner.draw.messages import Messages, collect_messages
+from collplan.planner.draw.phase_view import draw_phases
+from collplan.planner.draw.place_views import draw_nodes, draw_ranks, node_flows, rank_flows
+from collplan.planner.draw.sheet import Box, Sheet
+from collplan.planner.draw.style import Times, format_bytes, format_count, format_time
+from collplan.planner.draw.task_view import draw_tasks
+from collplan.planner.draw.traffic import Flow, describe_flows
+from collplan.planner.formats.text import headline
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 View = Literal["auto", "task", "rank", "node", "phase"]
 

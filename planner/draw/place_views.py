@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.draw.messages import Messages
-from planner.draw.sheet import Box, Point, Sheet
-from planner.draw.style import (
+from collplan.planner.draw.messages import Messages
+from collplan.planner.draw.sheet import Box, Point, Sheet
+from collplan.planner.draw.style import (
     LOCAL_COLOR,
     NODE_FILL,
     NODE_LINE,
     RANK_FILL,
     format_count,
 )
-from planner.draw.traffic import Flow, count_flows, draw_flows, has_labels
+from collplan.planner.draw.traffic import Flow, count_flows, draw_flows, has_labels
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 _RANK_HEIGHT: Final = 19.0
 _NODE_WIDTH: Final = 164.0

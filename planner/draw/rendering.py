@@ -12,7 +12,7 @@ from typing import Final
 
 import graphviz
 
-from planner.draw.errors import DrawError
+from collplan.planner.draw.errors import DrawError
 
 _BUNDLED: Final = Path(__file__).with_name("bundled.py")
 

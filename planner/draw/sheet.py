@@ -16,7 +16,7 @@ from typing import Final
 
 import graphviz
 
-from planner.draw.style import FAINT_INK, FONT, FONT_SIZE, INK, text_width
+from collplan.planner.draw.style import FAINT_INK, FONT, FONT_SIZE, INK, text_width
 
 Point = tuple[float, float]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.draw.style import CORE_COLORS, FAINT_INK, OP_COLORS, RANK_FILL
-from planner.plan import Stage, Task
+from collplan.planner.draw.style import CORE_COLORS, FAINT_INK, OP_COLORS, RANK_FILL
+from collplan.planner.plan import Stage, Task
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 STAGE_STYLES: Final[Mapping[Stage, dict[str, str]]] = {
     Stage.START: {"penwidth": "2.4"},

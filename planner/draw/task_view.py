@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.draw.messages import pair_ends
-from planner.draw.sheet import Box, Point, Sheet
-from planner.draw.stages import Looks
-from planner.draw.style import (
+from collplan.planner.draw.messages import pair_ends
+from collplan.planner.draw.sheet import Box, Point, Sheet
+from collplan.planner.draw.stages import Looks
+from collplan.planner.draw.style import (
     DEPENDENCY_COLOR,
     FAINT_INK,
     NODE_FILL,
@@ -19,12 +19,12 @@ from planner.draw.style import (
     line_width,
     text_width,
 )
-from planner.draw.task_grid import PADDING, Ends, Grid, lay_out
-from planner.plan import INTENT, ON_START
+from collplan.planner.draw.task_grid import PADDING, Ends, Grid, lay_out
+from collplan.planner.plan import INTENT, ON_START
 
 if TYPE_CHECKING:
-    from planner.draw.style import Times
-    from planner.plan import Plan
+    from collplan.planner.draw.style import Times
+    from collplan.planner.plan import Plan
 
 
 def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box:

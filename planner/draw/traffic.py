@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.draw.messages import Messages
-from planner.draw.sheet import Box, Point, Sheet
-from planner.draw.style import (
+from collplan.planner.draw.messages import Messages
+from collplan.planner.draw.sheet import Box, Point, Sheet
+from collplan.planner.draw.style import (
     FAINT_INK,
     FONT_SIZE,
     format_bytes,

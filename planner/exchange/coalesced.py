@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Ints
-from planner.exchange.design import Exchange
-from planner.pieces import Pieces, running_total
-from planner.plan import Buffer
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Ints
+from collplan.planner.exchange.design import Exchange
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import Buffer
 
 
 @dataclass(frozen=True, eq=False)

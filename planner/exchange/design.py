@@ -24,12 +24,12 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.errors import AlgorithmError
-from planner.groups import Rows, rows_by
-from planner.pieces import running_total
-from specs import Decomposition, PlanSpec
-from specs.request import AUTO
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.groups import Rows, rows_by
+from collplan.planner.pieces import running_total
+from collplan.specs import Decomposition, PlanSpec
+from collplan.specs.request import AUTO
 
 FORMS = ("staged", "node_aware", "matrix")
 """Forms of alltoall through shared memory: leaders serve destinations, or peer nodes,

@@ -23,13 +23,13 @@ from functools import cached_property
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.exchange.coalesced import Coalesced
-from planner.exchange.design import Exchange
-from planner.lowering import LocalTable, MessageTable
-from planner.pieces import Pieces, running_total
-from planner.plan import Buffer, Op
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.exchange.coalesced import Coalesced
+from collplan.planner.exchange.design import Exchange
+from collplan.planner.lowering import LocalTable, MessageTable
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import Buffer, Op
 
 STAGE, TRANSFER, DELIVER = 0, 1, 2
 PHASES = ("node stage/copy", "lane alltoall/pairwise", "node deliver/copy")

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import PlanFormatError
-from planner.plan import (
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan import (
     INTENT,
     NO_PATTERN,
     NONE,
@@ -29,26 +30,31 @@ from planner.plan import (
     Plan,
 )
 
+_N: Final = r"(\d{1,40})"
+"""A number; Python refuses to read thousands of digits."""
 _STATEMENT: Final = re.compile(
     r"\s*(?:"
     r"([a-zA-Z]\w*)[ \t]*:[ \t]*(?:"
-    r"(?:send[ \t]+(\d+)b[ \t]+to|recv[ \t]+(\d+)b[ \t]+from)[ \t]+(-?\d+)"
-    r"(?:[ \t]+tag[ \t]+(-?\d+))?(?:[ \t]+cpu[ \t]+(\d+))?(?:[ \t]+nic[ \t]+(\d+))?(?![\w-])"
-    r"|calc[ \t]+(\d+)(?:[ \t]+cpu[ \t]+(\d+))?(?![\w-]))"
+    rf"(?:send[ \t]+{_N}b[ \t]+to|recv[ \t]+{_N}b[ \t]+from)[ \t]+(-?\d{{1,40}})"
+    rf"(?:[ \t]+tag[ \t]+(-?\d{{1,40}}))?(?:[ \t]+cpu[ \t]+{_N})?(?:[ \t]+nic[ \t]+{_N})?(?![\w-])"
+    rf"|calc[ \t]+{_N}(?:[ \t]+cpu[ \t]+{_N})?(?![\w-]))"
     r"|([a-zA-Z]\w*)[ \t]+(i?)requires[ \t]+([a-zA-Z]\w*)"
-    r"|rank[ \t]+(\d+)\s*\{"
+    rf"|rank[ \t]+{_N}\s*\{{"
     r"|(\}))",
     re.ASCII,
 )
 _TASK, _CALC_CPU, _EDGE, _RANK, _END = 1, 9, 12, 13, 14
 """Number of the last group that each statement can fill."""
 
-_HEADER: Final = re.compile(r"\s*num_ranks[ \t]+(\d+)(?!\S)", re.ASCII)
-_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_HEADER: Final = re.compile(rf"\s*num_ranks[ \t]+{_N}(?!\S)", re.ASCII)
+_LONG_WORD: Final = re.compile(r"\S{60,}")
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?(\*/|\Z)", re.DOTALL)
+"""A comment; one that never ends takes the rest, which nothing then searches again."""
 _MAX_RANKS: Final = 2**16
 _MAX_UNITS: Final = 2**12
 _MAX_TAG: Final = 2**31 - 1
 _MAX_BYTES: Final = 2**48
+_MAX_RECEIVED: Final = 2**62  # offsets of receives, which lie one after another, fit 63 bits
 _MAX_NS: Final = 2**53  # above, whole nanoseconds are not exact in the simulator's doubles
 
 
@@ -110,9 +116,16 @@ def parse_goal(text: str, name: str = "<goal>") -> Plan:
     #1 rank 0: send to 1 tag 3 send[0:8] after #0
     """
     if "//" in text or "/*" in text:
-        # Newlines stay, so that errors still count lines right.
-        text = _COMMENT.sub(lambda comment: " " + "\n" * comment[0].count("\n"), text)
+        text = _COMMENT.sub(partial(_blank, name), text)
     return _Reader(text, name).read()
+
+
+def _blank(name: str, comment: re.Match[str]) -> str:
+    """Return what stands for a comment: newlines stay, so that errors count lines right."""
+    if comment[1] == "":
+        line = comment.string.count("\n", 0, comment.start()) + 1
+        raise GoalError(f"{name}:{line}: comment never ends; close it with '*/'")
+    return " " + "\n" * comment[0].count("\n")
 
 
 @dataclass(slots=True)
@@ -253,25 +266,31 @@ class _Reader:
     def _fail_unknown(self, place: int) -> NoReturn:
         begin = self.text.rfind("\n", 0, place) + 1
         line = self.text[begin:].split("\n", 1)[0].strip()
-        if self.text.startswith("/*", place):
-            self._fail(place, "comment never ends", "close it with '*/'")
         quoted = line if len(line) <= 60 else line[:57] + "..."
         self._fail(
             place,
             f"cannot read '{quoted}'",
             "statements are 'L: send Nb to RANK', 'L: recv Nb from RANK' (then tag T, cpu C, nic N "
-            "in this order), 'L: calc NS' (then cpu C), 'L requires M', 'L irequires M'",
+            "in this order), 'L: calc NS' (then cpu C), 'L requires M', 'L irequires M', with "
+            "numbers of at most 40 digits",
         )
 
     def _fail(self, place: int, problem: str, way_out: str) -> NoReturn:
         # A statement's match begins with the blank before it.
         place += len(self.text[place:]) - len(self.text[place:].lstrip())
         line = self.text.count("\n", 0, min(place, len(self.text.rstrip()))) + 1
+        problem = _LONG_WORD.sub(lambda word: word[0][:40] + "...", problem)
         raise GoalError(f"{self.name}:{line}: {problem}; {way_out}")
 
     def _plan(self) -> Plan:
         n = len(self.op)
         op, amount, cpu = (np.array(column) for column in (self.op, self.amount, self.cpu))
+        received_bytes = amount[op == Op.RECV].sum(dtype=float)
+        if received_bytes > _MAX_RECEIVED:
+            raise GoalError(
+                f"{self.name}: all receives together have {received_bytes:.3g} bytes, at most "
+                f"2**62 can be; make messages smaller"
+            )
         nic = np.array(self.nic)
         counts = np.diff(self.rank_end, prepend=0)
         rank = np.repeat(np.arange(self.n_ranks, dtype=np.int32), counts)

@@ -9,11 +9,11 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from planner.formats.goal_read import GoalError
-from planner.matching import match_messages
-from planner.plan import ON_START, IntArray, Op, Plan
-from specs import Network
-from specs.replacing import replacing
+from collplan.planner.formats.goal_read import GoalError
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import ON_START, IntArray, Op, Plan
+from collplan.specs import Network
+from collplan.specs.replacing import replacing
 
 
 def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None = None) -> None:

@@ -18,11 +18,12 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import PlanFileError, PlanFormatError
-from planner.foreign import Foreign
-from planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
-from specs.errors import CollplanError
-from specs.replacing import replacing
+from collplan.planner.errors import PlanFileError, PlanFormatError
+from collplan.planner.foreign import Foreign
+from collplan.planner.format_check import check_buffers
+from collplan.planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
+from collplan.specs.errors import CollplanError
+from collplan.specs.replacing import replacing
 
 FORMAT: Final = "collplan"
 VERSION: Final = 2
@@ -190,7 +191,8 @@ def load(path: str | Path) -> Plan:
         If the file is missing, cut short, damaged, or not a plan of this version.
     PlanFormatError
         If its columns are malformed: a task that depends on a row that isn't
-        there, an extent that reaches outside its buffer.
+        there, an extent that reaches outside its buffer; or of another machine,
+        datatype or count than its spec.
     """
     path = Path(path)
     try:
@@ -260,6 +262,7 @@ class _Reader:
                 spec=self.spec(),
             )
             plan.check_format(full=True)
+            check_buffers(plan)
         except PlanFormatError as error:
             raise PlanFormatError(f"{self.path}: {error}") from error
         return plan
@@ -346,10 +349,10 @@ class _Reader:
         stored = self.meta.get("spec")
         if stored is None:
             return None
-        from specs.errors import SpecError
-        from specs.loading import parse_spec
+        from collplan.specs.errors import SpecError
+        from collplan.specs.loading import parse_spec
 
         try:
             return parse_spec(stored)
         except SpecError as error:
-            self.refuse(f"{META}: spec: {error}")
+            self.refuse(f"{META}: spec: {str(error).splitlines()[0]}")

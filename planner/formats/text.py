@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.plan import INTENT, ON_START, Buffer, Op, Stage, Task
+from collplan.planner.plan import INTENT, ON_START, Buffer, Op, Stage, Task
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 
 def dump(plan: Plan) -> str:
@@ -70,9 +70,10 @@ def headline(plan: Plan) -> str:
         return f"a plan of {ranks}"
     collective = plan.spec.collective
     # A flat plan's one phase says what `auto` became.
-    kind, _, algorithm = plan.phases[0].partition("/")
-    is_flat = len(plan.phases) == 1 and kind == collective.kind
-    words = f"{algorithm} {collective.kind}" if is_flat else collective.kind
+    words: str = collective.kind
+    if len(plan.phases) == 1:
+        kind, _, algorithm = plan.phases[0].partition("/")
+        words = f"{algorithm} {kind}" if kind == words else words
     if collective.kind != "barrier":
         words += f" of {collective.count} {collective.datatype}"
     parts = [words]
@@ -153,12 +154,12 @@ def _remarks(plan: Plan, task: Task) -> Iterator[str]:
     if task.stream > 0:
         yield f"stream {task.stream}"
     yield from where_and_when(plan, task)
-    begin = int(plan.deps.indptr[task.row])
+    begin, end = plan.deps.indptr[task.row : task.row + 2].tolist()
     waits = (
         ("start of " if kind & ON_START else "")
         + f"#{before}"
         + (" (intent)" if kind & INTENT else "")
-        for before, kind in zip(task.after, plan.deps.kind[begin:].tolist(), strict=False)
+        for before, kind in zip(task.after, plan.deps.kind[begin:end].tolist(), strict=True)
     )
     foreign = plan.foreign
     elsewhere = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.passes import (
+from collplan.planner.passes import (
     add_compute,
     coalesce_requests,
     double_buffer,
@@ -14,8 +14,8 @@ from planner.passes import (
     split_lanes,
     split_tree,
 )
-from planner.passes.blueprint_level import run_blueprint_passes
-from planner.passes.registry import Pass, find_pass, pass_registry, run_passes
+from collplan.planner.passes.blueprint_level import run_blueprint_passes
+from collplan.planner.passes.registry import Pass, find_pass, pass_registry, run_passes
 
 __all__ = [
     "Pass",

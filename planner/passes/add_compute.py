@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.errors import AlgorithmError
-from planner.passes.registry import register_pass
-from planner.pieces import running_total
-from planner.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.pieces import running_total
+from collplan.planner.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
 
 MAX_NS = 2**62
 """Longer computations would overflow clocks in ns."""

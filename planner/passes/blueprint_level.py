@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from planner.blueprint import Blueprint
-from planner.errors import AlgorithmError
-from planner.passes.registry import Pass, check_options, find_pass, pass_registry
-from specs import PassChoice
+from collplan.planner.blueprint import Blueprint
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.registry import NEEDS, Pass, check_choices, find_pass, pass_registry
+from collplan.specs import PassChoice
 
 Rewrite = Callable[..., Blueprint]
 
 
-def register_blueprint_pass(name: str) -> Callable[[Rewrite], Rewrite]:
+def register_blueprint_pass(name: str, needs: str = NEEDS) -> Callable[[Rewrite], Rewrite]:
     """Register the decorated function as pass `name` of the blueprint level."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, "blueprint", "global")
+        pass_registry[name] = Pass(name, rewrite, "blueprint", "global", needs=needs)
         return rewrite
 
     return register
 
 
 def run_blueprint_passes(
-    blueprint: Blueprint, choices: Sequence[PassChoice]
+    blueprint: Blueprint, choices: Sequence[PassChoice], idle: list[PassChoice] | None = None
 ) -> tuple[Blueprint, tuple[PassChoice, ...]]:
     """Run the passes of this level; return the blueprint and the passes that remain.
+
+    Passes that change nothing are appended to `idle`, if that is given.
 
     Raises
     ------
@@ -34,6 +36,7 @@ def run_blueprint_passes(
         If a pass or an option is unknown, a pass refuses, or a pass of this
         level comes after one of the plan level.
     """
+    check_choices(choices)
     levels = [find_pass(choice.name).level for choice in choices]
     n_first = levels.index("plan") if "plan" in levels else len(levels)
     for choice, level in zip(choices[n_first:], levels[n_first:], strict=True):
@@ -44,6 +47,8 @@ def run_blueprint_passes(
             )
     for choice in choices[:n_first]:
         chosen = find_pass(choice.name)
-        check_options(chosen, choice)
-        blueprint = chosen.rewrite(blueprint, **choice.options)
+        rewritten = chosen.rewrite(blueprint, **choice.options)
+        if idle is not None and rewritten is blueprint:
+            idle.append(choice)
+        blueprint = rewritten
     return blueprint, tuple(choices[n_first:])

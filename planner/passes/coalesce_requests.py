@@ -6,23 +6,30 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.contraction import join_tasks
-from planner.errors import AlgorithmError
-from planner.passes.message_graph import MessageGraph, require_all_ranks
-from planner.passes.packing import pack_messages, remap_messages
-from planner.passes.registry import register_pass
-from planner.plan import Op
-from planner.streams import joint_key
+from collplan.planner.arrays import Ints
+from collplan.planner.contraction import join_tasks
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.message_graph import MessageGraph, require_all_ranks
+from collplan.planner.passes.packing import pack_messages, remap_messages
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import Op
+from collplan.planner.streams import joint_key
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 STAGINGS: Final = ("remap", "pack", "layout")
 """What can become of blocks that lie apart."""
 
 
-@register_pass("coalesce_requests", level="plan", locality="node", when="ready")
+@register_pass(
+    "coalesce_requests",
+    level="plan",
+    locality="node",
+    when="ready",
+    needs="ranks that send another rank several messages together, "
+    "as in an alltoall with decomposition: hierarchical and transport: shared",
+)
 def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -> Plan:
     """Make one message of those with one source and destination that travel together.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.errors import AlgorithmError
-from planner.plan import Op, Plan, Stage
-from planner.progress import CorePlacement
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan import Op, Plan, Stage
+from collplan.planner.progress import CorePlacement
 
 
 def placement_of(plan: Plan, name: str) -> CorePlacement:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.compiled import compiled
-from planner.passes.message_graph import COMPLETION, FOLLOWS, START, MessageGraph
+from collplan.planner.arrays import Ints
+from collplan.planner.compiled import compiled
+from collplan.planner.passes.message_graph import COMPLETION, FOLLOWS, START, MessageGraph
 
 
 @dataclass(frozen=True, eq=False, slots=True)

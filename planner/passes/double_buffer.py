@@ -6,23 +6,31 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Ints
-from planner.contraction import renumbered, with_hazards
-from planner.errors import AlgorithmError
-from planner.passes.coalesce_requests import require_whole_nodes
-from planner.passes.receive_blocks import Blocks, find_blocks
-from planner.passes.registry import register_pass
-from planner.pieces import running_total
-from planner.plan import NONE, Buffer
-from planner.relocation import Relocation, Staging
-from planner.streams import joint_key, occurrence
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Ints
+from collplan.planner.contraction import renumbered
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.hazards import derive_dependencies, stated_edges
+from collplan.planner.passes.coalesce_requests import require_whole_nodes
+from collplan.planner.passes.receive_blocks import Blocks, find_blocks
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.pieces import running_total
+from collplan.planner.plan import NONE, Buffer
+from collplan.planner.relocation import Relocation, Staging
+from collplan.planner.streams import joint_key, occurrence
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 
-@register_pass("double_buffer", level="plan", locality="node")
+@register_pass(
+    "double_buffer",
+    level="plan",
+    locality="node",
+    needs="ranks that receive more blocks in turn into scratch or shared memory than there are "
+    "slots, each read before the block that takes its place comes, "
+    "as in an alltoall with decomposition: hierarchical and transport: shared",
+)
 def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     """Let what a rank receives round by round share `slots` blocks of memory.
 
@@ -31,7 +39,9 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     first round's block is the first slot's, and so on in turn; a receive
     into a slot waits, by edges of the plan, for all who read there. Blocks
     that are still read when the block `slots` later comes are left alone,
-    as are all of that receiver's then.
+    as are all of that receiver's then. A send reads until its receive completes:
+    where ranks send what they received while they receive from each other, as in
+    recursive doubling, each would wait for the other.
 
     Parameters
     ----------
@@ -65,7 +75,7 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     staging = Staging.of(plan)
     reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
     blocks = find_blocks(plan, staging, reads, writes)
-    turn, predecessor = _take_turns(blocks, slots)
+    turn = _take_turns(blocks, slots)
     if not (turn != NONE).any():
         return plan
     moves, sizes = _fold(staging, blocks, turn)
@@ -79,15 +89,15 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
         reads=read_extents,
         writes=write_extents,
         patterns=patterns,
-        deps=with_hazards(plan.deps, *_waits(blocks, predecessor)),
+        deps=derive_dependencies(plan.rank, reads, writes, plan.rank_node, stated_edges(plan)),
         buffer_sizes=buffers,
         shared_sizes=sizes[plan.n_ranks :],
         mirrors=mirrors,
     )
 
 
-def _take_turns(blocks: Blocks, slots: int) -> tuple[Ints, Ints]:
-    """Return every block's slot, or -1, and the block whose place it takes, or -1."""
+def _take_turns(blocks: Blocks, slots: int) -> Ints:
+    """Return every block's slot, or -1."""
     good = np.flatnonzero(blocks.is_reusable)
     number = occurrence(blocks.chain[good])
     later = number >= slots
@@ -96,16 +106,14 @@ def _take_turns(blocks: Blocks, slots: int) -> tuple[Ints, Ints]:
     earlier[later] = np.flatnonzero(later) - slots
     too_late = later.copy()
     last = blocks.last_access[good[earlier[later]]]
-    too_late[later] = last >= blocks.first_receive[good[later]]
+    too_late[later] = (last >= blocks.first_receive[good[later]]).any(axis=1)
     n_chains = int(blocks.chain.max(initial=-1)) + 1
     folds = np.bincount(blocks.chain[good], minlength=n_chains) > slots
     folds[blocks.chain[good[too_late]]] = False
     kept = folds[blocks.chain[good]]
-    turn, predecessor = np.full((2, len(blocks.chain)), NONE)
+    turn = np.full(len(blocks.chain), NONE)
     turn[good[kept]] = number[kept] % slots
-    replaces = kept & later
-    predecessor[good[replaces]] = good[earlier[replaces]]
-    return turn, predecessor
+    return turn
 
 
 def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
@@ -151,16 +159,3 @@ def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Int
         np.concatenate((base[block] + inside, high[rest] - gone[rest])),
     )
     return moves, sizes + np.bincount(slot_home, room, n_homes).astype(np.int64)
-
-
-def _waits(blocks: Blocks, predecessor: Ints) -> tuple[Ints, Ints]:
-    """Return edges from all who have to do with a block to the receives that take its place."""
-    later = np.flatnonzero(predecessor != NONE)
-    receives, accesses = blocks.receives, blocks.accesses
-    n_after = np.diff(receives[0])[later]
-    n_before = np.diff(accesses[0])[predecessor[later]]
-    pair = np.repeat(np.arange(len(later)), n_after * n_before)
-    turn = np.arange(len(pair)) - running_total(n_after * n_before)[:-1][pair]
-    after = receives[1][receives[0][later[pair]] + turn // n_before[pair]]
-    before = accesses[1][accesses[0][predecessor[later[pair]]] + turn % n_before[pair]]
-    return before, after

@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.arrays import Ints
-from planner.compiled import compiled
-from planner.errors import AlgorithmError
-from planner.passes.message_graph import require_all_ranks
-from planner.passes.prioritize import serial_order
-from planner.passes.registry import register_pass
-from planner.plan import INTENT, Dependencies, Op
-from planner.streams import joint_key
+from collplan.planner.arrays import Ints
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.message_graph import require_all_ranks
+from collplan.planner.passes.prioritize import serial_order
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import INTENT, Dependencies, Op
+from collplan.planner.streams import joint_key
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 
-@register_pass("limit_requests", level="plan", locality="global")
+@register_pass(
+    "limit_requests",
+    level="plan",
+    locality="global",
+    needs="ranks with more messages in flight than its limits",
+)
 def limit_requests(
     plan: Plan,
     remote: int | None = 2,

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.compiled import compiled
-from planner.errors import AlgorithmError
-from planner.matching import match_messages
-from planner.plan import NONE, Op
-from planner.streams import joint_key
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import NONE, Op
+from collplan.planner.streams import joint_key
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 COMPLETION, START, FOLLOWS = 0, 1, 2
 """What an edge waits for."""
@@ -149,7 +149,7 @@ def require_all_ranks(plan: Plan, name: str) -> None:
         raise AlgorithmError(
             f"passes.{name}: it needs the plan of all ranks, this is rank {plan.only_rank}'s "
             "program alone; compile the whole plan and take the rank out of it with "
-            "planner.restriction.restrict"
+            "collplan.planner.restriction.restrict"
         )
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.contraction import renumbered
-from planner.hazards import derive_dependencies
-from planner.pieces import Pieces, running_total
-from planner.plan import COLUMNS, INTENT, NONE, Buffer, Op
-from planner.relocation import Relocation, Staging, overlapping
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.contraction import renumbered
+from collplan.planner.hazards import derive_dependencies, stated_edges
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import COLUMNS, NONE, Buffer, Op
+from collplan.planner.relocation import Relocation, Staging, overlapping
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray, Plan
+    from collplan.planner.plan import IntArray, Plan
 
 
 def remap_messages(plan: Plan, rows: Ints) -> Plan:
@@ -170,10 +170,8 @@ def _rebuilt(
     """Return a plan of other rows, its hazards derived anew; `order` says which rows stay."""
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    intends = (plan.deps.kind & INTENT) > 0
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))[intends]
-    kind = plan.deps.kind[intends].astype(np.int8)
-    edges = (place[plan.deps.task[intends]], place[after], kind)
+    before, after, kind = stated_edges(plan)
+    edges = (place[before], place[after], kind)
     scratch = np.array(plan.buffer_sizes)
     scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
     read_extents, write_extents, patterns = csr.to_extents(reads, writes)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from planner.passes.cores import move_to_cores, placement_of
-from planner.passes.registry import register_pass
-from planner.plan import Plan
-from planner.progress import Policy
+from collplan.planner.passes.cores import move_to_cores, placement_of
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import Plan
+from collplan.planner.progress import Policy
 
 
-@register_pass("place_progress", level="plan", locality="rank")
+@register_pass(
+    "place_progress",
+    level="plan",
+    locality="rank",
+    needs="messages, and free cores: machine.cores above the ranks of a node",
+)
 def place_progress(plan: Plan, policy: Policy = "odd_even") -> Plan:
     """Run every rank's background tasks on the communication core that a policy gives it.
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.errors import AlgorithmError
-from planner.passes.dispatch import Servers, begin_order
-from planner.passes.message_graph import (
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.dispatch import Servers, begin_order
+from collplan.planner.passes.message_graph import (
     MessageGraph,
     previous_on_link,
     require_all_ranks,
 )
-from planner.passes.registry import register_pass
-from planner.plan import Op
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 REMOTE: Final = 64
 """How long a message to another node takes, against one within a node and a step."""
@@ -34,7 +34,12 @@ SLOTS: Final = (2, 3, 1)
 """Messages to other nodes, messages within its own and steps that a rank has under way."""
 
 
-@register_pass("prioritize", level="plan", locality="global")
+@register_pass(
+    "prioritize",
+    level="plan",
+    locality="global",
+    needs="messages whose order is not its own already",
+)
 def prioritize(plan: Plan) -> Plan:
     """Put all tasks into the order in which they would begin, longest paths first.
 

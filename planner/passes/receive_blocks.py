@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.pieces import Pieces, running_total, sorted_unique
-from planner.plan import NONE, Op
-from planner.relocation import Staging, overlapping
-from planner.streams import joint_key
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.errors import UnmatchedRecvError, UnmatchedSendError
+from collplan.planner.matching import match_messages
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import NONE, Op
+from collplan.planner.relocation import Staging, overlapping
+from collplan.planner.streams import joint_key
+from collplan.planner.verify.order import completion_order
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
-
-Lists = tuple[Ints, Ints]
-"""Rows in CSR by block: indptr, rows."""
+    from collplan.planner.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,9 @@ class Blocks:
     home, chain : ndarray of int64, shape (n_blocks,)
     is_reusable : ndarray of bool, shape (n_blocks,)
         Whether nothing else is ever written there, nor read before.
-    first_receive, last_access : ndarray of int64, shape (n_blocks,)
-        The first row that receives, and the last that does anything there.
-    receives, accesses : Lists
-        Who receives; and whom to wait for so that all who have to do with the
-        block are done: all who read, and receives of what nobody reads.
+    first_receive, last_access : ndarray of int64, shape (n_blocks, n_orders)
+        When the first receive starts, and when the last access completes, in several
+        orders in which all ranks' tasks can run.
     """
 
     low: Ints
@@ -50,8 +48,6 @@ class Blocks:
     is_reusable: Bools
     first_receive: Ints
     last_access: Ints
-    receives: Lists
-    accesses: Lists
 
 
 def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> Blocks:
@@ -77,28 +73,40 @@ def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> 
     bad[block[overlapping(low, high)]] = True
     others = writes.masked(plan.op != Op.RECV)
     bad[found.touched(others, plan.rank)[1]] = True
-    reader, read_block, is_read = found.touched(reads, plan.rank)
-    first_receive, last_receive = np.full(n, plan.n_tasks), np.full(n, NONE)
-    np.minimum.at(first_receive, block, row)
-    np.maximum.at(last_receive, block, row)
-    last_access = last_receive.copy()
-    np.maximum.at(last_access, read_block, reader)
-    bad[read_block[reader < first_receive[read_block]]] = True
-    unread = ~is_read
-    return Blocks(
-        low, high, block, home_of, chain, ~bad, first_receive, last_access,
-        _listed(block, row, n, plan.n_tasks),
-        _listed(
-            np.concatenate((read_block, block[unread])), np.concatenate((reader, row[unread])),
-            n, plan.n_tasks,
-        ),
-    )  # fmt: skip
+    reader, read_block = found.touched(reads, plan.rank)
+    start, completion = _orders(plan)
+    first_receive = np.full((n, start.shape[1]), 2 * plan.n_tasks)
+    last_access = np.full_like(first_receive, NONE)
+    np.minimum.at(first_receive, block, start[row])
+    np.maximum.at(last_access, block, completion[row])
+    np.maximum.at(last_access, read_block, completion[reader])
+    bad[read_block[reader < first_receive[read_block, 0]]] = True
+    return Blocks(low, high, block, home_of, chain, ~bad, first_receive, last_access)
 
 
-def _listed(block: Ints, row: Ints, n_blocks: int, n_tasks: int) -> Lists:
-    """Return the distinct rows of every block."""
-    pairs = sorted_unique(joint_key(block, row, n_tasks))
-    return running_total(np.bincount(pairs // n_tasks, minlength=n_blocks)), pairs % n_tasks
+def _orders(plan: Plan) -> tuple[Ints, Ints]:
+    """Return when tasks start and complete in orders in which they can run, a column each.
+
+    A send completes when its receive does, on another rank. The first column is the
+    order of rows, in which this is at the end of the round: the same for the programs of
+    one node as for the whole plan. Where there are all ranks, the second is an order in
+    which everything does run, whatever passes have made of the rows.
+    """
+    rows = np.arange(plan.n_tasks, dtype=np.int64)
+    when = joint_key(plan.phase, plan.round, int(plan.round.max(initial=0)) + 1)
+    last = np.zeros(int(when.max(initial=0)) + 1, dtype=np.int64)
+    last[when] = rows
+    start: list[Ints] = [rows]
+    completion: list[Ints] = [np.where(plan.op == Op.SEND, last[when], rows)]
+    try:
+        ends = match_messages(plan)
+    except (UnmatchedSendError, UnmatchedRecvError):
+        pass  # of some nodes only
+    else:
+        in_turn = completion_order(plan, *ends)
+        start.append(in_turn[0])
+        completion.append(in_turn[1])
+    return np.column_stack(start), np.column_stack(completion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +118,8 @@ class _Found:
     high: Ints
     block: Ints
 
-    def touched(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints, Bools]:
-        """Return who touches which block, pairs of row and block; and what surely is touched.
+    def touched(self, pieces: Pieces, rank: Ints) -> tuple[Ints, Ints]:
+        """Return who touches which block, pairs of row and block.
 
         A strided access is looked at as a whole where it lies within one block,
         and block by block elsewhere.
@@ -124,22 +132,14 @@ class _Found:
         begins = np.ones(len(self.block), dtype=bool)
         begins[1:] = self.block[1:] != self.block[:-1]
         run = np.cumsum(begins)
-        repeats, within = pieces.repeat[hits] > 1, run[first] == run[last]
-        least = np.full(len(run) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(least, run, self.high - self.low)
-        gap = np.abs(pieces.stride[hits]) - pieces.count[hits]
-        sure = ~repeats | (within & (gap < least[run[first]]))
-        marks = np.zeros(len(self.low) + 1, dtype=np.int64)
-        np.add.at(marks, first[sure], 1)
-        np.add.at(marks, last[sure] + 1, -1)
-        is_touched = np.cumsum(marks)[:-1] > 0
+        within = run[first] == run[last]
         rows, blocks = [owner[within]], [self.block[first[within]]]
         apart = np.flatnonzero(~within)
         if len(apart):
             more = self._apart(pieces, rank, np.unique(owner[apart]))
             rows.append(more[0])
             blocks.append(more[1])
-        return np.concatenate(rows), np.concatenate(blocks), is_touched
+        return np.concatenate(rows), np.concatenate(blocks)
 
     def _apart(self, pieces: Pieces, rank: Ints, rows: Ints) -> tuple[Ints, Ints]:
         """Return the same of rows whose accesses are looked at one contiguous piece at a time."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from planner.errors import AlgorithmError
-from planner.plan import Plan
-from specs import PassChoice
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan import Plan
+from collplan.specs import PassChoice
+from collplan.specs.explaining import number_lines
+from collplan.specs.showing import show_value
 
 Level = Literal["blueprint", "plan"]
 Locality = Literal["rank", "node", "global"]
+
+
+NEEDS: Final = "something to change"
+"""Default for passes that do not state what they need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Pass:
         program is rewritten exactly as the whole plan's restriction to it.
     global_with : mapping
         Options with which it must see all ranks, whatever `locality` says.
+    needs : str
+        What a plan must have for it to change anything.
     """
 
     name: str
@@ -40,6 +48,7 @@ class Pass:
     level: Level
     locality: Locality
     global_with: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = NEEDS
 
     def locality_of(self, choice: PassChoice) -> Locality:
         """Return what it must see with the options of `choice`."""
@@ -57,19 +66,24 @@ class Pass:
         """Return the first line of its docstring."""
         return (inspect.getdoc(self.rewrite) or "").partition("\n")[0]
 
+    @property
+    def idle(self) -> str:
+        """Return the line that says that it changed nothing, and what it needs."""
+        return f"passes.{self.name}: it changes nothing in this plan; it needs {self.needs}"
+
 
 pass_registry: dict[str, Pass] = {}
 """All passes by name."""
 
 
 def register_pass(
-    name: str, *, level: Level, locality: Locality, **global_with: Any
+    name: str, *, level: Level, locality: Locality, needs: str = NEEDS, **global_with: Any
 ) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
     """Register the decorated function as pass `name`."""
 
     def register(rewrite: Callable[..., Plan]) -> Callable[..., Plan]:
         assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, level, locality, global_with)
+        pass_registry[name] = Pass(name, rewrite, level, locality, global_with, needs)
         return rewrite
 
     return register
@@ -79,7 +93,13 @@ VERIFY_LIMIT = 100_000
 """Plans of up to so many tasks are verified after every pass; greater ones on demand."""
 
 
-def run_passes(plan: Plan, choices: Iterable[PassChoice], *, is_proved: bool = True) -> Plan:
+def run_passes(
+    plan: Plan,
+    choices: Iterable[PassChoice],
+    *,
+    is_proved: bool = True,
+    idle: list[PassChoice] | None = None,
+) -> Plan:
     """Return `plan` rewritten by the chosen passes, in order.
 
     What a pass changed is verified, up to `VERIFY_LIMIT` tasks; one rank's
@@ -91,6 +111,8 @@ def run_passes(plan: Plan, choices: Iterable[PassChoice], *, is_proved: bool = T
     choices : iterable of PassChoice
     is_proved : bool
         False leaves that to another rank, which compiles the same plan.
+    idle : list of PassChoice, optional
+        If given, the passes that change nothing are appended.
 
     Raises
     ------
@@ -101,6 +123,8 @@ def run_passes(plan: Plan, choices: Iterable[PassChoice], *, is_proved: bool = T
     """
     for choice in choices:
         rewritten = run_pass(plan, choice)
+        if idle is not None and rewritten is plan:
+            idle.append(choice)
         is_whole = is_proved and plan.only_rank is None
         if rewritten is not plan and is_whole and rewritten.n_tasks <= VERIFY_LIMIT:
             rewritten.verify()
@@ -110,9 +134,8 @@ def run_passes(plan: Plan, choices: Iterable[PassChoice], *, is_proved: bool = T
 
 def run_pass(plan: Plan, choice: PassChoice) -> Plan:
     """Return `plan` rewritten by one pass."""
-    chosen = find_pass(choice.name)
-    check_options(chosen, choice)
-    rewritten: Plan = chosen.rewrite(plan, **choice.options)
+    check_choices([choice])
+    rewritten: Plan = pass_registry[choice.name].rewrite(plan, **choice.options)
     return rewritten
 
 
@@ -124,15 +147,27 @@ def find_pass(name: str) -> Pass:
     AlgorithmError
         Naming the passes there are.
     """
-    if name not in pass_registry:
-        raise AlgorithmError(f"passes: there is no {name!r}; use one of {', '.join(pass_registry)}")
+    check_choices([PassChoice(name=name)])
     return pass_registry[name]
 
 
-def check_options(chosen: Pass, choice: PassChoice) -> None:
-    """Raise `AlgorithmError` where a choice has options its pass does not know."""
-    for name in choice.options:
-        if name not in chosen.options:
-            raise AlgorithmError(
-                f"passes.{choice.name}.{name}: no such option; use {', '.join(chosen.options)}"
+def check_choices(choices: Iterable[PassChoice]) -> None:
+    """Raise `AlgorithmError` where passes or options do not exist, with a line for each."""
+    problems = list(_unknown(choices))
+    if problems:
+        raise AlgorithmError(number_lines(problems))
+
+
+def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
+    for choice in choices:
+        if choice.name not in pass_registry:
+            yield (
+                f"passes: there is no {show_value(choice.name)}; "
+                f"use one of {', '.join(pass_registry)}"
             )
+            continue
+        there = pass_registry[choice.name].options
+        way_out = f"use {', '.join(there)}" if there else "it has none, leave it out"
+        for name in choice.options:
+            if name not in there:
+                yield f"passes.{choice.name}.{name}: no such option; {way_out}"

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Ints
-from planner.errors import AlgorithmError
-from planner.hazards import derive_dependencies
-from planner.kernels import slice_blocks
-from planner.passes.registry import register_pass
-from planner.pieces import Pieces, running_total
-from planner.plan import COLUMNS, INTENT, Op, Plan
-from planner.streams import Edges, chain_streams, join_edges, number_messages
-from specs.sizes import parse_bytes
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.hazards import derive_dependencies, stated_edges
+from collplan.planner.kernels import slice_blocks
+from collplan.planner.memory import require_memory
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import COLUMNS, Op, Plan
+from collplan.planner.streams import Edges, chain_streams, join_edges, number_messages
+from collplan.specs.sizes import parse_bytes
+
+BYTES_PER_SEGMENT: Final = 250
+"""Peak memory of cutting, in bytes per task of the new plan."""
 
 
-@register_pass("segment", level="plan", locality="rank")
+@register_pass(
+    "segment",
+    level="plan",
+    locality="rank",
+    needs="messages, copies or reductions longer than max_bytes",
+)
 def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     """Cut every message, copy and reduction into segments of at most `max_bytes`.
 
@@ -39,7 +50,7 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     Raises
     ------
     AlgorithmError
-        If `max_bytes` is not a positive size.
+        If `max_bytes` is not a positive size, or there are more segments than fit into memory.
     """
     try:
         limit_bytes = parse_bytes(max_bytes)
@@ -52,6 +63,7 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     n_segments = np.maximum(1, -(-elements // limit))
     if n_segments.max(initial=1) == 1:
         return plan
+    require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
     row = np.repeat(np.arange(plan.n_tasks), n_segments)
     first = running_total(n_segments)
     low = (np.arange(len(row)) - first[:-1][row]) * limit
@@ -98,9 +110,7 @@ def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
 
 def _spread_intents(plan: Plan, first: Ints) -> Edges:
     """Return stated edges between rows, from all segments of one to all of the other."""
-    intends = (plan.deps.kind & INTENT) > 0
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))[intends]
-    before, kind = plan.deps.task[intends], plan.deps.kind[intends]
+    before, after, kind = stated_edges(plan)
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
     n_before, n_after = np.diff(first)[before], np.diff(first)[after]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from planner.arrays import Bools
-from planner.errors import AlgorithmError
-from planner.passes.registry import register_pass
-from planner.plan import INTENT, Op, Plan
-from planner.roles import is_inside, role_of
-from planner.sharing import Program, share_messages
+from collplan.planner.arrays import Bools
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import INTENT, Op, Plan
+from collplan.planner.roles import is_inside, role_of
+from collplan.planner.sharing import Program, share_messages
 
 
-@register_pass("share", level="plan", locality="node")
+@register_pass(
+    "share",
+    level="plan",
+    locality="node",
+    needs="messages between ranks of one node",
+)
 def share(plan: Plan, roles: Sequence[str] | None = None) -> Plan:
     """Turn messages inside nodes into copies out of the node's shared buffer.
 
@@ -57,6 +63,7 @@ def share(plan: Plan, roles: Sequence[str] | None = None) -> Plan:
 
 def share_programs(plans: Sequence[Plan], roles: Sequence[str] | None = None) -> Plan:
     """Return the plan of all ranks of `plans`, one plan or a program of each, sharing memory."""
+    _require_names(roles)
     program = Program.of(plans)
     is_shared = _inside(program) & _of_roles(program, roles)
     if not is_shared.any() and len(plans) == 1:
@@ -71,6 +78,12 @@ def share_programs(plans: Sequence[Plan], roles: Sequence[str] | None = None) ->
             "passes.share: tasks wait for others of later rounds; put it before limit_requests"
         )
     return share_messages(program, is_shared)
+
+
+def _require_names(roles: Any) -> None:
+    is_list = isinstance(roles, list | tuple) and all(isinstance(role, str) for role in roles)
+    if roles is not None and not is_list:
+        raise AlgorithmError(f"passes.share.roles: {roles!r} is not a list of roles; give [node]")
 
 
 def _inside(program: Program) -> Bools:
@@ -92,5 +105,6 @@ def _of_roles(program: Program, roles: Sequence[str] | None) -> Bools:
             known = ", ".join(dict.fromkeys(name for name in names if name))
             there = f"its roles are {known}" if known else "it has none: write transport: shared"
             raise AlgorithmError(f"transport.{role}: this plan has no such role; {there}")
-    chosen = np.array([any(is_inside(name, role) for role in roles) for name in names])
+    # Where nothing has to move there are no phases: without a type, the array would be of floats.
+    chosen = np.array([any(is_inside(name, role) for role in roles) for name in names], dtype=bool)
     return np.asarray(chosen[phase])

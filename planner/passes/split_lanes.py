@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from planner.blueprint import Blueprint
-from planner.decompose import draft
-from planner.errors import AlgorithmError
-from planner.passes.blueprint_level import register_blueprint_pass
+from collplan.planner.blueprint import Blueprint
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.blueprint_level import register_blueprint_pass
 
 
-@register_blueprint_pass("split_lanes")
+@register_blueprint_pass(
+    "split_lanes", needs="a number of leaders other than that of the decomposition"
+)
 def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
 

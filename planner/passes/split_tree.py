@@ -7,17 +7,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.errors import AlgorithmError
-from planner.passes.cores import move_to_cores, placement_of
-from planner.passes.message_graph import require_all_ranks
-from planner.passes.registry import register_pass
-from planner.passes.transfers import number_transfers
-from planner.passes.tree_levels import DOWN, UP, Phase, leaf_phases, phases_of
-from planner.plan import INTENT, ON_START, Op, Plan, Stage
-from planner.progress import CorePlacement
-from planner.streams import occurrence
-from planner.tree_model import best_levels
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.cores import move_to_cores, placement_of
+from collplan.planner.passes.message_graph import require_all_ranks
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.transfers import number_transfers
+from collplan.planner.passes.tree_levels import DOWN, UP, Phase, leaf_phases, phases_of
+from collplan.planner.plan import INTENT, ON_START, Op, Plan, Stage
+from collplan.planner.progress import CorePlacement
+from collplan.planner.streams import occurrence
+from collplan.planner.tree_model import best_levels
 
 AUTO: Final = "auto"
 BINOMIAL: Final = ("binomial", "reduce_bcast")
@@ -26,7 +26,12 @@ DOUBLING: Final = ("gather", "scatter")
 """Collectives whose messages double from level to level."""
 
 
-@register_pass("split_tree", level="plan", locality="global")
+@register_pass(
+    "split_tree",
+    level="plan",
+    locality="global",
+    needs="levels above 0, or free cores: machine.cores above the ranks of a node",
+)
 def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = None) -> Plan:
     """Run a tree's leaf levels on its ranks' own cores, the rest on communication cores.
 

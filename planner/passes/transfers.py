@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.matching import match_messages
-from planner.plan import NONE, Buffer, Extents, Op, Plan
-from planner.streams import joint_key
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import NONE, Buffer, Extents, Op, Plan
+from collplan.planner.streams import joint_key
 
 
 def number_transfers(plan: Plan) -> tuple[Ints, Ints]:

@@ -16,15 +16,15 @@ from typing import Final
 
 import numpy as np
 
-from planner.algorithms import registry
-from planner.arrays import Bools, Ints
-from planner.choice import state
-from planner.decompose import draft, is_commutative
-from planner.errors import AlgorithmError
-from planner.lowering import Stated, collect_shapes
-from planner.passes.blueprint_level import run_blueprint_passes
-from planner.plan import Plan
-from specs import PlanSpec
+from collplan.planner.algorithms import registry
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.choice import state
+from collplan.planner.decompose import draft, is_commutative
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering import Stated, collect_shapes
+from collplan.planner.passes.blueprint_level import run_blueprint_passes
+from collplan.planner.plan import Plan
+from collplan.specs import PlanSpec
 
 UP: Final = 1
 """Direction of a transfer towards the root of its tree."""

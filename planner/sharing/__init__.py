@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.sharing.program import Program, canonical_order
-from planner.sharing.rewrite import share_messages
+from collplan.planner.sharing.program import Program, canonical_order
+from collplan.planner.sharing.rewrite import share_messages
 
 __all__ = ["Program", "canonical_order", "share_messages"]

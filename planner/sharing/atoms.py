@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.pieces import Pieces, running_total, sorted_unique
-from planner.plan import Op
-from planner.sharing.program import Program
-from planner.verify.moves import pair_blocks
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.pieces import Pieces, running_total, sorted_unique
+from collplan.planner.plan import Op
+from collplan.planner.sharing.program import Program
+from collplan.planner.verify.moves import pair_blocks
 
 
 @dataclass(frozen=True, eq=False)

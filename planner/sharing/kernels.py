@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.compiled import compiled
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.compiled import compiled
 
 FOREVER = np.int64(2**62)
 """The row that overwrites what nobody overwrites."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Bools, Ints
-from planner.pieces import running_total
-from planner.plan import NONE, Buffer
-from planner.sharing.atoms import Atoms, join_overlapping
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.pieces import running_total
+from collplan.planner.plan import NONE, Buffer
+from collplan.planner.sharing.atoms import Atoms, join_overlapping
 
 ALIGNMENT = 64
 """Bytes of a cache line: what two ranks write does not lie in one."""

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.pieces import Pieces, running_total
-from planner.plan import COLUMNS, INTENT, Op, Plan
-from planner.streams import Edges
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import COLUMNS, INTENT, Op, Plan
+from collplan.planner.streams import Edges
 
 _CLASS = np.array([0, 1, 2, 2, 2])
 """Of every op: in a round a rank sends, then receives, then works on what came."""

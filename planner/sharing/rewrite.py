@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.hazards import derive_dependencies
-from planner.pieces import Pieces, running_total
-from planner.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
-from planner.sharing.atoms import Atoms, Positions, cut
-from planner.sharing.kernels import FOREVER, find_needless, find_places, number_values
-from planner.sharing.layout import MIRRORED, Room, ScratchAreas, lay_out
-from planner.sharing.program import Program, match_inside
-from planner.streams import Edges, chain_streams, join_edges
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.hazards import derive_dependencies
+from collplan.planner.pieces import Pieces, running_total
+from collplan.planner.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
+from collplan.planner.sharing.atoms import Atoms, Positions, cut
+from collplan.planner.sharing.kernels import FOREVER, find_needless, find_places, number_values
+from collplan.planner.sharing.layout import MIRRORED, Room, ScratchAreas, lay_out
+from collplan.planner.sharing.program import Program, match_inside
+from collplan.planner.streams import Edges, chain_streams, join_edges
 
 
 def share_messages(program: Program, is_shared: Bools) -> Plan:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from planner.errors import PlanError
-from planner.matching import match_messages
-from planner.plan import Plan
-from planner.verify.barrier import check_barrier
-from planner.verify.contents import check_contents, check_operations
-from planner.verify.mirrors import check_mirrors
-from planner.verify.moves import AddressSpace, check_overlaps, element_moves
-from planner.verify.order import completion_order
-from planner.verify.races import check_races
-from planner.verify.restarts import check_restarts, gated_tasks
-from planner.verify.stages import check_stages
+from collplan.planner.errors import PlanError
+from collplan.planner.matching import match_messages
+from collplan.planner.plan import Plan
+from collplan.planner.verify.barrier import check_barrier
+from collplan.planner.verify.contents import check_contents, check_operations
+from collplan.planner.verify.mirrors import check_mirrors
+from collplan.planner.verify.moves import AddressSpace, check_overlaps, element_moves
+from collplan.planner.verify.order import completion_order
+from collplan.planner.verify.races import check_races
+from collplan.planner.verify.restarts import check_restarts, gated_tasks
+from collplan.planner.verify.stages import check_stages
 
 __all__ = ["verify"]
 

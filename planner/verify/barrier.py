@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compiled
-from planner.errors import MissingContributionError
-from planner.matching import Rows
-from planner.plan import Plan
-from planner.verify.order import event_order
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import MissingContributionError
+from collplan.planner.matching import Rows
+from collplan.planner.plan import Plan
+from collplan.planner.verify.order import event_order
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compiled
-from planner.errors import (
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import (
     DuplicateContributionError,
     MissingContributionError,
     OperandOrderError,
@@ -17,11 +17,11 @@ from planner.errors import (
     PostconditionError,
     UndefinedReadError,
 )
-from planner.pieces import sorted_unique
-from planner.plan import Buffer, Op, Plan
-from planner.semantics import Contents, postcondition, precondition
-from planner.verify.moves import AddressSpace, Moves
-from planner.verify.symbols import DUPLICATE, MIXED, ORDER, UNDEFINED, Symbols, run_symbols
+from collplan.planner.pieces import sorted_unique
+from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.semantics import Contents, postcondition, precondition
+from collplan.planner.verify.moves import AddressSpace, Moves
+from collplan.planner.verify.symbols import DUPLICATE, MIXED, ORDER, UNDEFINED, Symbols, run_symbols
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.arrays import Ints
-from planner.errors import RaceError
-from planner.pieces import running_total, sorted_unique
-from planner.plan import NONE, Buffer, Op, Plan
-from planner.verify.moves import AddressSpace, Moves
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import RaceError
+from collplan.planner.pieces import running_total, sorted_unique
+from collplan.planner.plan import NONE, Buffer, Op, Plan
+from collplan.planner.verify.moves import AddressSpace, Moves
 
 
 def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:

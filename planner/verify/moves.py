@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner import pieces as csr
-from planner.compiled import compiled
-from planner.errors import RaceError
-from planner.matching import Rows
-from planner.pieces import Pieces
-from planner.plan import Buffer, Op, Plan
+from collplan.planner import pieces as csr
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import RaceError
+from collplan.planner.matching import Rows
+from collplan.planner.pieces import Pieces
+from collplan.planner.plan import Buffer, Op, Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
+from textwrap import shorten
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compiled
-from planner.errors import DeadlockError
-from planner.matching import Rows
-from planner.plan import ON_START, Op, Plan
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import DeadlockError
+from collplan.planner.matching import Rows
+from collplan.planner.plan import ON_START, Op, Plan
 
 Ints = npt.NDArray[np.integer[Any]]
+Waits = Callable[[int], Iterator[int]]
+"""A function from an event to the events it waits for."""
+
+MOST_SHOWN: Final = 100
+"""Tasks of a cycle that are named."""
+MOST_TRIED: Final = 20
+"""Events of a cycle through which a shorter one is looked for."""
+MOST_LETTERS: Final = 400
+"""Letters of each, which may wait for thousands of others."""
+MOST_SEEN: Final = 100_000
+"""Events, and waits of each, that are looked at to find a shorter cycle through an event."""
 
 
 def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
@@ -128,47 +144,87 @@ def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
 
 
 def _raise_deadlock(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: Ints) -> None:
-    """Find a shortest cycle among the tasks that never complete, and raise with it."""
-    import networkx as nx
+    """Find a short cycle among what never happens, and raise with it."""
+    partner = _partners(plan, sends, recvs)
+    n = plan.n_tasks
+    happens = np.concatenate((start, completion)) >= 0
 
-    partner = dict(zip(sends.tolist(), recvs.tolist(), strict=True))
-    partner |= {recv: send for send, recv in partner.items()}
-    stuck = np.flatnonzero(completion < 0)
+    def waits_of(event: int, eager: bool) -> Iterator[int]:
+        """Yield what a start (its row) or a completion (n + its row) waits for."""
+        row = event % n
+        if event >= n:
+            waits = [row]
+            if partner[row] >= 0 and not (eager and plan.op[row] == Op.SEND):
+                waits.append(int(partner[row]))
+        else:
+            own = slice(plan.deps.indptr[row], plan.deps.indptr[row + 1])
+            at_start = (plan.deps.kind[own] & ON_START) != 0
+            waits = np.where(at_start, plan.deps.task[own], n + plan.deps.task[own]).tolist()
+        yield from (other for other in waits if not happens[other])
 
-    def waits_of(row: int, eager: bool) -> list[tuple[tuple[str, int], tuple[str, int]]]:
-        edges = [(("complete", row), ("start", row))]
-        if row in partner and not (eager and plan.op[row] == Op.SEND):
-            edges.append((("complete", row), ("start", partner[row])))
-        for j in range(plan.deps.indptr[row], plan.deps.indptr[row + 1]):
-            event = "start" if plan.deps.kind[j] & ON_START else "complete"
-            edges.append((("start", row), (event, int(plan.deps.task[j]))))
-        return edges
-
+    stuck = np.flatnonzero(~happens).tolist()
     for eager in (True, False):
-        graph = nx.DiGraph(edge for row in stuck for edge in waits_of(int(row), eager))
-        cycle = _short_cycle(graph)
+        waits = partial(waits_of, eager=eager)
+        cycle = _find_cycle(waits, stuck, 2 * n)
         if cycle:
             break
-    tasks = list(dict.fromkeys(row for _, row in cycle))
+    tasks = list(dict.fromkeys(event % n for event in _shortened(waits, cycle)))
     how = "" if eager else " when sends wait for their receives (rendezvous)"
-    chain = " waits for ".join(str(plan.task(row)) for row in [*tasks, tasks[0]])
-    raise DeadlockError(f"{len(tasks)} tasks wait for each other{how}: {chain}")
+    chain = [
+        shorten(str(plan.task(row)), MOST_LETTERS, placeholder=" ...") for row in tasks[:MOST_SHOWN]
+    ]
+    if len(tasks) > MOST_SHOWN:
+        chain.append(f"{len(tasks) - MOST_SHOWN} more")
+    chain.append(chain[0])
+    raise DeadlockError(f"{len(tasks)} tasks wait for each other{how}: {' waits for '.join(chain)}")
 
 
-def _short_cycle(graph: Any) -> list[tuple[str, int]]:
-    """Return a shortest cycle through some node of the first knot; empty if there is none."""
-    import networkx as nx
+def _find_cycle(waits_of: Waits, events: Iterable[int], n_events: int) -> list[int]:
+    """Return events of which each waits for the next, and the last for the first; or none.
 
-    for knot in nx.strongly_connected_components(graph):
-        if len(knot) == 1 and not any(graph.has_edge(node, node) for node in knot):
-            continue
-        inside = graph.subgraph(knot)
-        best: list[tuple[str, int]] = []
-        # A shortest cycle through one of a few nodes is minimal enough to read, and cheap.
-        for origin in sorted(knot)[:50]:
-            for successor in inside.successors(origin):
-                path = nx.shortest_path(inside, successor, origin)
-                if not best or len(path) < len(best):
-                    best = path
-        return best
+    A walk that goes back where it is stuck: it needs no graph, which would not fit into
+    memory beside a plan with very many dependencies.
+    """
+    is_done = np.zeros(n_events, dtype=bool)
+    place: dict[int, int] = {}
+    for origin in events:
+        path: list[int] = []
+        branches: list[Iterator[int]] = [iter((origin,))]
+        while branches:
+            event = next(branches[-1], None)
+            if event is None:
+                branches.pop()
+                if path:
+                    is_done[path[-1]] = True
+                    del place[path.pop()]
+            elif event in place:
+                return path[place[event] :]
+            elif not is_done[event]:
+                place[event] = len(path)
+                path.append(event)
+                branches.append(waits_of(event))
+    return []
+
+
+def _shortened(waits_of: Waits, cycle: list[int]) -> list[int]:
+    """Return a shortest cycle through one of the first events of one, as far as is cheap to see."""
+    ways = [_way_back(waits_of, origin, MOST_SEEN) for origin in cycle[:MOST_TRIED]]
+    return min([cycle, *filter(None, ways)], key=len)
+
+
+def _way_back(waits_of: Waits, origin: int, most_seen: int) -> list[int]:
+    """Return a shortest cycle through an event; none if more than so many waits are to be seen."""
+    comes_from: dict[int, int] = {}
+    queue = deque([origin])
+    while queue and len(comes_from) < most_seen:
+        event = queue.popleft()
+        for other in islice(waits_of(event), most_seen):
+            if other == origin:
+                path = [event]
+                while path[-1] != origin:
+                    path.append(comes_from[path[-1]])
+                return path[::-1]
+            if other not in comes_from:
+                comes_from[other] = event
+                queue.append(other)
     return []

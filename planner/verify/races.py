@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner import pieces as csr
-from planner.compiled import compiled
-from planner.errors import MatchOrderError, RaceError
-from planner.hazards import cut_into_atoms
-from planner.kernels import derive_hazards
-from planner.matching import Rows
-from planner.plan import Plan
+from collplan.planner import pieces as csr
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import MatchOrderError, RaceError
+from collplan.planner.hazards import cut_into_atoms
+from collplan.planner.kernels import derive_hazards
+from collplan.planner.matching import Rows
+from collplan.planner.plan import Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from planner import pieces as csr
-from planner.arrays import Bools, Ints
-from planner.compiled import compiled
-from planner.errors import RaceError
-from planner.hazards import Accesses, cut_into_atoms
-from planner.matching import Rows
-from planner.pieces import Pieces
-from planner.plan import Buffer, Plan
-from planner.verify.order import event_order
+from collplan.planner import pieces as csr
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.compiled import compiled
+from collplan.planner.errors import RaceError
+from collplan.planner.hazards import Accesses, cut_into_atoms
+from collplan.planner.matching import Rows
+from collplan.planner.pieces import Pieces
+from collplan.planner.plan import Buffer, Plan
+from collplan.planner.verify.order import event_order
 
 
 def gated_tasks(plan: Plan) -> Bools:

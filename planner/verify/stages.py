@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.errors import StageError
-from planner.matching import Rows
-from planner.plan import Plan, Stage, Task
+from collplan.planner.errors import StageError
+from collplan.planner.matching import Rows
+from collplan.planner.plan import Plan, Stage, Task
 
 
 def check_stages(plan: Plan, sends: Rows, recvs: Rows) -> None:

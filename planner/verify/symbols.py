@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.compiled import compiled
-from planner.semantics import Contents
-from planner.verify.moves import Moves
+from collplan.planner.compiled import compiled
+from collplan.planner.semantics import Contents
+from collplan.planner.verify.moves import Moves
 
 Ints = npt.NDArray[np.integer[Any]]
 

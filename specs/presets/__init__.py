@@ -7,6 +7,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from collplan.specs.documents import parse_yaml
+from collplan.specs.showing import show_value
+
 
 @cache
 def preset_names() -> tuple[str, ...]:
@@ -32,10 +35,10 @@ def load_preset(name: object) -> dict[str, Any]:
     if not isinstance(name, str) or name not in preset_names():
         close = difflib.get_close_matches(str(name), preset_names(), n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"{name!r} is no preset; {hint}valid: {', '.join(preset_names())}")
-    import yaml
-
+        raise ValueError(
+            f"{show_value(name)} is no preset; {hint}valid: {', '.join(preset_names())}"
+        )
     text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
-    fields = yaml.safe_load(text)
+    fields = parse_yaml(text, f"preset {name}")
     assert isinstance(fields, dict)
     return fields

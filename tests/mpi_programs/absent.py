@@ -10,9 +10,9 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from executors.mpi.errors import StallError
-from executors.mpi.watching import roll_call
-from executors.mpi.watching.roll_call import RollCall
+from collplan.executors.mpi.errors import StallError
+from collplan.executors.mpi.watching import roll_call
+from collplan.executors.mpi.watching.roll_call import RollCall
 
 LIMIT_S = 0.6
 comm = MPI.COMM_WORLD

@@ -9,22 +9,27 @@ from time import sleep
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.errors import BindError, LaunchError
-from executors.mpi.measuring import bench_timing, guideline, patterns
-from executors.mpi.measuring.bench_timing import WARM_UPS, line_up, time_in_turns
-from executors.mpi.measuring.guideline import (
+from collplan.executors.mpi.errors import BindError, LaunchError
+from collplan.executors.mpi.measuring import bench_timing, guideline, patterns
+from collplan.executors.mpi.measuring.bench_timing import WARM_UPS, line_up, time_in_turns
+from collplan.executors.mpi.measuring.guideline import (
     Candidate,
     Guideline,
     measure_guideline,
     standard_candidates,
 )
-from executors.mpi.measuring.patterns import Lanes, lane_pattern, multi_collective, split_lanes
+from collplan.executors.mpi.measuring.patterns import (
+    Lanes,
+    lane_pattern,
+    multi_collective,
+    split_lanes,
+)
+from collplan.planner import compile_plan
+from collplan.planner.plan import Plan
+from collplan.specs import PlanSpec
+from collplan.specs.collective import COLLECTIVES
+from collplan.specs.errors import CollplanError
 from mpi_plans import refuses
-from planner import compile_plan
-from planner.plan import Plan
-from specs import PlanSpec
-from specs.collective import COLLECTIVES
-from specs.errors import CollplanError
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

@@ -10,13 +10,13 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding import bound_plan as binding
-from executors.mpi.engine import running
-from executors.mpi.errors import BindError
+from collplan.executors.mpi.binding import bound_plan as binding
+from collplan.executors.mpi.engine import running
+from collplan.executors.mpi.errors import BindError
+from collplan.planner.operations import get_operation
+from collplan.planner.plan import ON_START, Buffer, Op, Stage
+from collplan.specs.errors import CollplanError
 from mpi_plans import PlanWriter, refuses, ring_allreduce_max
-from planner.operations import get_operation
-from planner.plan import ON_START, Buffer, Op, Stage
-from specs.errors import CollplanError
 
 comm = MPI.COMM_WORLD
 bind = partial(binding.bind, engine=sys.argv[1])
@@ -245,8 +245,35 @@ def wrong_calls() -> None:
     with bind(plan, comm, frozen, out, operation=MAX) as bound:
         bound()
     refuses(BindError, "was freed", bound.start)
+    ten = np.zeros(10, dtype=np.int32)
+    for overlapping in ((good, good), (ten[:5], ten[4:]), (ten, ten[1:6])):
+        refuses(
+            BindError,
+            "sendbuf and recvbuf overlap",
+            attempt(plan, comm, *overlapping, operation=MAX),
+        )
+    with bind(plan, comm, ten[:5], ten[5:], operation=MAX) as bound:
+        refuses(BindError, "sendbuf and recvbuf overlap", lambda: bound.rebind(ten[1:6], ten[:5]))
+        bound()
+    for limit_s in (0, -1, -1.5, float("nan"), "5"):
+        refuses(
+            BindError,
+            f"timeout_s is {limit_s!r}, must be above 0 s",
+            attempt(plan, comm, good, out, operation=MAX, timeout_s=limit_s),
+        )
     if p == 1:
         return
+    whose = "" if rank == 0 else "rank 0 cannot bind the plan: "
+    refuses(
+        BindError,
+        f"{whose}timeout_s is 0, must",
+        attempt(plan, comm, good, out, operation=MAX, timeout_s=30 if rank else 0),
+    )
+    half = comm.Split(rank % 2)
+    across_both = half.Create_intercomm(0, comm, 1 - rank % 2)
+    refuses(BindError, "comm is an intercommunicator", attempt(plan, across_both, good, out))
+    across_both.Free()
+    half.Free()
     refuses(BindError, "names no operation", attempt(plan, comm, good, out))
     # One rank's mistake is everybody's error, so that nobody waits for ever.
     words = (

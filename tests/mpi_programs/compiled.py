@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.compiled.messages import Messages
-from executors.mpi.errors import BindError
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.compiled.messages import Messages
+from collplan.executors.mpi.errors import BindError
+from collplan.planner.errors import DeadlockError, PlanFormatError
+from collplan.planner.operations import get_operation, register_operation
+from collplan.planner.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
 from mpi_plans import Interval, PlanWriter, refuses, ring_allreduce_max
-from planner.errors import DeadlockError, PlanFormatError
-from planner.operations import get_operation, register_operation
-from planner.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
@@ -247,7 +247,7 @@ def deadlocks() -> None:
             writer.add(Op.COMPUTE, r, after=[other])
     one = np.zeros(1, np.int32)
     for engine in ("compiled", "python"):
-        bound = bind(writer.plan(), comm, one, one, engine=engine)
+        bound = bind(writer.plan(), comm, one, one.copy(), engine=engine)
         refuses(DeadlockError, "2 tasks of this rank wait for each other", bound)
 
 
@@ -330,7 +330,7 @@ def interrupts() -> None:
     for r in range(p):
         writer.recv(r, r, (Buffer.RECV, 0, 1))
     one = np.zeros(1, np.int32)
-    bound = bind(writer.plan(), comm, one, one, engine="compiled")
+    bound = bind(writer.plan(), comm, one, one.copy(), engine="compiled")
     signal.signal(signal.SIGALRM, ring)
     for call in (bound, bound.wait):
         signal.setitimer(signal.ITIMER_REAL, 0.1)

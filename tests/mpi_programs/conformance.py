@@ -8,19 +8,19 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.cores import affinity
-from executors.mpi.engine.engines import ENGINES
-from executors.mpi.measuring.measure import Case
-from executors.mpi.measuring.native import NativeCollective
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.cores import affinity
+from collplan.executors.mpi.engine.engines import ENGINES
+from collplan.executors.mpi.measuring.measure import Case
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan import Plan, Stage
+from collplan.planner.reference import expected, make_inputs
+from collplan.specs import PlanSpec
+from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.errors import AlgorithmError
-from planner.plan import Plan, Stage
-from planner.reference import expected, make_inputs
-from specs import PlanSpec
-from specs.collective import COLLECTIVES
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from executors.emulation.counters import lane_bytes
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.measuring.measure import Case
-from executors.mpi.world import first_alone
+from collplan.executors.emulation.counters import lane_bytes
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.measuring.measure import Case
+from collplan.executors.mpi.world import first_alone
+from collplan.planner import Plan, compile_plan
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan import Op
+from collplan.planner.reference import expected, make_inputs
+from collplan.specs import Machine, PlanSpec
+from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE
-from planner import Plan, compile_plan
-from planner.errors import AlgorithmError
-from planner.plan import Op
-from planner.reference import expected, make_inputs
-from specs import Machine, PlanSpec
-from specs.collective import COLLECTIVES
 
 comm = MPI.COMM_WORLD
 MACHINE = Machine.model_validate_json(os.environ["COLLPLAN_MACHINE"])

@@ -8,12 +8,12 @@ from itertools import product
 
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.measuring.measure import Case
-from planner import compile_plan
-from planner.choosing.alltoall_designs import DESIGNS
-from planner.reference import expected, make_inputs
-from specs import PassChoice, PlanSpec
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.measuring.measure import Case
+from collplan.planner import compile_plan
+from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.reference import expected, make_inputs
+from collplan.specs import PassChoice, PlanSpec
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

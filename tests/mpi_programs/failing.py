@@ -8,13 +8,13 @@ import sys
 import time
 from typing import Any
 
-from executors.mpi import join_world
+from collplan.executors.mpi import join_world
 
 said, *arguments = sys.argv[1:]
 how = dict(word.split("=") for word in said.split(","))
 comm = join_world()
 
-from executors.tuning import trial  # noqa: E402
+from collplan.executors.tuning import trial  # noqa: E402
 
 bind = trial.bind
 

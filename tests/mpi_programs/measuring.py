@@ -6,13 +6,13 @@ import json
 
 from mpi4py import MPI
 
-from executors.mpi.errors import BindError
-from executors.mpi.measuring import measure
-from executors.mpi.measuring.measure import RunReport, run_plan
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.measuring import measure
+from collplan.executors.mpi.measuring.measure import RunReport, run_plan
+from collplan.planner import compile_plan
+from collplan.planner.plan import Buffer, Plan
+from collplan.specs import PlanSpec
 from mpi_plans import refuses
-from planner import compile_plan
-from planner.plan import Buffer, Plan
-from specs import PlanSpec
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

@@ -10,8 +10,8 @@ import time
 import numpy as np
 
 import collplan
-from executors.mpi.world import join_world
-from specs.errors import CollplanError
+from collplan.executors.mpi.world import join_world
+from collplan.specs.errors import CollplanError
 
 comm = join_world()
 case, engine, limit_s = sys.argv[1], sys.argv[2], float(sys.argv[3])

@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
+from collplan.executors.mpi.engine.in_flight import board
 from drop_in_calls import (
     KINDS,
     RANK,
@@ -24,7 +25,6 @@ from drop_in_calls import (
     planning,
     run_checks,
 )
-from executors.mpi.engine.in_flight import board
 
 TOTAL = sum(range(SIZE))
 

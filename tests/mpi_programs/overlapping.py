@@ -7,16 +7,16 @@ import os
 import numpy as np
 from mpi4py import MPI
 
-from executors.cost.traces.states import State
-from executors.mpi.errors import LaunchError
-from executors.mpi.measuring import overlap, overlap_runs
-from executors.mpi.measuring.overlap import measure_blocking, measure_overlap
-from executors.mpi.measuring.overlap_runs import Collectives, Pinned
-from executors.overlap.choosing import plan_sweep
-from executors.overlap.computation import Computation
-from executors.overlap.methods import NATIVE, Method, Sweep
+from collplan.executors.cost.traces.states import State
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.measuring import overlap, overlap_runs
+from collplan.executors.mpi.measuring.overlap import measure_blocking, measure_overlap
+from collplan.executors.mpi.measuring.overlap_runs import Collectives, Pinned
+from collplan.executors.overlap.choosing import plan_sweep
+from collplan.executors.overlap.computation import Computation
+from collplan.executors.overlap.methods import NATIVE, Method, Sweep
+from collplan.specs import Machine
 from mpi_plans import refuses
-from specs import Machine
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

@@ -7,16 +7,16 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.errors import BindError
-from executors.mpi.measuring.measure import Case, run_plan
-from executors.mpi.measuring.native import NativeCollective
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.measuring.measure import Case, run_plan
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.reference import make_inputs
+from collplan.specs import PlanSpec, numpy_dtype
+from collplan.specs.datatype import PAIRS
 from mpi_plans import refuses
-from planner import compile_plan
-from planner.algorithms import registry
-from planner.reference import make_inputs
-from specs import PlanSpec, numpy_dtype
-from specs.datatype import PAIRS
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

@@ -13,13 +13,13 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import BoundPlan
-from executors.mpi.engine import running
-from executors.mpi.measuring.measure import Case
+from collplan.executors.mpi.binding.bound_plan import BoundPlan
+from collplan.executors.mpi.engine import running
+from collplan.executors.mpi.measuring.measure import Case
+from collplan.planner.errors import DeadlockError
+from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.reference import expected, make_inputs
 from mpi_plans import PlanWriter, refuses
-from planner.errors import DeadlockError
-from planner.plan import Buffer, Op, Plan
-from planner.reference import expected, make_inputs
 from progress_places import crowds, degrades, goes_to_its_cores, nodes_and_hosts
 from progress_plans import OTHER, bind_placed, comm, p, placed, rank, threads
 from progress_stages import (

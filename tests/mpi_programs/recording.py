@@ -8,19 +8,19 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from collplan.executors.cost import simulate
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.engine import recording
+from collplan.executors.mpi.engine.recording import Recorder
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.measuring import task_times
+from collplan.executors.mpi.measuring.clocks import Clocks
+from collplan.executors.mpi.measuring.task_times import TaskTimes, record_plan
+from collplan.planner import compile_plan
+from collplan.planner.plan import ON_START, Buffer, Op, Plan
 from collplan.prediction import prediction_report
-from executors.cost import simulate
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.engine import recording
-from executors.mpi.engine.recording import Recorder
-from executors.mpi.errors import BindError
-from executors.mpi.measuring import task_times
-from executors.mpi.measuring.clocks import Clocks
-from executors.mpi.measuring.task_times import TaskTimes, record_plan
+from collplan.specs import parse_spec
 from mpi_plans import PlanWriter, refuses
-from planner import compile_plan
-from planner.plan import ON_START, Buffer, Op, Plan
-from specs import parse_spec
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

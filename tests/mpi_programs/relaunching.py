@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from executors.mpi.launching.launch import relaunch
-from specs.errors import CollplanError
+from collplan.executors.mpi.launching.launch import relaunch
+from collplan.specs.errors import CollplanError
 
 name, timeout_s, *arguments = sys.argv[1:]
 program = [sys.executable, str(Path(__file__).parent / name), *arguments]

@@ -16,12 +16,12 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.planner.errors import PlanError
+from collplan.planner.operations import get_operation
+from collplan.planner.plan import COLUMNS, ON_START, Buffer, Op, Plan
+from collplan.specs.errors import CollplanError
 from mpi_plans import PlanWriter
-from planner.errors import PlanError
-from planner.operations import get_operation
-from planner.plan import COLUMNS, ON_START, Buffer, Op, Plan
-from specs.errors import CollplanError
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

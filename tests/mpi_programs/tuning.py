@@ -10,13 +10,13 @@ from typing import Any
 
 from mpi4py import MPI
 
-from executors.tuning import trial
-from executors.tuning.contest import Rules
-from executors.tuning.prediction import Candidate
-from executors.tuning.trial import Verdict, try_candidates
-from executors.tuning.tuner import on_first, over_ranks
+from collplan.executors.tuning import trial
+from collplan.executors.tuning.contest import Rules
+from collplan.executors.tuning.prediction import Candidate
+from collplan.executors.tuning.trial import Verdict, try_candidates
+from collplan.executors.tuning.tuner import on_first, over_ranks
+from collplan.specs import CollplanError, PlanSpec
 from mpi_plans import refuses
-from specs import CollplanError, PlanSpec
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi import bind
-from planner import compile_plan
-from specs import PlanSpec
+from collplan.executors.mpi import bind
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
 
 comm = MPI.COMM_WORLD
 n_nodes = int(sys.argv[1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from executors.mpi.launching.launch import launcher_rank
-from executors.mpi.world import join_world
-from specs.errors import CollplanError
+from collplan.executors.mpi.launching.launch import launcher_rank
+from collplan.executors.mpi.world import join_world
+from collplan.specs.errors import CollplanError
 
 try:
     comm = join_world(int(sys.argv[1]) if len(sys.argv) > 1 else None)

@@ -7,6 +7,7 @@ from typing import Final
 import typer
 
 from collplan.commands.bench import guideline, lanes, overlap
+from collplan.options import guard_files
 
 app: Final = typer.Typer(
     add_completion=False,
@@ -18,10 +19,10 @@ app: Final = typer.Typer(
     --plot FILE for a picture.
     """,
 )
-app.command("lane-pattern")(lanes.lane_pattern)
-app.command("multi-collective")(lanes.multi_collective)
-app.command("guideline")(guideline.command)
-app.command("overlap")(overlap.command)
+app.command("lane-pattern")(guard_files(lanes.lane_pattern))
+app.command("multi-collective")(guard_files(lanes.multi_collective))
+app.command("guideline")(guard_files(guideline.command))
+app.command("overlap")(guard_files(overlap.command))
 
 
 @app.callback()

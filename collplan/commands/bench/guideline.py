@@ -23,9 +23,9 @@ from collplan.commands.bench.tables import STATISTICS, plot_rows, statistics
 from collplan.options import Json, Spec
 
 if TYPE_CHECKING:
-    from executors.mpi.measuring.guideline import Guideline
-    from specs import PlanSpec
-    from specs.collective import Collective
+    from collplan.executors.mpi.measuring.guideline import Guideline
+    from collplan.specs import PlanSpec
+    from collplan.specs.collective import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,19 @@ class GuidelineBenchmark:
     @property
     def n_steps(self) -> int:
         """Return the number of repetitions, warm-ups included."""
-        from executors.mpi.measuring.bench_timing import WARM_UPS
+        from collplan.executors.mpi.measuring.bench_timing import WARM_UPS
 
         return len(self.counts) * (WARM_UPS + self.repetitions)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from executors.mpi.measuring.bench_timing import library_name
-        from executors.mpi.measuring.guideline import (
+        from collplan.executors.mpi.measuring.bench_timing import library_name
+        from collplan.executors.mpi.measuring.guideline import (
             Candidate,
             measure_guideline,
             standard_candidates,
         )
-        from executors.mpi.measuring.patterns import node_of_ranks
+        from collplan.executors.mpi.measuring.patterns import node_of_ranks
 
         more = [Candidate(name, spec) for name, spec in self.candidates.items()]
         found = measure_guideline(
@@ -204,19 +204,19 @@ def _prepare(
 def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
     from pydantic import ValidationError
 
-    from specs.errors import CollplanError
-    from specs.loading import explain
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.explaining import explain
 
     try:
         for count in counts:
             spec.replace(collective=spec.collective.replace(count=count))
     except ValidationError as error:
-        raise CollplanError(f"--sizes: {explain(error)}") from None
+        raise CollplanError(explain(error, before="--sizes: ")) from None
 
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     from collplan.inputs import open_spec
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     name, separator, path = text.partition("=")
     if not (name and separator and path):
@@ -240,7 +240,7 @@ def _but_for_count(collective: Collective) -> Collective:
 
 
 def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     taken = {"native", "hierarchical", "full_lane", "best", *others}
     if name in taken:

@@ -25,7 +25,7 @@ from collplan.commands.bench.tables import STATISTICS, plot_rows, statistics
 from collplan.options import Json
 
 if TYPE_CHECKING:
-    from executors.mpi.measuring.patterns import Lanes, LaneTimes
+    from collplan.executors.mpi.measuring.patterns import Lanes, LaneTimes
 
 SIZES: Final = "4KiB,64KiB,1MiB"
 """Sizes where none are asked for."""
@@ -67,7 +67,7 @@ class LaneBenchmark:
     @property
     def n_steps(self) -> int:
         """Return the number of repetitions, warm-ups included."""
-        from executors.mpi.measuring.bench_timing import WARM_UPS
+        from collplan.executors.mpi.measuring.bench_timing import WARM_UPS
 
         return len(self.sizes) * (WARM_UPS + self.repetitions)
 
@@ -78,8 +78,8 @@ class LaneBenchmark:
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from executors.mpi.measuring.bench_timing import library_name
-        from executors.mpi.measuring.patterns import split_lanes
+        from collplan.executors.mpi.measuring.bench_timing import library_name
+        from collplan.executors.mpi.measuring.patterns import split_lanes
 
         lanes = split_lanes(comm, self.rank_to_node)
         asked = {"repetitions": self.repetitions}
@@ -98,7 +98,7 @@ class LaneBenchmark:
         return document
 
     def _times(self, comm: Any, lanes: Lanes, advance: Advance) -> list[LaneTimes]:
-        from executors.mpi.measuring.patterns import lane_pattern, multi_collective
+        from collplan.executors.mpi.measuring.patterns import lane_pattern, multi_collective
 
         if self.collective is None:
             run = partial(lane_pattern, comm, lanes, inner=self.inner)
@@ -244,7 +244,7 @@ def _prepare(
     """
     from collplan.inputs import open_spec
     from collplan.plots import check_plot_path
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     if plot is not None:
         check_plot_path(plot)
@@ -275,8 +275,8 @@ def _prepare(
 def _check_collective(kind: str) -> None:
     import difflib
 
-    from specs.collective import COLLECTIVES
-    from specs.errors import CollplanError
+    from collplan.specs.collective import COLLECTIVES
+    from collplan.specs.errors import CollplanError
 
     kinds = [name for name in COLLECTIVES if name != "barrier"]
     if kind in kinds:

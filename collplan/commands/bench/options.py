@@ -23,7 +23,9 @@ NodesFrom = Annotated[
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")]
 Plot = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Draw times against sizes into an SVG or PNG file."),
+    typer.Option(
+        writable=True, metavar="FILE", help="Draw times against sizes into an SVG or PNG file."
+    ),
 ]
 Progress = Annotated[
     bool | None,
@@ -49,7 +51,9 @@ def common_arguments(
     return ["--repetitions", str(repetitions), *given, *(["--json"] if as_json else [])]
 
 
-def parse_sizes(text: str, itemsize: int = 1, datatype: str = "a byte") -> list[int]:
+def parse_sizes(
+    text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
+) -> list[int]:
     """Return the sizes of ``--sizes``, ascending and each once.
 
     Parameters
@@ -60,19 +64,21 @@ def parse_sizes(text: str, itemsize: int = 1, datatype: str = "a byte") -> list[
         What they must be multiples of, in bytes.
     datatype : str
         What has so many bytes.
+    max_count : int, optional
+        The most elements; without it there is no limit here.
 
     Raises
     ------
     CollplanError
-        If one is not a size, or not whole elements.
+        If one is not a size, not whole elements, or too large.
 
     Examples
     --------
     >>> parse_sizes("64KiB,4KiB,64KiB")
     [4096, 65536]
     """
-    from specs import parse_bytes
-    from specs.errors import CollplanError
+    from collplan.specs import parse_bytes
+    from collplan.specs.errors import CollplanError
 
     sizes = set()
     for part in text.split(","):
@@ -84,6 +90,11 @@ def parse_sizes(text: str, itemsize: int = 1, datatype: str = "a byte") -> list[
             raise CollplanError(
                 f"--sizes: {part.strip()} is no multiple of the {itemsize} bytes of {datatype}; "
                 f"give whole elements"
+            )
+        if max_count is not None and size // itemsize > max_count:
+            raise CollplanError(
+                f"--sizes: {part.strip()} is too large; give at most {max_count} times "
+                f"{itemsize} bytes"
             )
         sizes.add(size)
     return sorted(sizes)

@@ -67,7 +67,7 @@ def command(
     chain; beside the native call, blocking, non-blocking, and with the
     library's own asynchronous progress.
     """
-    from executors.mpi.launching.launch import is_under_mpi, n_cores
+    from collplan.executors.mpi.launching.launch import is_under_mpi, n_cores
 
     run = partial(run_benchmark, timeout_s=timeout, progress=progress)
     if job is not None:
@@ -91,16 +91,16 @@ def command(
 
 def _surroundings() -> tuple[int, int]:
     """Return how many ranks there are, and processors; collective."""
-    from executors.mpi.pinning import usable_processors
-    from executors.mpi.world import join_world
+    from collplan.executors.mpi.pinning import usable_processors
+    from collplan.executors.mpi.world import join_world
 
     comm = join_world()
     return comm.size, len(usable_processors(comm))
 
 
 def _simulate(report: Report, computation_s: float | None) -> int:
+    from collplan.executors.overlap.simulated import blocking_s, simulate_sweep
     from collplan.output import show_progress
-    from executors.overlap.simulated import blocking_s, simulate_sweep
 
     with show_progress("simulating"):
         blocking = blocking_s(report.sweep)
@@ -135,7 +135,7 @@ def _launch(
     timeout_s: float,
     progress: bool | None,
 ) -> int:
-    from executors.mpi.launching.launch import find_launcher
+    from collplan.executors.mpi.launching.launch import find_launcher
 
     job = Job(report.sweep, "methods", computation_s, repetitions)
     shown = sys.stderr.isatty() if progress is None else progress
@@ -154,7 +154,7 @@ def _keep_quiet(text: str) -> None:
 
 def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None) -> int:
     """Put together what launches measured; return the exit status."""
-    from executors.cost.traces.states import CoreStates
+    from collplan.executors.cost.traces.states import CoreStates
 
     documents = [document for part, document in parts if part != "blocking"]
     blocking = [document["blocking_s"] for part, document in parts if part == "blocking"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from collplan.commands.bench.ranks import Advance, Document
+from collplan.own_command import own_command
 
 if TYPE_CHECKING:
-    from executors.overlap.methods import Method, Sweep
+    from collplan.executors.overlap.methods import Method, Sweep
 
 Part = Literal["blocking", "methods", "asynchronous"]
 
@@ -60,7 +60,7 @@ class Job:
     @classmethod
     def read(cls, path: Path) -> Job:
         """Read what `write` wrote."""
-        from executors.overlap.methods import Sweep
+        from collplan.executors.overlap.methods import Sweep
 
         document = json.loads(path.read_text())
         return cls(**(document | {"sweep": Sweep.from_json(document["sweep"])}))
@@ -82,15 +82,15 @@ class RankBenchmark:
     @property
     def n_steps(self) -> int:
         """Return the number of repetitions, warm-ups included."""
-        from executors.mpi.measuring.bench_timing import WARM_UPS
+        from collplan.executors.mpi.measuring.bench_timing import WARM_UPS
 
         n_timed = 2 if self.job.part == "methods" and self.job.computation_s is None else 1
         return n_timed * (WARM_UPS + self.job.repetitions)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; all of them know the result."""
-        from executors.mpi.measuring.bench_timing import library_name
-        from executors.mpi.measuring.overlap import measure_blocking, measure_overlap
+        from collplan.executors.mpi.measuring.bench_timing import library_name
+        from collplan.executors.mpi.measuring.overlap import measure_blocking, measure_overlap
 
         job, library = self.job, {"library": library_name()}
         if job.part == "blocking":
@@ -114,7 +114,7 @@ class RankBenchmark:
         }
 
     def _methods(self) -> list[Method]:
-        from executors.overlap.methods import ASYNCHRONOUS, NATIVE
+        from collplan.executors.overlap.methods import ASYNCHRONOUS, NATIVE
 
         if self.job.part == "asynchronous":
             return [ASYNCHRONOUS]
@@ -153,7 +153,7 @@ def launch_all(
     Exit
         With the ranks' status, where they failed and have said why.
     """
-    from executors.mpi.launching.launch import find_launcher
+    from collplan.executors.mpi.launching.launch import find_launcher
 
     family = find_launcher().library.family
     variable = ASYNCHRONOUS.get(family)
@@ -173,14 +173,14 @@ def launch_all(
 
 def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     """Run a job on ranks started for it, and return what they measured."""
-    from executors.mpi.launching.jobs import run_job
-    from executors.mpi.launching.launch import find_launcher, launch_environment
+    from collplan.executors.mpi.launching.jobs import run_job
+    from collplan.executors.mpi.launching.launch import find_launcher, launch_environment
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job.json")
         job.write(path)
         launcher, n_ranks = find_launcher(), RankBenchmark(job, _ignore).n_ranks
-        program = [sys.executable, "-m", "collplan", "bench", "overlap", "--job", str(path)]
+        program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
         # Where cores share processors, ranks do, however few they are.
         environment |= launch_environment(launcher.library.family, job.sweep.n_cores)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from executors.overlap.methods import Sweep
-    from specs import Machine
+    from collplan.executors.overlap.methods import Sweep
+    from collplan.specs import Machine
 
 T = TypeVar("T")
 
@@ -74,13 +74,16 @@ Simulate = Annotated[
 ]
 PlotFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Draw times against ranks into an SVG or PNG file."),
+    typer.Option(
+        writable=True, metavar="FILE", help="Draw times against ranks into an SVG or PNG file."
+    ),
 ]
 TraceFile = Annotated[
     Path | None,
     typer.Option(
+        writable=True,
         metavar="FILE",
-        help="Write what every core did: FILE.json for Perfetto, FILE.paje for Pajé.",
+        help="Write what every core did: FILE.json for Perfetto, FILE.paje for Paje.",
     ),
 ]
 
@@ -121,9 +124,9 @@ class Asked:
         CollplanError
             If the options don't make sense, alone or together.
         """
-        from executors.overlap.choosing import plan_sweep
-        from specs import parse_bytes
-        from specs.errors import CollplanError
+        from collplan.executors.overlap.choosing import plan_sweep
+        from collplan.specs import parse_bytes
+        from collplan.specs.errors import CollplanError
 
         self._check_files()
         try:
@@ -148,10 +151,10 @@ class Asked:
         )
 
     def _check_files(self) -> None:
+        from collplan.executors.cost.traces import check_trace_path
         from collplan.plots import check_plot_path
-        from executors.cost.traces import check_trace_path
-        from specs.errors import CollplanError
-        from specs.transport import TRANSPORTS
+        from collplan.specs.errors import CollplanError
+        from collplan.specs.transport import TRANSPORTS
 
         if self.plot is not None:
             check_plot_path(self.plot)
@@ -165,9 +168,10 @@ class Asked:
     def _machine(self, n_processors: int) -> Machine:
         from pydantic import ValidationError
 
-        from specs import Machine
-        from specs.errors import CollplanError
-        from specs.loading import explain, load_machine
+        from collplan.specs import Machine
+        from collplan.specs.errors import CollplanError
+        from collplan.specs.explaining import explain
+        from collplan.specs.loading import load_machine
 
         if self.machine is None:
             return Machine(cores=n_processors if self.cores is None else self.cores)
@@ -177,7 +181,7 @@ class Asked:
         try:
             return machine.replace(nodes=1, ranks_per_node=1, rank_order="block", cores=self.cores)
         except ValidationError as error:
-            raise CollplanError(f"--cores: {explain(error)}") from None
+            raise CollplanError(explain(error, before="--cores: ")) from None
 
 
 def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list[T] | None:
@@ -186,7 +190,7 @@ def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list
 
 
 def _number(option: str, text: str) -> int:
-    from specs.errors import CollplanError
+    from collplan.specs.errors import CollplanError
 
     if not (text.isascii() and text.isdecimal()):
         raise CollplanError(f"{option}: {text!r} is not a whole number; give them as 1,2,3")

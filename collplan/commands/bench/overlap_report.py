@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from collplan.commands.bench.ranks import Document
 
 if TYPE_CHECKING:
-    from executors.cost.traces.states import CoreStates
-    from executors.overlap.methods import Sweep
+    from collplan.executors.cost.traces.states import CoreStates
+    from collplan.executors.overlap.methods import Sweep
 
 _COLUMNS: Final = ("communication", "computation", "both", "overlap")
 
@@ -58,7 +58,7 @@ class Report:
         if self.plot is not None:
             self._plot(self.plot, document)
         if self.trace is not None:
-            from executors.cost.traces.states import write_states
+            from collplan.executors.cost.traces.states import write_states
 
             write_states(self.trace, states)
 

@@ -11,7 +11,8 @@ from typing import Any, Final, NoReturn, Protocol
 
 import typer
 
-from specs.errors import CollplanError
+from collplan.own_command import own_command
+from collplan.specs.errors import CollplanError
 
 Advance = Callable[[], None]
 Document = dict[str, Any]
@@ -67,7 +68,7 @@ def run_benchmark(
     CollplanError
         If the input is bad, here or on a rank.
     """
-    from executors.mpi.launching.launch import is_under_mpi, relaunch
+    from collplan.executors.mpi.launching.launch import is_under_mpi, relaunch
 
     shown = sys.stderr.isatty() if progress is None else progress
     if is_under_mpi():
@@ -76,14 +77,14 @@ def run_benchmark(
     n_ranks = prepare().n_ranks
     if n_ranks is None:
         raise CollplanError("-n: is missing outside mpiexec; say how many ranks to start, as -n 8")
-    program = [sys.executable, "-m", "collplan", "bench", *map(str, arguments)]
+    program = own_command("bench", *arguments)
     # Ranks write into a pipe; whether a terminal is at its end, only this process knows.
     program.append("--progress" if shown else "--no-progress")
     return relaunch(program, n_ranks, timeout_s=timeout_s)
 
 
 def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
-    from executors.mpi.world import join_world
+    from collplan.executors.mpi.world import join_world
 
     comm: Any = join_world()
     try:
@@ -114,7 +115,7 @@ def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
 @contextmanager
 def _one_voice() -> Iterator[None]:
     """Let rank 0 alone say what is wrong for all ranks; the others end with the same status."""
-    from executors.mpi.launching.launch import launcher_rank
+    from collplan.executors.mpi.launching.launch import launcher_rank
 
     try:
         yield

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from executors.cost.traces.layers import Layer, simulated_layer
-from executors.cost.traces.paje import paje_chunks
-from executors.cost.traces.perfetto import perfetto_chunks
-from specs.errors import CollplanError
-from specs.replacing import replacing
+from collplan.executors.cost.traces.layers import Layer, simulated_layer
+from collplan.executors.cost.traces.paje import paje_chunks
+from collplan.executors.cost.traces.perfetto import perfetto_chunks
+from collplan.specs.errors import CollplanError
+from collplan.specs.replacing import replacing
 
 __all__ = [
     "MANY_TASKS",

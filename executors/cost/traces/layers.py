@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.holds import Holds, holds_of
-from executors.cost.messages import partners
-from executors.cost.places import Places, places_of
-from planner.plan import Op
+from collplan.executors.cost.holds import Holds, holds_of
+from collplan.executors.cost.messages import partners
+from collplan.executors.cost.places import Places, places_of
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.cost.timeline import Timeline
-    from planner.plan import Plan
-    from specs import Network
+    from collplan.executors.cost.timeline import Timeline
+    from collplan.planner.plan import Plan
+    from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.traces.layers import Layer, Tracks, tracks_of
-from planner.plan import Op
+from collplan.executors.cost.traces.layers import Layer, Tracks, tracks_of
+from collplan.planner.plan import Op
 
 Longs = npt.NDArray[np.int64]
 

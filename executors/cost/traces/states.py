@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.cost.traces.layers import simulated_layer, tracks_of
-from planner.plan import Op
-from specs.replacing import replacing
+from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
+from collplan.planner.plan import Op
+from collplan.specs.replacing import replacing
 
 if TYPE_CHECKING:
-    from executors.cost.timeline import Timeline
-    from specs import Network
+    from collplan.executors.cost.timeline import Timeline
+    from collplan.specs import Network
 
 Longs = npt.NDArray[np.int64]
 
@@ -141,7 +141,7 @@ def write_states(path: str | Path, layers: Sequence[CoreStates]) -> None:
     TraceError
         For another ending, or where the file cannot be written.
     """
-    from executors.cost.traces import TraceError, check_trace_path
+    from collplan.executors.cost.traces import TraceError, check_trace_path
 
     path = check_trace_path(path)
     with replacing(path, TraceError) as file:

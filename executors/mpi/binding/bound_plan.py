@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.meeting import DOING, Claim, agree, check_timeout
-from executors.mpi.binding.prepared import Prepared
-from executors.mpi.cores import ranks_per_core
-from executors.mpi.engine.background import (
+from collplan.executors.mpi.binding.meeting import DOING, Claim, agree, bad_timeout, is_timeout
+from collplan.executors.mpi.binding.prepared import Prepared
+from collplan.executors.mpi.cores import ranks_per_core
+from collplan.executors.mpi.engine.background import (
     Background,
     Progress,
     ProgressBy,
@@ -24,7 +24,7 @@ from executors.mpi.engine.background import (
     place_background,
     why_not_placed,
 )
-from executors.mpi.engine.engines import (
+from collplan.executors.mpi.engine.engines import (
     AnyEngine,
     Applies,
     Choice,
@@ -35,18 +35,17 @@ from executors.mpi.engine.engines import (
     choose_engine,
     load_by_turns,
 )
-from executors.mpi.engine.node_memory import NodeMemory
-from executors.mpi.engine.program import shares_memory
-from executors.mpi.errors import BindError, still_running
-from executors.mpi.peers import Peers
-from executors.mpi.watching.roll_call import RollCall
-from executors.mpi.watching.watchdog import Watch
-from planner.plan import COLUMNS, Buffer
-from specs import CollplanError
+from collplan.executors.mpi.engine.node_memory import NodeMemory
+from collplan.executors.mpi.engine.program import shares_memory
+from collplan.executors.mpi.errors import BindError, StallError, still_running
+from collplan.executors.mpi.peers import Peers
+from collplan.executors.mpi.watching.roll_call import RollCall
+from collplan.executors.mpi.watching.watchdog import Watch
+from collplan.planner.plan import COLUMNS, Buffer
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.recording import Recorder
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.recording import Recorder
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 
@@ -74,11 +73,12 @@ def bind(
         A plan for as many ranks as `comm` has: the whole plan, or this rank's
         program; the same on all ranks.
     comm : MPI.Intracomm
-        The communicator; the plan gets a duplicate, so its messages never
+        An intracommunicator; the plan gets a duplicate, so its messages never
         meet others'.
     sendbuf, recvbuf : ndarray or None
         C-contiguous, with at least the elements the plan says, of one dtype
-        whose size is the plan's. None where the plan uses none. Without any,
+        whose size is the plan's. They must not overlap. None where the plan
+        uses none. Without any,
         `BoundPlan.allocate` or `BoundPlan.rebind` must provide them before a
         start.
     operation : object with ``apply(left, right, out)``, optional
@@ -115,51 +115,70 @@ def bind(
         If ranks wait for each other but share no memory.
     StallError
         If a rank did not come in time: the job has been told to end.
+    Exception
+        Whatever else goes wrong on this rank; the others raise a `BindError` that names it.
     """
-    error: CollplanError | None = None
-    prepared: Prepared | None = None
-    choice: Choice | None = None
+    if comm.Is_inter():
+        raise BindError(
+            "comm is an intercommunicator, plans run among the ranks of one group; "
+            "pass an intracommunicator, such as comm.Merge() returns"
+        )
     wish = Wish(progress, cores)
+    limit_s = timeout_s if is_timeout(timeout_s) else None
+    # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
     try:
-        check_timeout(timeout_s)
+        if limit_s != timeout_s:
+            raise bad_timeout(timeout_s)
         prepared = Prepared(plan, comm, sendbuf, recvbuf, operation)
         wish.check(plan, comm.rank)
         choice = choose_engine(
             engine, prepared.program, prepared.dtype, prepared.operation, recorder
         )
-    except CollplanError as caught:
-        error = caught
-    shape, whole = _digests(plan)
-    claim = Claim(
-        error=error,
-        shape=shape,
-        whole=whole,
-        dtype=None if prepared is None or prepared.arrays is None else prepared.dtype_name,
-        operation=None if prepared is None else prepared.operation_name,
-        is_loaded=choice is None or choice.is_loaded,
-        shares_memory=shares_memory(plan),
-        is_watched=timeout_s is not None,
-        has_background=progress == "thread"
-        or (prepared is not None and is_placed(plan, prepared.program, comm.rank)),
-    )
-    agreed = agree(plan, comm, claim, timeout_s)
-    assert prepared is not None
-    assert choice is not None
+        shape, whole = _digests(plan)
+        claim = Claim(
+            error=None,
+            shape=shape,
+            whole=whole,
+            dtype=None if prepared.arrays is None else prepared.dtype_name,
+            operation=prepared.operation_name,
+            is_loaded=choice.is_loaded,
+            shares_memory=shares_memory(plan),
+            is_watched=limit_s is not None,
+            has_background=progress == "thread" or is_placed(plan, prepared.program, comm.rank),
+        )
+    except Exception as error:
+        claim = Claim.of_error(error, is_watched=limit_s is not None)
+    agreed = agree(plan, comm, claim, limit_s)
     own = _duplicate(comm, agreed.limit_s)
     call = RollCall(own, agreed.limit_s, DOING)
+    node: NodeMemory | None = None
+    bound: BoundPlan | None = None
+
+    def finish() -> BoundPlan:
+        nonlocal bound
+        bound = BoundPlan(plan, own, prepared, choice, background, node, call, recorder)
+        if prepared.arrays is not None:
+            bound._use(prepared.arrays)
+        return bound
+
     try:
         if not agreed.is_loaded:
             load_by_turns(own, choice, call)
         background: Background | str = why_not_placed(plan, own.rank)
         if agreed.has_background:
             background = place_background(plan, own.rank, prepared.program, choice, wish, call)
-        node = None
         if agreed.shares_memory:
             node = NodeMemory(plan, prepared.program, own, call)
-    except BindError:
+        return call.together(finish)
+    except StallError:
+        raise
+    except Exception:  # on all ranks
+        if bound is not None:
+            bound._binding.free()
+        if node is not None:
+            node.free(call)
         own.Free()
         raise
-    return BoundPlan(plan, own, prepared, choice, background, node, call, recorder)
 
 
 class BoundPlan:
@@ -226,11 +245,9 @@ class BoundPlan:
             self._binding = PythonBinding(
                 plan, program, self._comm, sharing, operation, recorder, watch, self._node
             )
-        self._engine: AnyEngine
-        if prepared.arrays is None:
-            self._engine = NoEngine("the bound plan has no buffers; call allocate() or rebind()")
-        else:
-            self._use(prepared.arrays)
+        self._engine: AnyEngine = NoEngine(
+            "the bound plan has no buffers; call allocate() or rebind()"
+        )
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""

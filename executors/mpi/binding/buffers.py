@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.errors import BindError
-from planner.plan import Buffer
-from specs import numpy_dtype
+from collplan.executors.mpi.errors import BindError
+from collplan.planner.plan import Buffer
+from collplan.specs import numpy_dtype
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.node_memory import NodeMemory
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 
@@ -60,12 +60,13 @@ class Buffers:
         Raises
         ------
         BindError
-            If a buffer is missing, too small, or of another kind than the plan's.
+            If a buffer is missing, too small, or of another kind than the plan's, or both overlap.
         """
         sent = self._checked("sendbuf", sendbuf, self._n_sent)
         received = self._checked("recvbuf", recvbuf, self._n_received)
         if received is not None and not received.flags.writeable:
             raise BindError("recvbuf is read-only; pass a writable array")
+        self._require_apart(sent, received)
         dtype = self._common_dtype(sent, received)
         nothing = np.empty(0, dtype)
         if self._scratch is None or self._scratch.dtype != dtype:
@@ -130,6 +131,17 @@ class Buffers:
                 "pass a larger array or compile for a smaller count"
             )
         return array.reshape(-1)
+
+    def _require_apart(self, sent: Array | None, received: Array | None) -> None:
+        """Refuse what MPI forbids: the plan would overwrite what it has to read later."""
+        if sent is None or received is None:
+            return
+        # Both are contiguous, so their bounds tell.
+        if np.may_share_memory(sent[: self._n_sent], received[: self._n_received]):
+            raise BindError(
+                "sendbuf and recvbuf overlap; pass separate arrays, or compile the collective "
+                "with in_place: true where it has that"
+            )
 
     def _common_dtype(self, sent: Array | None, received: Array | None) -> np.dtype[Any]:
         """Return the dtype of scratch: the buffers' or, where there are none, the spec's."""

@@ -14,22 +14,22 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.buffers import Buffers
-from executors.mpi.binding.prepared import Prepared
-from executors.mpi.compiled.engine import CompiledEngine
-from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.state import PENDING, START
-from executors.mpi.cores import ranks_per_core
-from executors.mpi.engine.engines import choose_engine
-from executors.mpi.engine.in_flight import Flight, board
-from executors.mpi.engine.program import shares_memory
-from executors.mpi.errors import UnsupportedPlanError
-from executors.mpi.watching.notices import largest_tag
-from planner.plan import Stage
-from planner.streams import MAX_TAGS
+from collplan.executors.mpi.binding.buffers import Buffers
+from collplan.executors.mpi.binding.prepared import Prepared
+from collplan.executors.mpi.compiled.engine import CompiledEngine
+from collplan.executors.mpi.compiled.loop import run_loop
+from collplan.executors.mpi.compiled.state import PENDING, START
+from collplan.executors.mpi.cores import ranks_per_core
+from collplan.executors.mpi.engine.engines import choose_engine
+from collplan.executors.mpi.engine.in_flight import Flight, board
+from collplan.executors.mpi.engine.program import shares_memory
+from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.executors.mpi.watching.notices import largest_tag
+from collplan.planner.plan import Stage
+from collplan.planner.streams import MAX_TAGS
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 

@@ -7,22 +7,27 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.errors import BindError
-from executors.mpi.peers import name_ranks
-from executors.mpi.watching.roll_call import RollCall
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.peers import name_ranks
+from collplan.executors.mpi.watching.roll_call import RollCall
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
-    from specs import CollplanError
+    from collplan.planner.plan import Plan
 
 DOING: Final = "bind the plan"
-_NOTHING: Final = 2**64 - 1
-"""Stands in a minimum for a rank that has nothing to say."""
+_NOTHING: Final = 2**63 - 1
+"""Stands in a minimum for a rank that has nothing to say.
+
+The largest signed number: MPICH 4.0 and Open MPI 4.1 compare unsigned ones as if
+they were signed, https://github.com/pmodels/mpich/issues/6083 and
+https://github.com/open-mpi/ompi/issues/10648.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +36,9 @@ class Claim:
 
     Parameters
     ----------
-    error : CollplanError or None
+    error : Exception or None
         Why it cannot bind.
-    shape : int
+    shape : int or None
         A digest of what any two ranks' programs share.
     whole : int or None
         A digest of the plan of all ranks, if the rank has that.
@@ -51,8 +56,8 @@ class Claim:
         Whether it may have a progress thread, or insists on one.
     """
 
-    error: CollplanError | None
-    shape: int
+    error: Exception | None
+    shape: int | None
     whole: int | None
     dtype: str | None
     operation: str | None
@@ -60,6 +65,11 @@ class Claim:
     shares_memory: bool
     is_watched: bool
     has_background: bool
+
+    @classmethod
+    def of_error(cls, error: Exception, *, is_watched: bool) -> Claim:
+        """Return the claim of a rank that has nothing to bring."""
+        return cls(error, None, None, None, None, True, False, is_watched, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +105,19 @@ def agree(
     StallError
         If a rank does not come within `timeout_s`: the job has been told to end.
     """
-    aspects = {
+    digests = {
         "plan": claim.shape,
         "whole plan": claim.whole,
         "dtype": _digest(claim.dtype),
         "operation": _digest(claim.operation),
     }
+    aspects = {name: None if n is None else n & _NOTHING for name, n in digests.items()}
     culprit = comm.size if claim.error is None else comm.rank
     words = [culprit, claim.is_loaded, not claim.shares_memory, not claim.is_watched]
     words.append(not claim.has_background)
     for value in aspects.values():
         words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
-    mine = np.array(words, dtype=np.uint64)
+    mine = np.array(words, dtype=np.int64)
     lowest = np.empty_like(mine)
     # The messages on this communicator are the program's, so nobody listens.
     RollCall(comm, timeout_s, DOING, listens=False).wait(comm.Iallreduce(mine, lowest, MPI.MIN))
@@ -114,20 +125,14 @@ def agree(
     limit_s = None if is_unwatched else timeout_s or math.inf
     call = RollCall(comm, limit_s, DOING, listens=False)
     if culprit < comm.size:
-        raise_first(call, culprit, claim.error)
-    least, most = lowest[5::2], ~lowest[6::2]
-    # The minimum of the complement is the complement of the maximum.
+        call.raise_first(culprit, claim.error)
+    # The minimum of what is left to the largest number is what is left of the maximum.
+    least, most = lowest[5::2], _NOTHING - lowest[6::2]
     differs = (least != most) & (least != _NOTHING)
     if differs.any():
         which = list(aspects)[int(np.argmax(differs))]
         raise BindError(_dispute(plan, call, claim, which, aspects[which]))
     return Agreement(bool(is_loaded), not is_unshared, not is_alone, limit_s)
-
-
-def raise_first(call: RollCall, culprit: int, error: CollplanError | None) -> NoReturn:
-    """Raise a rank's own error, or the first one's; collective."""
-    texts: list[str] = call.gather("" if error is None else str(error))
-    raise error or BindError(f"rank {culprit} cannot bind the plan: {texts[culprit]}")
 
 
 def _digest(text: str | None) -> int | None:
@@ -184,7 +189,11 @@ def _fields(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
         yield from _fields(inner, f"{name}.{key}" if name else str(key))
 
 
-def check_timeout(timeout_s: float | None) -> None:
-    """Raise `BindError` for a time limit that is none."""
-    if timeout_s is not None and not timeout_s > 0:
-        raise BindError(f"timeout_s is {timeout_s}, must be above 0 s; leave it out for no limit")
+def is_timeout(timeout_s: object) -> bool:
+    """Return whether a value is a time limit that ranks can wait for."""
+    return isinstance(timeout_s, Real) and float(timeout_s) > 0
+
+
+def bad_timeout(timeout_s: object) -> BindError:
+    """Return the error of a time limit that is none."""
+    return BindError(f"timeout_s is {timeout_s!r}, must be above 0 s; leave it out for no limit")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.errors import PlanFormatError
+from collplan.planner.errors import PlanFormatError
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 LARGEST_ELEMENT: Final = 2**14
 """Bytes of an element; times 2**48 elements they are a number of 64 bits."""

@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.buffers import Buffers
-from executors.mpi.binding.plan_check import check_plan
-from executors.mpi.engine.program import Program, rank_program
-from executors.mpi.errors import BindError
-from executors.mpi.watching.notices import largest_tag
-from planner.operations import get_operation
-from planner.plan import Op
+from collplan.executors.mpi.binding.buffers import Buffers
+from collplan.executors.mpi.binding.plan_check import check_plan
+from collplan.executors.mpi.engine.program import Program, rank_program
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.watching.notices import largest_tag
+from collplan.planner.operations import get_operation
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.engines import Applies
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.engines import Applies
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 

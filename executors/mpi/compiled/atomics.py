@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from executors.mpi.compiled.calls import compiled, intrinsic
+from collplan.executors.mpi.compiled.calls import compiled, intrinsic
 
 _WORD = ir.IntType(64)
 _BYTES = 8

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
-from planner.compiled import compile_with
+from collplan.planner.compiled import compile_with
 
 arrayobj: Any = numba.np.arrayobj
 cgutils: Any = numba.core.cgutils

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numba.extending import register_jitable
 
-from executors.mpi.compiled.halves import narrow, widen
+from collplan.executors.mpi.compiled.halves import narrow, widen
 
 Combine = Callable[..., Any]
 

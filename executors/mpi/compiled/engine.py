@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.memory import TURN_NS, LoopMemory
-from executors.mpi.compiled.messages import Messages, handle_of
-from executors.mpi.compiled.state import (
+from collplan.executors.mpi.compiled.loop import run_loop
+from collplan.executors.mpi.compiled.memory import TURN_NS, LoopMemory
+from collplan.executors.mpi.compiled.messages import Messages, handle_of
+from collplan.executors.mpi.compiled.state import (
     BUSY,
     DEADLOCK,
     DONE,
@@ -25,19 +25,19 @@ from executors.mpi.compiled.state import (
     TEST,
     WAIT,
 )
-from executors.mpi.compiled.symbols import address_of
-from executors.mpi.compiled.threads import ProgressThread
-from executors.mpi.cores import yields_help
-from executors.mpi.engine.interpreted import sleep_between_polls
-from executors.mpi.engine.running import advance_others, note_end, this_thread
-from executors.mpi.errors import still_running
-from planner.errors import DeadlockError
+from collplan.executors.mpi.compiled.symbols import address_of
+from collplan.executors.mpi.compiled.threads import ProgressThread
+from collplan.executors.mpi.cores import yields_help
+from collplan.executors.mpi.engine.interpreted import sleep_between_polls
+from collplan.executors.mpi.engine.running import advance_others, note_end, this_thread
+from collplan.executors.mpi.errors import still_running
+from collplan.planner.errors import DeadlockError
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.background import Background
-    from executors.mpi.engine.node_memory import NodeMemory
-    from executors.mpi.engine.program import Program
-    from planner.plan import IntArray
+    from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import IntArray
 
 Array = npt.NDArray[Any]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from executors.mpi.compiled.state import EXTENT
+from collplan.executors.mpi.compiled.state import EXTENT
 
 if TYPE_CHECKING:
-    from planner.plan import Extents, IntArray
+    from collplan.planner.plan import Extents, IntArray
 
 Index = npt.NDArray[np.int64]
 Table = npt.NDArray[Any]

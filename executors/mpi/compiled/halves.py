@@ -10,7 +10,7 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from executors.mpi.compiled.calls import intrinsic
+from collplan.executors.mpi.compiled.calls import intrinsic
 
 _WORD = ir.IntType(32)
 _FLOAT = ir.FloatType()

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from executors.mpi.compiled.atomics import load_acquire
-from executors.mpi.compiled.calls import call, compiled, compiled_inline, pointer
-from executors.mpi.compiled.state import PENDING, Long, Record
+from collplan.executors.mpi.compiled.atomics import load_acquire
+from collplan.executors.mpi.compiled.calls import call, compiled, compiled_inline, pointer
+from collplan.executors.mpi.compiled.state import PENDING, Long, Record
 
 SECOND_NS = 1_000_000_000
 SHORTEST_SLEEP_NS = 1_000

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.reductions import reduction_address
-from executors.mpi.compiled.state import RUN, STATE
+from collplan.executors.mpi.compiled.loop import run_loop
+from collplan.executors.mpi.compiled.reductions import reduction_address
+from collplan.executors.mpi.compiled.state import RUN, STATE
 
 if TYPE_CHECKING:
     Reduction = tuple[str, np.dtype[Any]]

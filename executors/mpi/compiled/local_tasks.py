@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.mpi.compiled.extents import ExtentTable, extent_table, is_unsafe
-from executors.mpi.compiled.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, REDUCE
-from planner.plan import Op
+from collplan.executors.mpi.compiled.extents import ExtentTable, extent_table, is_unsafe
+from collplan.executors.mpi.compiled.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, REDUCE
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from planner.plan import IntArray
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import IntArray
 
 Table = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]

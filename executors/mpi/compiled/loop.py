@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from executors.mpi.compiled.atomics import load_acquire, store_release
-from executors.mpi.compiled.calls import (
+from collplan.executors.mpi.compiled.atomics import load_acquire, store_release
+from collplan.executors.mpi.compiled.calls import (
     Ints,
     call,
     compiled,
@@ -20,7 +20,7 @@ from executors.mpi.compiled.calls import (
     pointer,
     record_at,
 )
-from executors.mpi.compiled.handing import (
+from collplan.executors.mpi.compiled.handing import (
     await_start,
     compute_beside,
     go_to_core,
@@ -29,10 +29,16 @@ from executors.mpi.compiled.handing import (
     is_stopping,
     take_back,
 )
-from executors.mpi.compiled.moves import run_copy, run_reduce
-from executors.mpi.compiled.queues import pop
-from executors.mpi.compiled.releases import complete, queue, queue_free, release_held, started
-from executors.mpi.compiled.state import (
+from collplan.executors.mpi.compiled.moves import run_copy, run_reduce
+from collplan.executors.mpi.compiled.queues import pop
+from collplan.executors.mpi.compiled.releases import (
+    complete,
+    queue,
+    queue_free,
+    release_held,
+    started,
+)
+from collplan.executors.mpi.compiled.state import (
     BUSY,
     COMPUTE,
     COPY,
@@ -61,7 +67,7 @@ from executors.mpi.compiled.state import (
     state_at,
     task_at,
 )
-from planner.compiled import compile_with
+from collplan.planner.compiled import compile_with
 
 LOCAL_BATCH = 8
 """Local tasks in a row before messages get a turn."""

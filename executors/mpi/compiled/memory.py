@@ -11,18 +11,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from executors.mpi.compiled.local_tasks import LEFT_STAGE, N_BASES, RIGHT_STAGE, local_tasks
-from executors.mpi.compiled.moves import N_CURSORS
-from executors.mpi.compiled.state import CURSOR, IDLING, RECV, STATE, TASK
-from executors.mpi.compiled.symbols import address_of
-from executors.mpi.engine.computing import left_to_caller
-from planner.plan import Stage
+from collplan.executors.mpi.compiled.local_tasks import (
+    LEFT_STAGE,
+    N_BASES,
+    RIGHT_STAGE,
+    local_tasks,
+)
+from collplan.executors.mpi.compiled.moves import N_CURSORS
+from collplan.executors.mpi.compiled.state import CURSOR, IDLING, RECV, STATE, TASK
+from collplan.executors.mpi.compiled.symbols import address_of
+from collplan.executors.mpi.engine.computing import left_to_caller
+from collplan.planner.plan import Stage
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.background import Background
-    from executors.mpi.engine.node_memory import NodeMemory
-    from executors.mpi.engine.program import Program
-    from planner.plan import IntArray
+    from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import IntArray
 
 Array = npt.NDArray[Any]
 

@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.engine.datatypes import LARGEST_COUNT, MessageTypes
-from executors.mpi.engine.views import extent_views
-from planner.plan import Op
+from collplan.executors.mpi.engine.datatypes import LARGEST_COUNT, MessageTypes
+from collplan.executors.mpi.engine.views import extent_views
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from executors.mpi.engine.program import Program
-    from planner.plan import Extents, IntArray
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import Extents, IntArray
 
 Array = npt.NDArray[Any]
 Table = npt.NDArray[Any]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from executors.mpi.compiled.calls import (
+from collplan.executors.mpi.compiled.calls import (
     call,
     compiled,
     compiled_inline,
@@ -23,7 +23,7 @@ from executors.mpi.compiled.calls import (
     move_128,
     record_at,
 )
-from executors.mpi.compiled.state import CURSOR, EXTENT, Long, Record, base_of, local_at
+from collplan.executors.mpi.compiled.state import CURSOR, EXTENT, Long, Record, base_of, local_at
 
 # Which of the engine's extents stand for its staging memory, and which cursors there are.
 STAGED_LEFT = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from executors.mpi.compiled.calls import Ints, compiled
+from collplan.executors.mpi.compiled.calls import Ints, compiled
 
 
 @compiled

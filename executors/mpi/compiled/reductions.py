@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numba import types
 
-from executors.mpi.compiled.calls import array_at
-from executors.mpi.compiled.elementwise import BY_KIND, HALF, ON_PAIRS, Combine
-from planner.compiled import compile_callback
-from planner.operations import BUILTIN_OPERATIONS, get_operation
+from collplan.executors.mpi.compiled.calls import array_at
+from collplan.executors.mpi.compiled.elementwise import BY_KIND, HALF, ON_PAIRS, Combine
+from collplan.planner.compiled import compile_callback
+from collplan.planner.operations import BUILTIN_OPERATIONS, get_operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from executors.mpi.compiled.atomics import store_release
-from executors.mpi.compiled.calls import compiled, compiled_inline, ints
-from executors.mpi.compiled.queues import push
-from executors.mpi.compiled.state import RECV, STAGE_START, STAGE_WAIT, Record, task_at
+from collplan.executors.mpi.compiled.atomics import store_release
+from collplan.executors.mpi.compiled.calls import compiled, compiled_inline, ints
+from collplan.executors.mpi.compiled.queues import push
+from collplan.executors.mpi.compiled.state import RECV, STAGE_START, STAGE_WAIT, Record, task_at
 
 WORD_BYTES = 8
 

@@ -11,11 +11,18 @@ from typing import Final
 
 import numpy as np
 
-from executors.mpi.compiled.atomics import fence, load_acquire, store_release
-from executors.mpi.compiled.calls import call, compiled, compiled_inline, move, pointer, record_at
-from executors.mpi.compiled.loop import idle, run_loop
-from executors.mpi.compiled.state import DONE, PENDING, TEST, Long, Record, state_at
-from planner.compiled import compile_with
+from collplan.executors.mpi.compiled.atomics import fence, load_acquire, store_release
+from collplan.executors.mpi.compiled.calls import (
+    call,
+    compiled,
+    compiled_inline,
+    move,
+    pointer,
+    record_at,
+)
+from collplan.executors.mpi.compiled.loop import idle, run_loop
+from collplan.executors.mpi.compiled.state import DONE, PENDING, TEST, Long, Record, state_at
+from collplan.planner.compiled import compile_with
 
 FLIGHT: Final = np.dtype(
     [

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from executors.mpi.compiled.calls import compiled_inline, longs, record_at
+from collplan.executors.mpi.compiled.calls import compiled_inline, longs, record_at
 
 Record = Any
 """A row of one of the tables below, in compiled code."""
@@ -21,7 +21,7 @@ REDUCE: Final = 3
 COMPUTE: Final = 4
 NOTHING: Final = 5
 
-# When tasks run, as in `planner.plan.Stage`.
+# When tasks run, as in `collplan.planner.plan.Stage`.
 STAGE_START: Final = 0
 STAGE_BACKGROUND: Final = 1
 STAGE_WAIT: Final = 2

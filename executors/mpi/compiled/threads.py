@@ -9,13 +9,13 @@ import weakref
 from ctypes import c_int, c_void_p
 from typing import TYPE_CHECKING, Any, Final
 
-from executors.mpi.compiled.atomics import write_word
-from executors.mpi.compiled.loop import run_loop
-from executors.mpi.compiled.state import SERVE
-from executors.mpi.compiled.symbols import address_of
+from collplan.executors.mpi.compiled.atomics import write_word
+from collplan.executors.mpi.compiled.loop import run_loop
+from collplan.executors.mpi.compiled.state import SERVE
+from collplan.executors.mpi.compiled.symbols import address_of
 
 if TYPE_CHECKING:
-    from executors.mpi.compiled.memory import LoopMemory
+    from collplan.executors.mpi.compiled.memory import LoopMemory
 
 LONGEST_JOIN_S: Final = 5.0
 """How long an end waits for a thread that is at work: a copy may be long, MPI may be stuck."""

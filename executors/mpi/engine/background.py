@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.cores import affinity, host
-from executors.mpi.engine.computing import own_computations, why_not_apart
-from executors.mpi.errors import BindError
-from planner.plan import Op, Stage
+from collplan.executors.mpi.cores import affinity, host
+from collplan.executors.mpi.engine.computing import own_computations, why_not_apart
+from collplan.executors.mpi.errors import BindError
+from collplan.planner.plan import Op, Stage
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.engines import Choice
-    from executors.mpi.engine.program import Program
-    from executors.mpi.watching.roll_call import RollCall
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.engines import Choice
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.executors.mpi.watching.roll_call import RollCall
+    from collplan.planner.plan import Plan
 
 ProgressBy = Literal["thread", "caller"]
 Progress = Literal["auto", "caller", "thread"]
@@ -161,8 +161,29 @@ def place_background(
         On all ranks, if one asked for a thread and cannot have it.
     """
     name, node = MPI.Get_processor_name(), int(plan.rank_node[rank])
-    fact = _Fact(host(), name, sorted(affinity()), node, cores_of_node(plan, rank))
+    fact = call.together(
+        lambda: _Fact(host(), name, sorted(affinity()), node, cores_of_node(plan, rank))
+    )
     facts: list[_Fact] = call.gather(fact)
+    offer, used, processor = call.together(
+        lambda: _find_place(plan, rank, program, choice, wish, facts)
+    )
+    offers: list[_Offer] = call.gather(offer)
+    _refuse(offers, rank)
+    if offer.reason is not None:
+        return offer.reason
+    return Background(used, processor, _crowd(facts, offers, rank))
+
+
+def _find_place(
+    plan: Plan,
+    rank: int,
+    program: Program,
+    choice: Choice,
+    wish: Wish,
+    facts: Sequence[_Fact],
+) -> tuple[_Offer, list[int], npt.NDArray[np.int16]]:
+    """Return what a rank offers, its processors, and which of them each task runs on."""
     computes = own_computations(plan, program, rank)
     in_background = (program.stage == Stage.BACKGROUND) & ~computes
     core = plan.core[program.row]
@@ -178,14 +199,11 @@ def place_background(
     offer = _Offer(
         is_placed(plan, program, rank), wish.progress == "thread", reason, [] if reason else used
     )
-    offers: list[_Offer] = call.gather(offer)
-    _refuse(offers, rank)
-    if reason is not None:
-        return reason
-    row_of_core = np.array([used.index(p) if p in used else -1 for p in cores], dtype=np.int16)
     processor = np.full(program.n_tasks, -1, dtype=np.int16)
-    processor[in_background] = row_of_core[core[in_background]]
-    return Background(used, processor, _crowd(facts, offers, rank))
+    if reason is None:
+        row_of_core = np.array([used.index(p) if p in used else -1 for p in cores], dtype=np.int16)
+        processor[in_background] = row_of_core[core[in_background]]
+    return offer, used, processor
 
 
 @dataclass(frozen=True, slots=True)

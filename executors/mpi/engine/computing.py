@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.plan import Op, Stage
+from collplan.planner.plan import Op, Stage
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import Plan
 
 Mask = npt.NDArray[np.bool_]
 

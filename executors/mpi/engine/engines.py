@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
 
@@ -10,26 +11,26 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.cores import host
-from executors.mpi.engine.datatypes import MessageTypes
-from executors.mpi.engine.interpreted import Engine
-from executors.mpi.engine.progress import NodeProgress
-from executors.mpi.engine.recording import Recorder, RecordingEngine
-from executors.mpi.engine.views import extent_views, local_action
-from executors.mpi.errors import BindError
-from executors.mpi.watching.roll_call import RollCall
-from executors.mpi.watching.watched import WatchedEngine, WatchedRecordingEngine
-from planner.plan import Op
+from collplan.executors.mpi.cores import host
+from collplan.executors.mpi.engine.datatypes import MessageTypes
+from collplan.executors.mpi.engine.interpreted import Engine
+from collplan.executors.mpi.engine.progress import NodeProgress
+from collplan.executors.mpi.engine.recording import Recorder, RecordingEngine
+from collplan.executors.mpi.engine.views import extent_views, local_action
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.watching.roll_call import RollCall
+from collplan.executors.mpi.watching.watched import WatchedEngine, WatchedRecordingEngine
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.mpi.compiled.engine import CompiledEngine
-    from executors.mpi.compiled.loading import Reduction
-    from executors.mpi.engine.background import Background
-    from executors.mpi.engine.node_memory import NodeMemory
-    from executors.mpi.engine.program import Program
-    from executors.mpi.engine.views import Action
-    from executors.mpi.watching.watchdog import Watch
-    from planner.plan import Plan
+    from collplan.executors.mpi.compiled.engine import CompiledEngine
+    from collplan.executors.mpi.compiled.loading import Reduction
+    from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.executors.mpi.engine.views import Action
+    from collplan.executors.mpi.watching.watchdog import Watch
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 EngineName = Literal["compiled", "python"]
@@ -39,7 +40,7 @@ COMPILING_S: Final = 600.0
 
 
 class Applies(Protocol):
-    """An associative operation on arrays, such as `planner.operations` has."""
+    """An associative operation on arrays, such as `collplan.planner.operations` has."""
 
     def apply(self, left: Array, right: Array, out: Array) -> None:
         """Write ``left op right`` into `out`."""
@@ -121,13 +122,13 @@ class Choice:
     @property
     def is_loaded(self) -> bool:
         """Return whether `load` takes no time."""
-        from executors.mpi.compiled.loading import is_loaded
+        from collplan.executors.mpi.compiled.loading import is_loaded
 
         return self.name == "python" or is_loaded(self.reduction)
 
     def load(self) -> int:
         """Bring compiled code into this process; return the reduction's address."""
-        from executors.mpi.compiled.loading import load
+        from collplan.executors.mpi.compiled.loading import load
 
         return 0 if self.name == "python" else load(self.reduction)
 
@@ -154,7 +155,7 @@ def choose_engine(
     if recorder is not None:
         reason = "tasks are recorded in Python only"
     elif np.any(program.op == Op.REDUCE):
-        from executors.mpi.compiled.reductions import is_compiled
+        from collplan.executors.mpi.compiled.reductions import is_compiled
 
         name = str(getattr(operation, "name", type(operation).__name__))
         reduction = name, dtype
@@ -168,18 +169,23 @@ def choose_engine(
 
 
 def load_by_turns(comm: MPI.Intracomm, choice: Choice, call: RollCall) -> None:
-    """Load compiled code, the first rank of each host before the others; collective."""
+    """Load compiled code, the first rank of each host before the others; collective.
+
+    Raises
+    ------
+    Exception
+        On all ranks, if one cannot.
+    """
     # Hosts may have caches of their own; emulated nodes of one host share its.
     hosts: list[str] = call.gather(host())
-    try:
-        if hosts.index(hosts[comm.rank]) == comm.rank:
+    if hosts.index(hosts[comm.rank]) == comm.rank:
+        with suppress(Exception):  # it comes again below, where all ranks learn of it
             choice.load()
-    finally:
-        # Compiling is no absence, however small the limit of ranks that wait.
-        patience_s = max(call.timeout_s or 0.0, COMPILING_S)
-        patient = RollCall(comm, patience_s, "load machine code")
-        patient.meet()
-    choice.load()
+    # Compiling is no absence, however small the limit of ranks that wait.
+    patience_s = max(call.timeout_s or 0.0, COMPILING_S)
+    patient = RollCall(comm, patience_s, "load machine code")
+    patient.meet()
+    call.together(choice.load)
 
 
 class PythonBinding:
@@ -335,8 +341,8 @@ class CompiledBinding:
         return self._engine
 
     def _make(self, buffers: Sequence[Array]) -> CompiledEngine:
-        from executors.mpi.compiled.engine import CompiledEngine
-        from executors.mpi.watching.watched_compiled import WatchedCompiledEngine
+        from collplan.executors.mpi.compiled.engine import CompiledEngine
+        from collplan.executors.mpi.watching.watched_compiled import WatchedCompiledEngine
 
         kind = CompiledEngine if self._watch is None else WatchedCompiledEngine
         made = kind(

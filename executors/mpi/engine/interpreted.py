@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 from mpi4py import MPI
 
-from executors.mpi.engine.running import advance_others, note_end, note_start
-from executors.mpi.errors import still_running
-from planner.errors import DeadlockError
-from planner.plan import Stage
+from collplan.executors.mpi.engine.running import advance_others, note_end, note_start
+from collplan.executors.mpi.errors import still_running
+from collplan.planner.errors import DeadlockError
+from collplan.planner.plan import Stage
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program, Successors
-    from executors.mpi.engine.progress import NodeProgress
-    from executors.mpi.engine.views import Action
+    from collplan.executors.mpi.engine.program import Program, Successors
+    from collplan.executors.mpi.engine.progress import NodeProgress
+    from collplan.executors.mpi.engine.views import Action
 
 IDLE_SLEEP_S: Final = 50e-6
 """How long an idle rank sleeps between polls, for each rank on its core, where ranks share it."""

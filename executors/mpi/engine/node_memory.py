@@ -10,8 +10,11 @@ All words only grow, from start to start, so nothing is ever reset.
 from __future__ import annotations
 
 import atexit
+import ctypes
+import errno
 import functools
 import mmap
+import os
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final
@@ -20,17 +23,16 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.meeting import raise_first
-from executors.mpi.compiled.atomics import read_word
-from executors.mpi.compiled.threads import stop_all
-from executors.mpi.errors import BindError
-from executors.mpi.watching.watchdog import end_job, say
-from planner.plan import Buffer
+from collplan.executors.mpi.compiled.atomics import read_word
+from collplan.executors.mpi.compiled.threads import stop_all
+from collplan.executors.mpi.errors import BindError, StallError
+from collplan.executors.mpi.watching.watchdog import end_job, say
+from collplan.planner.plan import Buffer
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from executors.mpi.watching.roll_call import RollCall
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.executors.mpi.watching.roll_call import RollCall
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
@@ -38,6 +40,10 @@ Index = npt.NDArray[np.int64]
 LINE_BYTES: Final = 64
 WORD_BYTES: Final = 8
 _WAITING_SLEEP_S: Final = 100e-6
+_SHARED_FOLDER: Final = "/dev/shm"
+"""File system that holds shared memory on Linux."""
+_POPULATE_WRITE: Final = 23
+"""Linux's MADV_POPULATE_WRITE, which Python does not name."""
 _windows: list[MPI.Win] = []
 """All that are not freed, in the order in which they were made, the same on all ranks of a node."""
 
@@ -82,22 +88,29 @@ class NodeMemory:
         self._window: MPI.Win = MPI.WIN_NULL
         self._lease: weakref.ref[_Lease] | None = None
         size = int(plan.shared_sizes[own_node]) * plan.itemsize
-        try:
-            _raise_together(comm, call, self._find_strangers(comm.rank, call))
-            seen = call.gather((size, program.sharing.awaited), self._comm)
-            ranks = np.flatnonzero(plan.rank_node == own_node)
-            _raise_together(comm, call, _find_misfit(program, comm.rank, ranks, seen))
-            awaited = [len(rows) for _, rows in seen]
-            _raise_together(comm, call, self._allocate(size, awaited, call))
-        except BindError:
-            self.free(call)
-            raise
-        place = np.searchsorted(ranks, program.sharing.rank)
-        self.waits: Index = self._flags[place] + program.sharing.flag * WORD_BYTES
-        self.own_counter = self.counters + self._comm.rank * LINE_BYTES
-        self.own_flags = int(self._flags[self._comm.rank])
         offsets = plan.mirrors[comm.rank, : Buffer.SCRATCH]
         self.mirrors = [int(x) * plan.itemsize if x >= 0 else -1 for x in offsets]
+        try:
+            ranks = np.flatnonzero(plan.rank_node == own_node)
+            mine = comm.rank, MPI.Get_processor_name(), self._count_neighbors(call)
+            there: list[tuple[int, str, int]] = call.gather(mine, self._comm)
+            seen = call.gather((size, program.sharing.awaited), self._comm)
+
+            def check() -> None:
+                _refuse_strangers(there)
+                _refuse_misfit(program, comm.rank, ranks, seen)
+
+            call.together(check)
+            self._allocate(size, [len(rows) for _, rows in seen], call)
+            place = np.searchsorted(ranks, program.sharing.rank)
+            self.waits: Index = self._flags[place] + program.sharing.flag * WORD_BYTES
+        except StallError:
+            raise
+        except Exception:
+            self.free(call)
+            raise
+        self.own_counter = self.counters + self._comm.rank * LINE_BYTES
+        self.own_flags = int(self._flags[self._comm.rank])
 
     @property
     def has_mirrors(self) -> bool:
@@ -161,53 +174,87 @@ class NodeMemory:
             self._window = MPI.WIN_NULL
         self._comm.Free()
 
-    def _find_strangers(self, rank: int, call: RollCall) -> BindError | None:
-        """Return the error of ranks that a plan has on one node and MPI does not."""
+    def _count_neighbors(self, call: RollCall) -> int:
+        """Return how many ranks of the plan's node share memory with this one, as MPI sees it."""
         call.before_blocking()
         together: Any = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        n_together = together.size
+        n_together: int = together.size
         together.Free()
-        mine = rank, MPI.Get_processor_name(), n_together
-        seen: list[tuple[int, str, int]] = call.gather(mine, self._comm)
-        if all(n == self.n_ranks for _, _, n in seen):
-            return None
-        where = ", ".join(f"rank {other} on {name}" for other, name, _ in seen)
-        return BindError(
-            f"the plan shares memory between ranks that have none in common: {where}; "
-            "compile for the nodes that ranks run on, or with transport: messages"
-        )
+        return n_together
 
-    def _allocate(self, size: int, awaited: list[int], call: RollCall) -> BindError | None:
+    def _allocate(self, size: int, awaited: list[int], call: RollCall) -> None:
         """Make the window and say where things lie in it."""
         lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
         firsts = self.n_ranks + np.concatenate(([0], np.cumsum(lines, dtype=np.int64)))
         header = -(-int(firsts[-1]) * LINE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0
+        call.together(lambda: _require_room(mine))
         call.before_blocking()
-        try:
-            self._window = MPI.Win.Allocate_shared(mine, 1, MPI.INFO_NULL, self._comm)
-        except MPI.Exception as error:
-            return BindError(
-                f"{n_bytes} bytes of memory for the ranks of a node cannot be had "
-                f"({error.Get_error_string().splitlines()[0]}); compile with transport: messages"
-            )
-        self._window.Lock_all(MPI.MODE_NOCHECK)
-        _windows.append(self._window)
+        window = call.together(lambda: _make_window(mine, self._comm))
+        self._window = window
+        window.Lock_all(MPI.MODE_NOCHECK)
+        _windows.append(window)
         _free_all_at_end()
-        there: Any = self._window.Shared_query(0)[0]
-        # Pages are the same for all ranks, and so is what is left of the first.
-        everything = np.frombuffer(there, dtype=np.uint8)
-        skip = -everything.ctypes.data % mmap.PAGESIZE
-        if self._comm.rank == 0:
-            everything[skip : skip + header] = 0
-        self._window.Sync()
-        call.meet(self._comm)
-        self._window.Sync()
-        self._bytes = everything[skip + header : skip + n_bytes]
-        self.counters = everything.ctypes.data + skip
-        self._flags = self.counters + firsts[:-1] * LINE_BYTES
-        return None
+
+        def lay_out() -> None:
+            there: Any = window.Shared_query(0)[0]
+            # Pages are the same for all ranks, and so is what is left of the first.
+            everything = np.frombuffer(there, dtype=np.uint8)
+            skip = -everything.ctypes.data % mmap.PAGESIZE
+            pages = everything[skip : skip + n_bytes]
+            _populate(pages, self._comm.rank, self.n_ranks)
+            if self._comm.rank == 0:
+                pages[:header] = 0
+            window.Sync()
+            self._bytes = pages[header:]
+            self.counters = pages.ctypes.data
+            self._flags = self.counters + firsts[:-1] * LINE_BYTES
+
+        call.together(lay_out)
+        window.Sync()
+
+
+def _require_room(n_bytes: int) -> None:
+    """Raise `BindError` where the system has no room for so much memory that ranks share.
+
+    MPI gives out more than there is, and who touches it then is killed.
+    """
+    try:
+        found = os.statvfs(_SHARED_FOLDER)
+    except OSError:
+        return  # MPI may have its shared memory elsewhere
+    room = found.f_bavail * found.f_frsize
+    if n_bytes > room:
+        raise _no_room(n_bytes, f"{_SHARED_FOLDER} has room for {room}")
+
+
+def _make_window(n_bytes: int, comm: MPI.Intracomm) -> MPI.Win:
+    try:
+        return MPI.Win.Allocate_shared(n_bytes, 1, MPI.INFO_NULL, comm)
+    except MPI.Exception as error:
+        raise _no_room(n_bytes, error.Get_error_string().splitlines()[0]) from None
+
+
+def _populate(pages: Array, rank: int, n_ranks: int) -> None:
+    """Have the system provide this rank's part of the pages now, where it may still refuse."""
+    n_pages = len(pages) // mmap.PAGESIZE
+    first, end = (n_pages * part // n_ranks * mmap.PAGESIZE for part in (rank, rank + 1))
+    libc = ctypes.CDLL(None, use_errno=True)
+    where = ctypes.c_void_p(pages.ctypes.data + first)
+    if end > first and libc.madvise(where, ctypes.c_size_t(end - first), _POPULATE_WRITE) != 0:
+        number = ctypes.get_errno()
+        if number != errno.EINVAL:  # which is what systems say that do not know it
+            # Where a page cannot be had, Linux calls its address bad.
+            is_full = number == errno.EFAULT
+            raise _no_room(len(pages), "it is full" if is_full else os.strerror(number))
+
+
+def _no_room(n_bytes: int, reason: str) -> BindError:
+    return BindError(
+        f"{n_bytes} bytes of memory for the ranks of a node cannot be had ({reason}); make "
+        f"{_SHARED_FOLDER} larger (docker run --shm-size), or compile with transport: messages"
+    )
 
 
 class _Lease:
@@ -240,10 +287,21 @@ def _free_all() -> None:
             _free(_windows.pop(0))
 
 
-def _find_misfit(
+def _refuse_strangers(there: list[tuple[int, str, int]]) -> None:
+    """Raise the error of ranks that a plan has on one node and MPI does not."""
+    if all(n == len(there) for _, _, n in there):
+        return
+    where = ", ".join(f"rank {rank} on {name}" for rank, name, _ in there)
+    raise BindError(
+        f"the plan shares memory between ranks that have none in common: {where}; "
+        "compile for the nodes that ranks run on, or with transport: messages"
+    )
+
+
+def _refuse_misfit(
     program: Program, rank: int, ranks: Index, seen: list[tuple[int, Index]]
-) -> BindError | None:
-    """Return the error of programs that do not fit those of other ranks of the node."""
+) -> None:
+    """Raise the error of programs that do not fit those of other ranks of the node."""
     sharing = program.sharing
     sizes = {size for size, _ in seen}
     place = np.minimum(np.searchsorted(ranks, sharing.rank), len(ranks) - 1)
@@ -252,16 +310,8 @@ def _find_misfit(
         for other, row, flag in zip(place, sharing.row, sharing.flag, strict=True):
             awaited = seen[other][1]
             fits &= bool(0 <= flag < len(awaited)) and bool(awaited[flag] == row)
-    if fits:
-        return None
-    return BindError(
-        f"what rank {rank} waits for in shared memory other ranks of its node do not announce; "
-        "compile the same spec on all ranks"
-    )
-
-
-def _raise_together(comm: MPI.Intracomm, call: RollCall, error: BindError | None) -> None:
-    """Raise on all ranks if one has an error."""
-    culprit = call.least(comm.size if error is None else comm.rank)
-    if culprit < comm.size:
-        raise_first(call, culprit, error)
+    if not fits:
+        raise BindError(
+            f"what rank {rank} waits for in shared memory other ranks of its node do not "
+            "announce; compile the same spec on all ranks"
+        )

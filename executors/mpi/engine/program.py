@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from executors.mpi.errors import UnsupportedPlanError
-from planner.errors import PlanFormatError
-from planner.format_check import extent_bounds
-from planner.plan import NONE, ON_START, Buffer, Extents, Op
-from planner.restriction import restrict
+from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.format_check import extent_bounds
+from collplan.planner.plan import NONE, ON_START, Buffer, Extents, Op
+from collplan.planner.restriction import restrict
 
 if TYPE_CHECKING:
-    from planner.plan import IntArray, Plan
+    from collplan.planner.plan import IntArray, Plan
 
 Index = npt.NDArray[np.int64]
 

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.engine.interpreted import Engine
+from collplan.executors.mpi.engine.interpreted import Engine
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from executors.mpi.engine.progress import NodeProgress
-    from executors.mpi.engine.views import Action
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.executors.mpi.engine.progress import NodeProgress
+    from collplan.executors.mpi.engine.views import Action
 
 Longs = npt.NDArray[np.int64]
 

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from planner.plan import Op
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from planner.plan import Extents, IntArray
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import Extents, IntArray
 
 View = npt.NDArray[Any]
 Action = Callable[[], None]

@@ -10,12 +10,13 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from executors.mpi.errors import LaunchError
-from executors.mpi.launching.jobs import INSTALL, capture_job
-from executors.mpi.launching.launch import (
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launching.jobs import capture_job
+from collplan.executors.mpi.launching.launch import (
     Launcher,
     Library,
     clean_environment,
@@ -26,17 +27,39 @@ from executors.mpi.launching.launch import (
     n_cores,
     path_launchers,
     probe_library,
+    way_to_mpi,
 )
 
 LAUNCH_TIMEOUT_S: Final = 30
+TIMEOUT_PER_RANK_S: Final = 0.5
 
 _HELLO: Final = """
 import json
+import numpy as np
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
-names = comm.allgather(MPI.Get_processor_name())
+least = {}
+for name in "int64", "uint64":
+    # Not above 1 on rank 0, the type's largest number on all others.
+    mine = np.array([1 if comm.rank == 0 else np.iinfo(name).max], name)
+    found = np.empty_like(mine)
+    comm.Iallreduce(mine, found, MPI.MIN).Wait()
+    least[name] = int(found[0])
+node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+window = MPI.Win.Allocate_shared(8, 8, comm=node)
+memory, _ = window.Shared_query(0)
+window.Lock_all()
+if node.rank == 0:
+    memory[0] = 7
+window.Sync()
+node.Barrier()
+window.Sync()
+shares = comm.allreduce(int(memory[0] == 7), MPI.MIN)
+window.Unlock_all()
+window.Free()
+tag_ub = comm.Get_attr(MPI.TAG_UB)
 if comm.rank == 0:
-    print(json.dumps({"size": comm.size, "tag_ub": comm.Get_attr(MPI.TAG_UB)}))
+    print(json.dumps({"size": comm.size, "tag_ub": tag_ub, "least": least, "shares": shares}))
 """
 
 
@@ -92,41 +115,85 @@ def _package(name: str) -> Finding:
 def _mpi() -> list[Finding]:
     mpi4py = _package("mpi4py")
     if not mpi4py.ok:
-        missing = Finding("mpi4py", False, "not installed; plans cannot be executed", INSTALL)
+        missing = Finding("mpi4py", False, "not installed; plans cannot be executed", way_to_mpi())
         return [missing, *_strangers(None)]
     try:
         library = probe_library()
     except LaunchError as error:
-        return [mpi4py, Finding("MPI library", False, str(error), INSTALL), *_strangers(None)]
+        found, _, advice = str(error).rpartition("; ")
+        return [mpi4py, Finding("MPI library", False, found, advice), *_strangers(None)]
     loads = Finding("MPI library", True, f"{library.version}, {library.library or library.module}")
     try:
         launcher = find_launcher()
     except LaunchError as error:
-        return [mpi4py, loads, Finding("mpiexec", False, str(error), INSTALL)]
+        found, _, advice = str(error).rpartition("; ")
+        return [mpi4py, loads, Finding("mpiexec", False, found, advice)]
     chosen = Finding("mpiexec", True, str(launcher.mpiexec))
     return [mpi4py, loads, chosen, *_launch(launcher), *_strangers(library)]
 
 
 def _launch(launcher: Launcher) -> list[Finding]:
-    """Start two ranks and look at the world they see."""
-    command = launcher.command(2, [sys.executable, "-c", _HELLO])
-    environment = clean_environment() | launch_environment(launcher.library.family, 2)
-    advice = f"mpiexec must be of {launcher.library.version}; {INSTALL} in a fresh environment"
-    try:
-        result = capture_job(command, environment, LAUNCH_TIMEOUT_S)
-    except LaunchError as error:
-        return [Finding("launch of 2 ranks", False, str(error), advice)]
+    """Start ranks, few and more than there are cores, and let them do what plans need."""
+    crowd = n_cores() + 1
+    findings: list[Finding] = []
+    seen: dict[str, Any] = {}
+    for n_ranks in sorted({2, crowd}):
+        name = f"launch of {n_ranks} ranks"
+        try:
+            seen = _say_hello(launcher, n_ranks)
+        except LaunchError as error:
+            advice = f"see that {launcher.mpiexec} -n {n_ranks} hostname works"
+            return [*findings, Finding(name, False, str(error), advice)]
+        if seen["size"] != n_ranks:
+            advice = f"mpiexec must be of {launcher.library.version}; {way_to_mpi()}"
+            return [*findings, Finding(name, False, f"a world of {seen['size']}", advice)]
+        crowded = ", more than there are cores" if n_ranks > n_cores() else ""
+        findings.append(Finding(name, True, f"a world of {seen['size']}{crowded}"))
+    return [*findings, Finding("largest tag", True, str(seen["tag_ub"])), *_abilities(seen)]
+
+
+def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
+    """Return what rank 0 of so many ranks found out.
+
+    Raises
+    ------
+    LaunchError
+        If they do not start or do not end well.
+    """
+    command = launcher.command(n_ranks, [sys.executable, "-P", "-c", _HELLO])
+    environment = clean_environment() | launch_environment(launcher.library.family, n_ranks)
+    limit_s = LAUNCH_TIMEOUT_S + TIMEOUT_PER_RANK_S * n_ranks
+    result = capture_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}")
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
     if result.returncode != 0 or not lines:
-        reason = (result.stderr.strip().splitlines() or ["no output"])[0]
-        found = f"exit {result.returncode}: {reason}"
-        return [Finding("launch of 2 ranks", False, found, advice)]
-    seen = json.loads(lines[0])
-    ok = seen["size"] == 2
-    return [
-        Finding("launch of 2 ranks", ok, f"a world of {seen['size']}", "" if ok else advice),
-        Finding("largest tag", True, str(seen["tag_ub"])),
-    ]
+        reason = next(filter(str.strip, result.stderr.splitlines()), "no output")
+        raise LaunchError(f"exit {result.returncode}: {reason.strip()}")
+    seen: dict[str, Any] = json.loads(lines[0])
+    return seen
+
+
+def _abilities(seen: Mapping[str, Any]) -> list[Finding]:
+    """Say whether the library did rightly what ranks asked of it."""
+    wrong = [name for name, least in seen["least"].items() if least != 1]
+    if wrong == ["uint64"]:
+        # A known defect of MPICH 4.0 and Open MPI 4.1, which collplan itself does not meet.
+        minimum = Finding(
+            "MPI_MIN",
+            True,
+            "compares uint64 as if it were signed, a known defect of this release",
+            "plans are not affected; for native calls take a newer MPI",
+        )
+    else:
+        of = f"wrong for {', '.join(wrong)}" if wrong else "right for int64 and uint64"
+        minimum = Finding("MPI_MIN", not wrong, of, "take another release" if wrong else "")
+    shares = bool(seen["shares"])
+    memory = Finding(
+        "shared memory",
+        shares,
+        "ranks see what others write" if shares else "ranks do not see what others write",
+        "" if shares else "use no plans with transport: shared",
+    )
+    return [minimum, memory]
 
 
 def _strangers(library: Library | None) -> list[Finding]:
@@ -135,8 +202,7 @@ def _strangers(library: Library | None) -> list[Finding]:
     for position, mpiexec in enumerate(path_launchers()):
         family = launcher_family(mpiexec)
         if library is None:
-            advice = f"mpi4py is missing for it; {INSTALL}"
-            findings.append(Finding("mpiexec on PATH", True, f"{mpiexec} of {family}", advice))
+            findings.append(Finding("mpiexec on PATH", True, f"{mpiexec} of {family}"))
         elif family is not None and not is_compatible(family, library.family):
             # Typed without a path, the first one is what starts.
             findings.append(
@@ -159,7 +225,7 @@ def _graphviz() -> Finding:
         return Finding("graphviz", False, "neither dot nor pygraphviz", advice)
     draws = "import pygraphviz as g; a = g.AGraph(); a.add_edge(1, 2); a.layout('dot')"
     result = subprocess.run(
-        [sys.executable, "-c", f"{draws}; assert a.draw(format='svg')"],
+        [sys.executable, "-P", "-c", f"{draws}; assert a.draw(format='svg')"],
         env=dict(os.environ),
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 
@@ -15,12 +16,12 @@ def is_under_futures() -> bool:
     return core is not None and getattr(core, "SharedPool", None) is not None
 
 
-def mpi_executor() -> Executor:
-    """Return an executor whose workers are the other ranks.
+def mpi_executor(initializer: Callable[[], object] | None = None) -> Executor:
+    """Return an executor whose workers are the other ranks, where `initializer` is called first.
 
     With one rank there are none, and MPI starts workers of its own where it can.
     """
     from mpi4py.futures import MPIPoolExecutor
 
-    executor: Executor = MPIPoolExecutor()
+    executor: Executor = MPIPoolExecutor(initializer=initializer)
     return executor

@@ -11,11 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from executors.mpi.errors import LaunchError
-from executors.mpi.launching.guardian import die_with
-
-INSTALL: Final = "install one: pip install 'collplan[mpich]'"
-"""The way out where MPI is missing."""
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launching.guardian import die_with
 
 _PROC: Final = Path("/proc")
 
@@ -26,7 +23,7 @@ def run_job(
     timeout_s: float | None = None,
     *,
     name: str | None = None,
-    stdin: int = subprocess.DEVNULL,
+    stdin: int | None = subprocess.DEVNULL,
 ) -> int:
     """Run an mpiexec command and return its exit code, leaving none of its processes behind.
 
@@ -40,8 +37,9 @@ def run_job(
         When to stop it.
     name : str, optional
         What messages call it instead of the whole command.
-    stdin : int
-        File descriptor of its standard input; none by default.
+    stdin : int or None
+        File descriptor of its standard input, None for this process's own; empty
+        by default, as launchers read all there is, whether ranks want it or not.
 
     Raises
     ------
@@ -57,7 +55,7 @@ def capture_job(
     timeout_s: float | None = None,
     *,
     name: str | None = None,
-    stdin: int = subprocess.DEVNULL,
+    stdin: int | None = subprocess.DEVNULL,
 ) -> subprocess.CompletedProcess[str]:
     """Run an mpiexec command as `run_job` does, and return what it printed too."""
     return _run(command, environment, timeout_s, name, stdin, pipe=subprocess.PIPE)
@@ -68,7 +66,7 @@ def _run(
     environment: Mapping[str, str],
     timeout_s: float | None,
     name: str | None,
-    stdin: int,
+    stdin: int | None,
     pipe: int | None,
 ) -> subprocess.CompletedProcess[str]:
     own = os.getpid()
@@ -84,7 +82,9 @@ def _run(
             preexec_fn=lambda: die_with(own, signal.SIGTERM),
         )
     except OSError as error:
-        raise LaunchError(f"{command[0]} cannot be started: {error.strerror}; {INSTALL}") from None
+        raise LaunchError(
+            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
+        ) from None
     try:
         with _terminated_as_interrupt():
             out, err = job.communicate(timeout=timeout_s)

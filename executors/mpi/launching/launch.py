@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from executors.mpi.errors import LaunchError
-from executors.mpi.launching.jobs import INSTALL, run_job
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.launching.jobs import run_job
+from collplan.executors.mpi.launching.room import allow_files, check_room
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
+
+INPUT: Final = "COLLPLAN_INPUT"
+"""Environment variable by which `relaunch` tells rank 0 whose standard input to read."""
 
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 """What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
@@ -84,7 +91,7 @@ class Launcher:
     def environment(self, n_ranks: int) -> dict[str, str]:
         """Return the whole environment for `n_ranks` ranks, which then know how many they are."""
         return {
-            **os.environ,
+            **usable_environment(),
             **launch_environment(self.library.family, n_ranks),
             EXPECTED_RANKS: str(n_ranks),
             MPIEXEC: str(self.mpiexec),
@@ -93,6 +100,12 @@ class Launcher:
 
 def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether an MPI launcher started this process.
+
+    Raises
+    ------
+    LaunchError
+        If srun started several tasks without a way to find each other; in all
+        tasks but the first, SystemExit, as one message is enough.
 
     Examples
     --------
@@ -105,7 +118,55 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
         return True
     if "PMI_RANK" in environ and "PMI_SIZE" in environ:
         return True
-    return "SLURM_PROCID" in environ and any(name.startswith("PMI") for name in environ)
+    if "SLURM_PROCID" in environ and any(name.startswith("PMI") for name in environ):
+        return True
+    if slurm_tasks(environ) > 1:
+        if launcher_rank(environ) > 0:
+            raise SystemExit(2)  # the first task says what is wrong
+        raise lone_tasks(environ)
+    return False
+
+
+def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
+    """Return how many tasks srun started as ranks of this job, 0 where it started none.
+
+    In a batch script it started none, and those that mpiexec starts by srun are no ranks.
+
+    Examples
+    --------
+    >>> slurm_tasks({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "4"})
+    4
+    >>> slurm_tasks({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})  # a batch script
+    0
+    """
+    started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD")
+    if "SLURM_PROCID" not in environ or any(name in environ for name in started_otherwise):
+        return 0
+    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
+        is_task = name.startswith("SLURM_STEP") or environ["SLURM_PROCID"] != "0"
+        if is_task and environ.get(name, "").isdecimal():
+            return int(environ[name])
+    return 0
+
+
+def lone_tasks(environ: Mapping[str, str] = os.environ) -> LaunchError:
+    """Return what is wrong where srun's tasks do not meet in one MPI world."""
+    return LaunchError(
+        f"srun started {slurm_tasks(environ)} tasks, and each is alone in its MPI world: tell srun "
+        "how MPI finds the others, with --mpi=pmi2 for MPICH and --mpi=pmix for Open MPI"
+    )
+
+
+def default_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
+    """Return how many ranks a Slurm job is for, None outside of one or where it does not say.
+
+    Examples
+    --------
+    >>> default_ranks({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}), default_ranks({})
+    (4, None)
+    """
+    text = environ.get("SLURM_NTASKS", "")
+    return int(text) if text.isdecimal() else None
 
 
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
@@ -135,7 +196,7 @@ def probe_library(python: str = sys.executable) -> Library:
     """
     try:
         result = subprocess.run(
-            [python, "-c", _PROBE],
+            [python, "-P", "-c", _PROBE],
             capture_output=True,
             text=True,
             timeout=60,
@@ -150,8 +211,20 @@ def probe_library(python: str = sys.executable) -> Library:
         return Library(short_version(found["version"]), family, found["module"], found["library"])
     reason = (result.stderr.strip().splitlines() or [f"exit {result.returncode}"])[-1]
     if "No module named 'mpi4py'" in reason:
-        raise LaunchError(f"mpi4py is not installed, it executes plans; {INSTALL}")
-    raise LaunchError(f"mpi4py cannot load its MPI library ({reason}); {INSTALL}")
+        raise LaunchError(f"mpi4py is not installed, it executes plans; {way_to_mpi()}")
+    raise LaunchError(f"mpi4py cannot load its MPI library ({reason}); {way_to_mpi()}")
+
+
+def way_to_mpi() -> str:
+    """Say how to install an MPI that mpi4py loads, and its mpiexec."""
+    there = path_launchers()
+    if not there:
+        return "install both: pip install mpi4py mpich"
+    # mpi4py's wheel looks for an MPI by few names, and finds some systems' MPI by none.
+    return (
+        f"pip install mpi4py mpich, or build mpi4py for the MPI of {there[0]}: "
+        "pip install --no-binary mpi4py mpi4py"
+    )
 
 
 @cache
@@ -173,7 +246,7 @@ def find_launcher() -> Launcher:
             return Launcher(mpiexec, library)
         strangers.append(f"{mpiexec} is of {family}")
     others = f" ({', '.join(strangers)})" if strangers else ""
-    raise LaunchError(f"no mpiexec found for mpi4py's {library.version}{others}; {INSTALL}")
+    raise LaunchError(f"no mpiexec found for mpi4py's {library.version}{others}; {way_to_mpi()}")
 
 
 def launcher_family(mpiexec: Path) -> str | None:
@@ -235,7 +308,13 @@ def short_version(version: str) -> str:
     return first.replace(" Version:", "").replace("(R)", "").replace(" Library", "")
 
 
-def relaunch(program: Sequence[str], n_ranks: int, timeout_s: float | None = None) -> int:
+def relaunch(
+    program: Sequence[str],
+    n_ranks: int,
+    timeout_s: float | None = None,
+    *,
+    reads_input: bool = False,
+) -> int:
     """Run a command line on `n_ranks` ranks and return its exit code.
 
     Standard output and error pass through. Ctrl-C reaches the ranks. Nothing
@@ -244,19 +323,66 @@ def relaunch(program: Sequence[str], n_ranks: int, timeout_s: float | None = Non
     Parameters
     ----------
     program : sequence of str
-        Such as ``[sys.executable, "-m", "collplan", "run", ...]``.
+        Such as what `collplan.own_command.own_command` returns.
     n_ranks : int
         How many ranks.
     timeout_s : float, optional
         When to stop the job.
+    reads_input : bool
+        Whether rank 0 gets this process's standard input; otherwise it is left alone.
 
     Raises
     ------
     LaunchError
-        If MPI is missing or the ranks take longer than `timeout_s`.
+        If MPI is missing, the machine has no room for the ranks, or they take
+        longer than `timeout_s`.
     """
+    check_room(n_ranks)
     launcher = find_launcher()
-    return run_job(launcher.command(n_ranks, program), launcher.environment(n_ranks), timeout_s)
+    allow_files(n_ranks)
+    environment = launcher.environment(n_ranks)
+    is_passed = reads_input and _is_open(0)
+    if is_passed and _can_be_opened_again(0):
+        # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
+        environment[INPUT] = str(os.getpid())
+        is_passed = False
+    return run_job(
+        launcher.command(n_ranks, program),
+        environment,
+        timeout_s,
+        stdin=None if is_passed else subprocess.DEVNULL,
+    )
+
+
+def take_input() -> None:
+    """Let rank 0 read what the process reads that started the ranks, and others nothing."""
+    starter = os.environ.pop(INPUT, None)
+    if starter is None:
+        return
+    with suppress(OSError):
+        is_first = launcher_rank() == 0
+        # Of other ranks MPICH's launcher keeps open what they read, so that it has no end.
+        source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
+        if stat.S_ISREG(os.fstat(source).st_mode):
+            words = Path(f"/proc/{starter}/fdinfo/0").read_text().split()
+            os.lseek(source, int(words[words.index("pos:") + 1]), os.SEEK_SET)
+        os.dup2(source, 0)
+        os.close(source)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _can_be_opened_again(descriptor: int) -> bool:
+    """Return whether another process can read the same: a file or a pipe, where Linux names it."""
+    mode = os.fstat(descriptor).st_mode
+    is_named = Path(f"/proc/{os.getpid()}/fd/{descriptor}").exists()
+    return is_named and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))
 
 
 def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
@@ -273,7 +399,9 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             added |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         # Its slots are physical cores, so hardware threads would be too many already.
+        # Open MPI 5 reads the first of these variables, Open MPI 4 the second.
         added["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        added["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
         # Where UCX has no network its windows complain; those of shared memory need none.
         added["OMPI_MCA_osc"] = "^ucx"
         if crowded:
@@ -289,7 +417,17 @@ def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
 def clean_environment() -> dict[str, str]:
     """Return the environment without what a launcher put there: as if started by hand."""
     prefixes = ("PMI", "OMPI_COMM", "PRTE_LAUNCHED", "HYD")
-    return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
+    here = usable_environment()
+    return {name: value for name, value in here.items() if not name.startswith(prefixes)}
+
+
+def usable_environment() -> dict[str, str]:
+    """Return the environment, without what says that there is Slurm where there is no srun.
+
+    Launchers believe it, and look for srun until they are stopped.
+    """
+    has_slurm = shutil.which("srun") is not None
+    return {k: v for k, v in os.environ.items() if has_slurm or not k.startswith("SLURM_")}
 
 
 def path_launchers() -> list[Path]:
@@ -298,7 +436,7 @@ def path_launchers() -> list[Path]:
     for directory in os.get_exec_path():
         for name in ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"):
             path = Path(directory) / name
-            if path.is_file() and os.access(path, os.X_OK):
+            if _is_program(path):
                 found.setdefault(path.resolve(), path)
     return list(found.values())
 
@@ -307,8 +445,13 @@ def _candidates(library: Library) -> list[Path]:
     near = [Path(sys.prefix) / "bin" / "mpiexec"]
     # lib/libmpi.so and lib/x86_64-linux-gnu/libmpi.so both have their bin further up.
     near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]
-    usable = [path for path in near if path.is_file() and os.access(path, os.X_OK)]
+    usable = [path for path in near if _is_program(path)]
     return list(dict.fromkeys([*usable, *path_launchers()]))
+
+
+def _is_program(path: Path) -> bool:
+    """Return whether `path` can be run; False where its folder cannot be read."""
+    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def n_cores() -> int:

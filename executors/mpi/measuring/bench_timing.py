@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.cores import ranks_per_core
-from executors.mpi.launching.launch import short_version
-from executors.mpi.measuring.clocks import share_clock
+from collplan.executors.mpi.cores import ranks_per_core
+from collplan.executors.mpi.launching.launch import short_version
+from collplan.executors.mpi.measuring.clocks import share_clock
 
 Times = npt.NDArray[np.float64]
 Call = Callable[[], object]

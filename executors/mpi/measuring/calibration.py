@@ -12,14 +12,14 @@ from typing import Final, TypeVar, cast
 import numpy as np
 from mpi4py import MPI
 
-from executors.cost.measurements import LanesAtOnce, LinkClass, Measurements, Place, Rounds
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.cores import share_cores_as
-from executors.mpi.errors import LaunchError
-from executors.mpi.measuring.bench_timing import library_name, nothing, time_in_turns
-from executors.mpi.measuring.exchanges import burst_plan
-from executors.mpi.measuring.local_timing import LocalTimer
-from executors.mpi.measuring.pair_timing import (
+from collplan.executors.cost.measurements import LanesAtOnce, LinkClass, Measurements, Place, Rounds
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.cores import share_cores_as
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.measuring.bench_timing import library_name, nothing, time_in_turns
+from collplan.executors.mpi.measuring.exchanges import burst_plan
+from collplan.executors.mpi.measuring.local_timing import LocalTimer
+from collplan.executors.mpi.measuring.pair_timing import (
     QUICK,
     THOROUGH,
     Effort,
@@ -27,9 +27,9 @@ from executors.mpi.measuring.pair_timing import (
     PairTimes,
     meet_asleep,
 )
-from executors.mpi.measuring.placement import find_place, host_name
-from planner import compile_plan
-from specs import PlanSpec
+from collplan.executors.mpi.measuring.placement import find_place, host_name
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
 
 T = TypeVar("T")
 Pair = tuple[int, int]

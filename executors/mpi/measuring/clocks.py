@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.cores import host
+from collplan.executors.mpi.cores import host
 
 EXCHANGES: Final = 20
 """Messages to and fro between two clocks; the fastest tells."""

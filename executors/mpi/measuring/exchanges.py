@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
+from collplan.planner.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
 
 Ints = npt.NDArray[np.int64]
 _RANKS: Final = 2

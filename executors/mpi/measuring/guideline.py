@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.measuring.bench_timing import Call, nothing, time_in_turns
-from executors.mpi.measuring.measure import (
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.measuring.bench_timing import Call, nothing, time_in_turns
+from collplan.executors.mpi.measuring.measure import (
     Case,
     Oracle,
     WrongElement,
@@ -25,16 +25,16 @@ from executors.mpi.measuring.measure import (
     native_truth,
     numpy_truth,
 )
-from executors.mpi.measuring.native import NativeCollective
-from executors.mpi.world import first_alone
-from executors.statistics import Summary, is_slower, summarize
-from planner import compile_plan
-from specs import PlanSpec
-from specs.errors import CollplanError
-from specs.request import AUTO, FLAT
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.executors.mpi.world import first_alone
+from collplan.executors.statistics import Summary, is_slower, summarize
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+from collplan.specs.request import AUTO, FLAT
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 NATIVE: Final = "native"
 """What the MPI library's own call is named among the candidates."""

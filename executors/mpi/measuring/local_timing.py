@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.cost.measurements import Layout, LocalWork, Work
-from executors.mpi.measuring.pair_timing import Effort, meet_asleep
-from planner.operations import get_operation
+from collplan.executors.cost.measurements import Layout, LocalWork, Work
+from collplan.executors.mpi.measuring.pair_timing import Effort, meet_asleep
+from collplan.planner.operations import get_operation
 
 Array = npt.NDArray[Any]
 

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.errors import BindError
-from executors.mpi.launching.launch import short_version
-from executors.mpi.measuring.native import NativeCollective
-from planner.plan import Buffer
-from planner.reference import expected, make_input, make_inputs
-from planner.semantics import contribution_counts, precondition
-from specs import numpy_dtype
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.launching.launch import short_version
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.planner.plan import Buffer
+from collplan.planner.reference import expected, make_input, make_inputs
+from collplan.planner.semantics import contribution_counts, precondition
+from collplan.specs import numpy_dtype
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.background import ProgressBy
-    from planner.plan import Plan
-    from specs.collective import Collective
+    from collplan.executors.mpi.engine.background import ProgressBy
+    from collplan.planner.plan import Plan
+    from collplan.specs.collective import Collective
 
 Array = npt.NDArray[Any]
 Times = npt.NDArray[np.float64]

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from planner.operations import ReductionOperation, get_operation
-from specs.datatype import PAIRS, numpy_dtype
-from specs.operation import LOGICAL
+from collplan.planner.operations import ReductionOperation, get_operation
+from collplan.specs.datatype import PAIRS, numpy_dtype
+from collplan.specs.operation import LOGICAL
 
 if TYPE_CHECKING:
-    from specs.collective import Collective
+    from collplan.specs.collective import Collective
 
 Array = npt.NDArray[Any]
 

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.cost.traces.states import CoreStates, State
-from executors.mpi.measuring.bench_timing import WARM_UPS, Call, nothing, time_in_turns
-from executors.mpi.measuring.overlap_runs import Collectives, Pinned, Stamps, Timed
-from executors.mpi.world import first_alone
-from executors.overlap.computation import Computation
-from executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
-from executors.statistics import summarize
-from planner.plan import Stage
+from collplan.executors.cost.traces.states import CoreStates, State
+from collplan.executors.mpi.measuring.bench_timing import WARM_UPS, Call, nothing, time_in_turns
+from collplan.executors.mpi.measuring.overlap_runs import Collectives, Pinned, Stamps, Timed
+from collplan.executors.mpi.world import first_alone
+from collplan.executors.overlap.computation import Computation
+from collplan.executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.executors.statistics import summarize
+from collplan.planner.plan import Stage
 
 Interval = tuple[int, State, int, int]
 """A core, what it did, from and until when, in ns."""

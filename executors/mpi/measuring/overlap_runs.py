@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.errors import LaunchError
-from executors.mpi.measuring.bench_timing import Call, nothing
-from executors.mpi.measuring.measure import (
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.measuring.bench_timing import Call, nothing
+from collplan.executors.mpi.measuring.measure import (
     Case,
     WrongElement,
     choose_oracle,
     native_truth,
     numpy_truth,
 )
-from executors.mpi.measuring.native import NativeCollective
-from executors.mpi.measuring.patterns import node_of_ranks
-from executors.mpi.pinning import pin_thread, usable_processors
-from executors.mpi.world import first_alone
-from executors.overlap.mapping import map_cores
-from executors.overlap.methods import BLOCKING, Method, Sweep
-from planner import compile_plan
-from planner.plan import Stage
-from planner.progress import CorePlacement
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
+from collplan.executors.mpi.pinning import pin_thread, usable_processors
+from collplan.executors.mpi.world import first_alone
+from collplan.executors.overlap.mapping import map_cores
+from collplan.executors.overlap.methods import BLOCKING, Method, Sweep
+from collplan.planner import compile_plan
+from collplan.planner.plan import Stage
+from collplan.planner.progress import CorePlacement
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.background import Progress
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.background import Progress
+    from collplan.planner.plan import Plan
 
 Array = npt.NDArray[Any]
 

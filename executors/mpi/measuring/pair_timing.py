@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.cost.measurements import Burst, LateReceive, LinkClass, PingPong, Transfer
-from executors.mpi.binding.bound_plan import BoundPlan, bind
-from executors.mpi.measuring.exchanges import burst_plan, ping_pong_plan
-from planner.plan import Plan
+from collplan.executors.cost.measurements import Burst, LateReceive, LinkClass, PingPong, Transfer
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.measuring.exchanges import burst_plan, ping_pong_plan
+from collplan.planner.plan import Plan
 
 T = TypeVar("T", float, int, bool)
 Test = Callable[[], bool]

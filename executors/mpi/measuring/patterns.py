@@ -18,13 +18,13 @@ import numpy as np
 from mpi4py import MPI
 from pydantic import TypeAdapter, ValidationError
 
-from executors.mpi.errors import LaunchError
-from executors.mpi.measuring.bench_timing import Call, nothing, time_in_turns
-from executors.mpi.measuring.native import NativeCollective
-from executors.statistics import Summary, summarize
-from specs.collective import Collective
-from specs.errors import CollplanError
-from specs.loading import explain
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.measuring.bench_timing import Call, nothing, time_in_turns
+from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.executors.statistics import Summary, summarize
+from collplan.specs.collective import Collective
+from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explain
 
 DATATYPE: Final = "int32"
 """What multi-collectives move: MPI_INT, as in [1]_."""
@@ -277,7 +277,7 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
             {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
         )
     except ValidationError as error:
-        raise CollplanError(f"--sizes: {explain(error)}") from None
+        raise CollplanError(explain(error, before="--sizes: ")) from None
 
 
 def _native(lanes: Lanes, collective: Collective, n_bytes: int) -> AbstractContextManager[Call]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.plan import Op
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Times = tuple[Floats, Floats]
@@ -84,8 +84,8 @@ def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[PhaseT
 
     Examples
     --------
-    >>> from planner import compile_plan
-    >>> from specs import parse_spec
+    >>> from collplan.planner import compile_plan
+    >>> from collplan.specs import parse_spec
     >>> spec = {"machine": {"nodes": 2}, "collective": {"kind": "bcast", "count": 1}}
     >>> plan = compile_plan(parse_spec(spec | {"algorithms": "binomial"}))
     >>> measured = np.array([100.0, 0.0]), np.array([300.0, 600.0])

@@ -9,9 +9,9 @@ from typing import Final
 
 from mpi4py import MPI
 
-from executors.cost.measurements import Place
-from executors.mpi.cores import affinity, host, ranks_per_core
-from executors.mpi.measuring.patterns import node_of_ranks
+from collplan.executors.cost.measurements import Place
+from collplan.executors.mpi.cores import affinity, host, ranks_per_core
+from collplan.executors.mpi.measuring.patterns import node_of_ranks
 
 _DOMAINS: Final = Path("/sys/devices/system/node")
 

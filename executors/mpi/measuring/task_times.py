@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from executors.mpi.binding.bound_plan import bind
-from executors.mpi.cores import ranks_per_core
-from executors.mpi.engine.recording import Recorder
-from executors.mpi.errors import BindError
-from executors.mpi.measuring.bench_timing import WARM_UPS, line_up
-from executors.mpi.measuring.clocks import Clocks
-from executors.mpi.measuring.measure import allocate_case
+from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.cores import ranks_per_core
+from collplan.executors.mpi.engine.recording import Recorder
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.measuring.bench_timing import WARM_UPS, line_up
+from collplan.executors.mpi.measuring.clocks import Clocks
+from collplan.executors.mpi.measuring.measure import allocate_case
 
 if TYPE_CHECKING:
-    from planner.plan import Plan
+    from collplan.planner.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

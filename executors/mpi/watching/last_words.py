@@ -65,9 +65,9 @@ def _listen(reading: int) -> None:
 
 
 def _speak(why: str) -> None:
-    from executors.mpi.launching.launch import launcher_rank
-    from executors.mpi.peers import name_ranks
-    from executors.mpi.watching.watchdog import has_spoken, living, say
+    from collplan.executors.mpi.launching.launch import launcher_rank
+    from collplan.executors.mpi.peers import name_ranks
+    from collplan.executors.mpi.watching.watchdog import has_spoken, living, say
 
     if has_spoken():
         return

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
 
-from executors.mpi.peers import name_ranks
-from executors.mpi.watching.notices import Notices
-from executors.mpi.watching.watchdog import (
+from collplan.executors.mpi.errors import BindError, StallError, one_line
+from collplan.executors.mpi.peers import name_ranks
+from collplan.executors.mpi.watching.notices import Notices
+from collplan.executors.mpi.watching.watchdog import (
     BETWEEN_CHECKS_S,
     GRACE_S,
     LONGEST_STEP_S,
@@ -22,8 +23,9 @@ from executors.mpi.watching.watchdog import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+T = TypeVar("T")
 N_SPEAKERS: Final = 8
 """How many ranks speak where some did not come; all others tell them that they did."""
 EAGER_POLLS: Final = 200
@@ -131,6 +133,37 @@ class RollCall:
         else:
             self.wait(self._comm.Iallreduce(mine, lowest, MPI.MIN))
         return int(lowest[0])
+
+    def together(self, make: Callable[[], T]) -> T:
+        """Return what `make` returns; where it raises on one rank, all ranks raise.
+
+        `make` may be collective, if it fails on a rank only after its last collective call.
+
+        Raises
+        ------
+        Exception
+            This rank's own, or a `BindError` that names the first rank that failed.
+        """
+        made, error = None, None
+        try:
+            made = make()
+        except StallError:
+            raise
+        except Exception as caught:
+            error = caught
+        self.raise_any(error)
+        return cast("T", made)
+
+    def raise_any(self, error: Exception | None) -> None:
+        """Raise on all ranks if one has an error: its own there, elsewhere one that names it."""
+        culprit = self.least(self._comm.size if error is None else self._comm.rank)
+        if culprit < self._comm.size:
+            self.raise_first(culprit, error)
+
+    def raise_first(self, culprit: int, error: Exception | None) -> NoReturn:
+        """Raise a rank's own error, or the first one's; collective."""
+        texts: list[str] = self.gather("" if error is None else one_line(error))
+        raise error or BindError(f"rank {culprit} cannot {self._doing}: {texts[culprit]}")
 
     def _report_absent(self, waited_s: float) -> None:
         """Find out who else waits, say who does not, and end the job."""

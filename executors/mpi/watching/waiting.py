@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.plan import Op
+from collplan.planner.plan import Op
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.planner.plan import Plan
 
 MOST_MESSAGES: Final = 3
 """How many messages a rank names; of the others it gives the number."""

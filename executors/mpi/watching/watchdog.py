@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mpi4py import MPI
 
-from executors.mpi.errors import StallError
-from executors.mpi.peers import name_ranks
-from executors.mpi.watching.notices import Notices, spread
-from executors.mpi.watching.waiting import Waits
+from collplan.executors.mpi.errors import StallError
+from collplan.executors.mpi.peers import name_ranks
+from collplan.executors.mpi.watching.notices import Notices, spread
+from collplan.executors.mpi.watching.waiting import Waits
 
 if TYPE_CHECKING:
-    from executors.mpi.engine.program import Program
-    from executors.mpi.peers import Peers
-    from executors.mpi.watching.waiting import Standstill
-    from planner.plan import Plan
+    from collplan.executors.mpi.engine.program import Program
+    from collplan.executors.mpi.peers import Peers
+    from collplan.executors.mpi.watching.waiting import Standstill
+    from collplan.planner.plan import Plan
 
 LONGEST_STEP_S: Final = 1.0
 """What the time between two looks counts at most: a process may be stopped, or compute."""

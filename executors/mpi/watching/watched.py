@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from executors.mpi.engine.interpreted import Engine
-from executors.mpi.engine.recording import RecordingEngine
-from executors.mpi.watching.waiting import Standstill
+from collplan.executors.mpi.engine.interpreted import Engine
+from collplan.executors.mpi.engine.recording import RecordingEngine
+from collplan.executors.mpi.watching.waiting import Standstill
 
 if TYPE_CHECKING:
-    from executors.mpi.watching.watchdog import Watch
+    from collplan.executors.mpi.watching.watchdog import Watch
 
 
 class _Watching(Engine):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from executors.mpi.compiled.engine import CompiledEngine
-from executors.mpi.compiled.state import PENDING
-from executors.mpi.watching.waiting import Standstill
+from collplan.executors.mpi.compiled.engine import CompiledEngine
+from collplan.executors.mpi.compiled.state import PENDING
+from collplan.executors.mpi.watching.waiting import Standstill
 
 if TYPE_CHECKING:
-    from executors.mpi.watching.watchdog import Watch
+    from collplan.executors.mpi.watching.watchdog import Watch
 
 
 class WatchedCompiledEngine(CompiledEngine):

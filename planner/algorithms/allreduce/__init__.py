@@ -1,6 +1,6 @@
 """Algorithms of allreduce, a file each."""
 
-from planner.algorithms.allreduce import (
+from collplan.planner.algorithms.allreduce import (
     circulant,
     linear,
     rabenseifner,

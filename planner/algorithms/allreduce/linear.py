@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner.algorithms.reduce_scatter_block.linear import linear as reduce_scatter
-from planner.algorithms.registry import algorithm
-from planner.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.reduce_scatter_block.linear import linear as reduce_scatter
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Group, Message, Round, Rounds, at
 
 
 @algorithm("allreduce", "linear", parts="size")

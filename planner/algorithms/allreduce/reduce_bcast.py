@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from planner.algorithms.bcast.binomial import binomial as bcast_binomial
-from planner.algorithms.reduce.binomial import to_rank
-from planner.algorithms.registry import algorithm
-from planner.rounds import Group, Rounds
+from collplan.planner.algorithms.bcast.binomial import binomial as bcast_binomial
+from collplan.planner.algorithms.reduce.binomial import to_rank
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Group, Rounds
 
 
 @algorithm("allreduce", "reduce_bcast", tree=True)

@@ -1,5 +1,5 @@
 """Algorithms of alltoall, a file each."""
 
-from planner.algorithms.alltoall import bruck, linear, pairwise
+from collplan.planner.algorithms.alltoall import bruck, linear, pairwise
 
 __all__ = ["bruck", "linear", "pairwise"]

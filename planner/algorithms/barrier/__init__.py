@@ -1,5 +1,5 @@
 """Algorithms of barrier, a file each."""
 
-from planner.algorithms.barrier import dissemination, recursive_doubling
+from collplan.planner.algorithms.barrier import dissemination, recursive_doubling
 
 __all__ = ["dissemination", "recursive_doubling"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.algorithms.registry import algorithm
-from planner.rounds import Group, Message, Round, Rounds, ceil_log2
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Group, Message, Round, Rounds, ceil_log2
 
 
 @algorithm("barrier", "dissemination")

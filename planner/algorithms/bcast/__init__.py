@@ -1,5 +1,12 @@
 """Algorithms of bcast, a file each."""
 
-from planner.algorithms.bcast import binary, binomial, chain, knomial, linear, scatter_allgather
+from collplan.planner.algorithms.bcast import (
+    binary,
+    binomial,
+    chain,
+    knomial,
+    linear,
+    scatter_allgather,
+)
 
 __all__ = ["binary", "binomial", "chain", "knomial", "linear", "scatter_allgather"]

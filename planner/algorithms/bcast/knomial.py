@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.algorithms.registry import algorithm
-from planner.rounds import Group, Message, Round, Rounds, option_int
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Group, Message, Round, Rounds, option_int
 
 
 @algorithm("bcast", "knomial", options={"radix": 4}, tree=True)
@@ -22,7 +22,8 @@ def knomial(group: Group) -> Rounds:
     Thakur, Rabenseifner, Gropp, "Optimization of collective communication
     operations in MPICH", 2005.
     """
-    radix = option_int(group, "radix", 2)
+    # A larger radix than the group makes the same tree: the root sends to all.
+    radix = min(option_int(group, "radix", 2), max(2, group.size))
     vector = group.whole(group.output)
     span = 1
     while span * radix < group.size:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.algorithms.registry import algorithm
-from planner.rounds import Group, Message, Round, Rounds, at, ceil_log2
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Group, Message, Round, Rounds, at, ceil_log2
 
 
 @algorithm("bcast", "scatter_allgather", parts="size")

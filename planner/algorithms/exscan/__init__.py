@@ -1,5 +1,5 @@
 """Algorithms of exscan, a file each."""
 
-from planner.algorithms.exscan import binomial, chain, recursive_doubling
+from collplan.planner.algorithms.exscan import binomial, chain, recursive_doubling
 
 __all__ = ["binomial", "chain", "recursive_doubling"]

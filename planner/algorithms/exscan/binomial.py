@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner.algorithms.registry import algorithm
-from planner.algorithms.scan.binomial import prefixes
-from planner.rounds import Group, Message, Round, Rounds
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.scan.binomial import prefixes
+from collplan.planner.rounds import Group, Message, Round, Rounds
 
 
 @algorithm("exscan", "binomial")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.algorithms.registry import algorithm
-from planner.rounds import Group, Message, Reduce, Round, Rounds
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Group, Message, Reduce, Round, Rounds
 
 
 @algorithm("exscan", "chain")

@@ -1,5 +1,5 @@
 """Algorithms of gather, a file each."""
 
-from planner.algorithms.gather import binomial, chain, linear
+from collplan.planner.algorithms.gather import binomial, chain, linear
 
 __all__ = ["binomial", "chain", "linear"]

@@ -1,5 +1,5 @@
 """Algorithms of reduce, a file each."""
 
-from planner.algorithms.reduce import binomial, chain, linear, rabenseifner
+from collplan.planner.algorithms.reduce import binomial, chain, linear, rabenseifner
 
 __all__ = ["binomial", "chain", "linear", "rabenseifner"]

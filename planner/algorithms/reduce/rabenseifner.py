@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.algorithms.folding import fold
-from planner.algorithms.halving import gather, reduce_scatter
-from planner.algorithms.registry import algorithm
-from planner.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.folding import fold
+from collplan.planner.algorithms.halving import gather, reduce_scatter
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Copy, Group, Round, Rounds
 
 
 @algorithm("reduce", "rabenseifner", parts="power_of_two")

@@ -1,6 +1,6 @@
 """Algorithms of reduce_scatter_block, a file each."""
 
-from planner.algorithms.reduce_scatter_block import (
+from collplan.planner.algorithms.reduce_scatter_block import (
     circulant,
     linear,
     pairwise,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner.algorithms.circulant import reduce_scatter
-from planner.algorithms.registry import algorithm
-from planner.rounds import Copy, Group, Round, Rounds, at
+from collplan.planner.algorithms.circulant import reduce_scatter
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Copy, Group, Round, Rounds, at
 
 
 @algorithm("reduce_scatter_block", "circulant", commutative_only=True)

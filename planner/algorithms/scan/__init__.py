@@ -1,5 +1,5 @@
 """Algorithms of scan, a file each."""
 
-from planner.algorithms.scan import binomial, chain, recursive_doubling
+from collplan.planner.algorithms.scan import binomial, chain, recursive_doubling
 
 __all__ = ["binomial", "chain", "recursive_doubling"]

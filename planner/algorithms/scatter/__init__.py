@@ -1,5 +1,5 @@
 """Algorithms of scatter, a file each."""
 
-from planner.algorithms.scatter import binomial, chain, linear
+from collplan.planner.algorithms.scatter import binomial, chain, linear
 
 __all__ = ["binomial", "chain", "linear"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.algorithms.registry import algorithm
-from planner.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.rounds import Copy, Group, Message, Round, Rounds, at
 
 
 @algorithm("scatter", "linear", tree=True)

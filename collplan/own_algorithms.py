@@ -1,0 +1,75 @@
+"""Algorithms, passes and operations of the user's own, in files and installed packages."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Final
+
+from collplan.specs.errors import CollplanError
+
+FILES: Final = "COLLPLAN_IMPORT"
+"""Environment variable with the files to import, which processes that we start inherit."""
+GROUP: Final = "collplan.algorithms"
+"""The group of entry points that are loaded before a command runs."""
+
+
+def own_files() -> list[str]:
+    """Return the files that were asked for, in their order."""
+    return [path for path in os.environ.get(FILES, "").split(os.pathsep) if path]
+
+
+def ask_for(files: Sequence[Path]) -> None:
+    """Have files imported here and in all processes that we start."""
+    paths = [*own_files(), *(str(path.resolve()) for path in files)]
+    if paths:
+        os.environ[FILES] = os.pathsep.join(dict.fromkeys(paths))
+
+
+def import_own() -> None:
+    """Import all files that were asked for, and what installed packages offer; once.
+
+    Raises
+    ------
+    CollplanError
+        If one cannot be imported.
+    """
+    for text in own_files():
+        _import_file(Path(text))
+    for point in entry_points(group=GROUP):
+        try:
+            point.load()
+        except (Exception, SystemExit) as error:
+            raise CollplanError(
+                f"entry point {point.name} of {GROUP}: {point.value} cannot be imported "
+                f"({_describe(error)}); mend or uninstall it"
+            ) from None
+
+
+def _import_file(path: Path) -> None:
+    name = f"collplan_own_{path.stem}"
+    if getattr(sys.modules.get(name), "__file__", None) == str(path):
+        return
+    if not path.is_file():
+        raise CollplanError(f"--import: {path}: no such file; give a Python file")
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise CollplanError(f"--import: {path}: is no Python file; give one that ends in .py")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # for what it imports that lies beside it
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise CollplanError(
+            f"--import: {path}: cannot be imported ({_describe(error)}); mend it"
+        ) from None
+
+
+def _describe(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,71 @@
+"""Memory that planning takes, estimated before it is allocated."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from collplan.planner.errors import AlgorithmError
+
+LARGE_BYTES: Final = 1 << 28
+"""Estimates below this are accepted without asking the system."""
+_MEMINFO: Final = "/proc/meminfo"
+_CGROUPS: Final = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+"""Files with the limit and the use of a container, of both versions."""
+
+
+def require_memory(n_bytes: int) -> None:
+    """Raise `AlgorithmError` where compiling takes more memory than this process can get.
+
+    Parameters
+    ----------
+    n_bytes : int
+        An estimate of all that is taken until the plan is there.
+    """
+    free = free_bytes() if n_bytes > LARGE_BYTES else n_bytes
+    if n_bytes > free:
+        raise AlgorithmError(
+            f"the plan takes about {n_bytes / 2**30:.2g} GiB of memory to compile, and "
+            f"{free / 2**30:.2g} GiB are free; use fewer ranks, larger segments or an algorithm "
+            f"of fewer messages"
+        )
+
+
+def free_bytes() -> int:
+    """Return how much memory this process can still get, as far as the system says."""
+    free = free_machine_bytes()
+    if sys.platform.startswith("linux"):
+        import resource
+
+        limited, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limited != resource.RLIM_INFINITY:
+            n_pages = int(_read("/proc/self/statm").split()[0])
+            free = min(free, limited - n_pages * resource.getpagesize())
+    return max(0, free)
+
+
+def free_machine_bytes() -> int:
+    """Return how much memory all processes of this machine or container can still get.
+
+    Where the system does not say, `sys.maxsize`.
+    """
+    found = [sys.maxsize]
+    for line in _read(_MEMINFO).splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(int(line.split()[1]) << 10)
+    for limit, use in _CGROUPS:
+        words = _read(limit).strip(), _read(use).strip()
+        if all(word.isdecimal() for word in words):
+            found.append(int(words[0]) - int(words[1]))
+    return max(0, min(found))
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

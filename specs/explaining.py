@@ -1,0 +1,172 @@
+"""Failed validations in words: one line for each mistake, with its field and the way out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from collplan.specs.choice import CHOICE_TAG, ROLES_TAG
+from collplan.specs.collective import COLLECTIVES
+from collplan.specs.request import PlanSpec
+from collplan.specs.showing import printable, show_value
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Where = tuple[int | str, ...]
+
+MOST_LINES: Final = 20
+"""Mistakes that are listed; further ones are only counted."""
+_MOST_DETAILS: Final = 10_000
+"""Beyond so many mistakes their details would take seconds and gigabytes."""
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel] = PlanSpec, *, before: str = "", after: str = ""
+) -> str:
+    """Return every mistake of a failed validation in a line of its own.
+
+    Parameters
+    ----------
+    error : pydantic.ValidationError
+        What the validation raised.
+    model : type of BaseModel
+        The model that was validated; suggestions come from its fields.
+    before, after : str
+        Text that every line begins or ends with.
+
+    Returns
+    -------
+    str
+        Lines as ``before field: problem; way out after``. Several end with their
+        number, as ``(1 of 3)``; at most `MOST_LINES` are listed.
+    """
+    if error.error_count() > _MOST_DETAILS:
+        text = f"{error.error_count():,} mistakes; begin again from an example"
+        return f"{before}{text}{after}"
+    details = _without_followers(error.errors(include_url=False), model)
+    return number_lines(
+        f"{before}{text}{after}" for detail in details for text in _explain_one(detail, model)
+    )
+
+
+def number_lines(mistakes: Iterable[str]) -> str:
+    """Return mistakes as printable lines, numbered where there are several."""
+    lines = list(dict.fromkeys(map(printable, mistakes)))
+    if len(lines) == 1:
+        return lines[0]
+    numbered = (f"{line} ({i} of {len(lines)})" for i, line in enumerate(lines[:MOST_LINES], 1))
+    return "\n".join(numbered)
+
+
+def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> list[ErrorDetails]:
+    """Return the mistakes, unknown keys first, without missing keys that are only misspelt."""
+    details = sorted(details, key=lambda detail: detail["type"] != "extra_forbidden")
+    meant = set()
+    for detail in details:
+        if detail["type"] == "extra_forbidden":
+            *parents, key = detail["loc"]
+            meant.add((*parents, _closest(str(key), _valid_keys(parents, model))))
+    return [
+        detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant
+    ]
+
+
+def _explain_one(detail: ErrorDetails, model: type[BaseModel]) -> Iterable[str]:
+    """Return the lines of one failed check; a model's own check can find several mistakes."""
+    where, kind = detail["loc"], detail["type"]
+    context = detail.get("ctx", {})
+    shown = ".".join(show_value(str(part), plain=True) for part in _without_tags(where))
+    if kind == "value_error":
+        messages = str(context["error"]).split("\n")
+    elif kind == "extra_forbidden":
+        messages = [_explain_unknown_key(where, model)]
+    elif kind == "union_tag_not_found":
+        shown, messages = f"{shown}.kind", [f"is missing; valid: {', '.join(COLLECTIVES)}"]
+    elif kind == "union_tag_invalid":
+        shown, messages = f"{shown}.kind", [_explain_unknown_kind(str(context["tag"]))]
+    else:
+        messages = [_explain_value(kind, detail["input"], context, detail["msg"])]
+    return [f"{shown}: {message}" if shown else message for message in messages]
+
+
+_NOT_A_MAPPING: Final = "{given} is not a mapping; give its fields as 'key: value'"
+_PLAIN_WORDS: Final = {
+    "missing": "is missing; give it a value",
+    "greater_than": "{given} is too small; give more than {gt}",
+    "less_than_equal": "{given} is too large; give {le} or less",
+    "tuple_type": "{given} is not a list; give one, as in [{given}]",
+    "too_long": "has more than {max_length} entries; give fewer",
+    "bool_type": "{given} is not true or false; give one of them",
+    "string_type": "{given} is not text; give a word, or put it in quotes",
+    "finite_number": "{given} is not finite; give a finite number",
+    "model_type": _NOT_A_MAPPING,
+    "model_attributes_type": _NOT_A_MAPPING,
+    "dict_type": _NOT_A_MAPPING,
+}
+"""Explanations by pydantic's type of error, with its context and the value given."""
+
+
+def _explain_value(kind: str, value: Any, context: dict[str, Any], text: str) -> str:
+    given = show_value(value)
+    if kind in _PLAIN_WORDS:
+        limits = {name: _plain(limit) for name, limit in context.items()}
+        return _PLAIN_WORDS[kind].format(given=given, **limits)
+    if kind == "greater_than_equal":
+        least = context["ge"]
+        return f"{given} {'is negative' if least == 0 else 'is too small'}; give {least} or more"
+    if kind == "literal_error":
+        return f"{given} is not valid; use {context['expected'].replace(chr(39), '')}"
+    return f"{given} does not fit; {text[0].lower()}{text[1:]}"
+
+
+def _plain(limit: object) -> str:
+    return f"{limit:g}" if isinstance(limit, float) else str(limit)
+
+
+def _without_tags(where: Where) -> Where:
+    """Drop the unions' tags, which pydantic puts behind ``collective`` and ``algorithms``."""
+    found: list[int | str] = []
+    for i, part in enumerate(where):
+        before = where[:i]
+        is_kind = before[-1:] == ("collective",) and part in COLLECTIVES
+        is_tag = before[-1:] == ("algorithms",) and part in (CHOICE_TAG, ROLES_TAG)
+        is_field = before[-2:] == ("algorithms", ROLES_TAG) and part == ROLES_TAG
+        is_options = part == "options" and {"algorithms", "passes"} & set(before)
+        if not (is_kind or is_tag or is_field or is_options):
+            found.append(part)
+    return tuple(found)
+
+
+def _closest(word: str, valid: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, valid, n=1)), None)
+
+
+def _explain_unknown_kind(kind: str) -> str:
+    close = _closest(kind, COLLECTIVES)
+    hint = f"did you mean {close!r}? " if close else ""
+    return f"{show_value(kind)} is no collective; {hint}valid: {', '.join(COLLECTIVES)}"
+
+
+def _explain_unknown_key(where: Where, model: type[BaseModel]) -> str:
+    valid = _valid_keys(where[:-1], model)
+    close = _closest(str(where[-1]), valid)
+    if close:
+        return f"unknown key; did you mean {close!r}?"
+    return f"unknown key; valid: {', '.join(valid)}"
+
+
+def _valid_keys(where: Iterable[int | str], model: type[BaseModel]) -> list[str]:
+    for part in where:
+        if part in COLLECTIVES:
+            model = COLLECTIVES[str(part)]
+        elif (field := model.model_fields.get(str(part))) is not None:
+            # Of a list or a mapping of models, the one below it.
+            for annotation in (field.annotation, *get_args(field.annotation)):
+                if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+                    model = annotation
+    extra = ["preset"] if model.__name__ == "Machine" else []
+    return [*extra, *model.model_fields]

@@ -1,0 +1,93 @@
+"""The time to compile kernels: counted apart from the work, and announced once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collplan.inputs import announce_compiling
+from collplan.planner.compile_time import Stopwatch, announce_with, getting_kernel, miss
+from collplan.planner.verify import verify
+from command_line import CommandLine
+
+KERNEL = """
+from collplan.planner.compiled import compiled
+
+@compiled
+def double(x):
+    return x + x
+"""
+
+
+@pytest.fixture
+def line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def kernel_in(folder: Path) -> Any:
+    """Return a kernel of a new file, whose machine code is kept beside it."""
+    path = folder / "kernel.py"
+    path.write_text(KERNEL)
+    names: dict[str, Any] = {"__name__": "kernel", "__file__": str(path)}
+    exec(compile(KERNEL, str(path), "exec"), names)
+    return names["double"]
+
+
+def test_a_kernel_that_is_compiled_is_announced_and_counted(tmp_path: Path) -> None:
+    said: list[str] = []
+    for turn in range(2):  # the second finds what the first has kept
+        announce_with(lambda: said.append("compiling"))
+        watch = Stopwatch()
+        assert kernel_in(tmp_path)(turn + 2) == 2 * turn + 4
+        assert (watch.kernels_s > 0) == (turn == 0)
+        assert said == ["compiling"]
+    announce_with(lambda: None)
+
+
+def test_nested_kernels_count_once() -> None:
+    watch = Stopwatch()
+    with getting_kernel(), getting_kernel():
+        miss()
+        time.sleep(0.02)
+    assert 0.02 <= watch.kernels_s < 0.04
+    with getting_kernel():
+        time.sleep(0.02)  # kept: this is loading
+    assert watch.work_s >= 0.02
+
+
+def test_commands_report_the_work_without_compiling(
+    line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proof of 60 tasks took 7 seconds by its report, nearly all of them for kernels."""
+
+    def slowly(plan: Any) -> None:
+        with getting_kernel():
+            miss()
+            time.sleep(1)
+        verify(plan)
+
+    monkeypatch.setattr("collplan.planner.verify.verify", slowly)
+    spec = line.write_spec()
+    first = line("verify", spec)
+    assert first.err == "collplan: compiling kernels, once; later runs find them compiled\n"
+    assert first.out.endswith(" s to compile kernels, once)\n")
+    found = line("verify", spec, "--json").json()
+    assert found["verify_s"] < 1 <= found["kernels_s"]
+    for command, own in (("compile", "compile_s"), ("cost", "simulate_s")):
+        line(command, spec)
+        document = line(command, spec, "--json").json()  # all is compiled
+        assert document["kernels_s"] == 0
+        assert document[own] > 0
+
+
+def test_ranks_but_the_first_say_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank, n_lines in ((0, 1), (1, 0)):
+        monkeypatch.setenv("PMI_RANK", str(rank))
+        announce_compiling()
+        miss()
+        assert capsys.readouterr().err.count("compiling kernels") == n_lines

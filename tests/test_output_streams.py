@@ -1,0 +1,147 @@
+"""Standard output that is full, closed, abandoned by its reader, or not in Unicode."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numba.core.caching
+import pytest
+
+from collplan.__main__ import BROKEN_PIPE, main
+from collplan.own_command import own_command
+from command_line import CommandLine
+
+COMPILING = "collplan: compiling kernels, once; later runs find them compiled\n"
+
+each_command = pytest.mark.parametrize(
+    "words",
+    [["algorithms"], ["schema"], ["show", "SPEC"], ["show", "SPEC", "--json"], ["--help"]],
+    ids=" ".join,
+)
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def run(collplan: CommandLine, words: list[str]) -> int:
+    """Run a command without capturing what it prints."""
+    spec = collplan.write_spec(collective={"kind": "allreduce", "count": 5000})
+    return main([str(spec) if word == "SPEC" else word for word in words])
+
+
+@each_command
+@pytest.mark.parametrize("target", ["/dev/full", None])
+def test_output_that_cannot_be_written_is_one_line(
+    collplan: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    target: str | None,
+) -> None:
+    monkeypatch.setattr(sys, "stdout", target and os.fdopen(os.open(target, os.O_WRONLY), "w"))
+    assert run(collplan, words) == 1
+    sys.stdout.close()
+    problem = "Bad file descriptor" if target is None else "No space left on device"
+    line = f"standard output: cannot be written: {problem}; redirect it elsewhere"
+    assert capsys.readouterr().err == f"collplan: error: {line}\n"
+
+
+@pytest.mark.parametrize("target", ["/dev/full", None])
+def test_a_closed_standard_error_changes_no_status(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch, target: str | None
+) -> None:
+    monkeypatch.setattr(sys, "stderr", target and os.fdopen(os.open(target, os.O_WRONLY), "w"))
+    assert run(collplan, ["show", "none.yaml"]) == 2
+    sys.stderr.close()
+
+
+@each_command
+def test_a_pipe_without_reader_ends_a_command_as_it_ends_others(
+    collplan: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    monkeypatch.setattr(sys, "stdout", os.fdopen(write, "w"))
+    assert run(collplan, words) == BROKEN_PIPE == 141
+    sys.stdout.close()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize(
+    "words", [["cost", "SPEC"], ["algorithms", "allgather"], ["run", "--help"]]
+)
+def test_output_without_unicode_is_plain_text(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch, words: list[str], encoding: str
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding))
+    assert run(collplan, words) == 0
+    text = written.getvalue().decode(encoding)
+    assert len(text) > 100
+    assert "\\u" not in text
+
+
+def test_a_process_without_standard_output_ends_in_one_line() -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" >&-', "sh", *own_command("--version")],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    line = "standard output: cannot be written: Bad file descriptor; redirect it elsewhere"
+    assert (done.returncode, done.stderr) == (1, f"collplan: error: {line}\n")
+
+
+def test_what_ascii_lacks_is_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collplan.output import prepare_streams
+
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
+    prepare_streams()
+    print("3 µs, log₂p·⌈n/p⌉, Pajé, ──┼│━╸, κ, 語, \udcff", flush=True)
+    assert (
+        written.getvalue() == rb"3 us, log2p*ceil(n/p), Paje, --+|--, kappa, \u8a9e, " + b"\xff\n"
+    )
+
+
+def test_a_program_under_exec_finds_its_streams_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from collplan.output import prepare_streams, restore_streams
+
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    prepare_streams()
+    prepare_streams()
+    restore_streams()
+    assert stream.errors == "strict"
+
+
+def test_a_full_disk_loses_machine_code_and_no_result(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from collplan.planner.compiled import _say_once, compiled
+
+    def fill_disk(self: Any, name: str, data: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_data", fill_disk)
+    _say_once.cache_clear()
+    kernels = [compiled(lambda x, y=i: x + y) for i in range(2)]
+    assert [kernel(3) for kernel in kernels] == [3, 4]
+    line = capsys.readouterr().err.removeprefix(COMPILING)
+    assert line.startswith("collplan: warning: machine code cannot be kept in ")
+    assert line.endswith(": No space left on device; let NUMBA_CACHE_DIR name a folder with room\n")
+    assert line.count("\n") == 1
