@@ -24,9 +24,10 @@ from collplan.executors.cost import simulate
 from collplan.executors.local import run_local
 from collplan.memory import keep_freed_memory
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_designs import DESIGNS
+from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.metrics import measure
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.verify import verify
+from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import PlanSpec
 
 Result = TypeVar("Result")
@@ -88,7 +89,7 @@ def orders() -> None:
     for nodes, ranks in ((5, 2), (4, 3)):
         spec = design("ohio_v3", nodes, ranks)
         plan = compile_plan(spec)
-        plan.verify()
+        verify(plan)
         p = plan.n_ranks
         begin = time.perf_counter()
         for seed in range(N_ORDERS):
@@ -106,7 +107,7 @@ def orders() -> None:
 
 def proof() -> None:
     """Prove the plan of 7,168 ranks, as `verify` does on demand."""
-    compile_plan(design("ohio_v3", 2, 2)).verify()  # loads compiled code
+    verify(compile_plan(design("ohio_v3", 2, 2)))  # loads compiled code
     plan = compile_plan(design("ohio_v3", 128, 56, "ohio-a"))
     timed(f"proof of {plan.n_tasks:,} tasks", 1, plan.verify)
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -20,12 +20,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.executors.emulation.cluster import Cluster, parse_rate
-from collplan.executors.emulation.running import run_emulated
-from collplan.output import format_bytes, format_seconds, print_line, print_table
+from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.running import run_emulated
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_designs import DESIGNS
 from collplan.planner.metrics import measure
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import Machine, PlanSpec, parse_bytes
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import MACHINE
@@ -51,8 +51,8 @@ def run_as_rank(options: argparse.Namespace) -> None:
     from cluster_ranks import LaneCounter
 
     from collplan.executors.mpi import join_world
-    from collplan.executors.mpi.measuring.bench_timing import library_name
-    from collplan.executors.mpi.measuring.guideline import Candidate, measure_guideline
+    from collplan.measure.guideline import Candidate, measure_guideline
+    from collplan.measure.timing import library_name
 
     comm = join_world()
     machine = Machine.model_validate_json(os.environ[MACHINE])
@@ -161,7 +161,7 @@ def main() -> int:
     if MACHINE in os.environ:
         run_as_rank(options)
         return 0
-    from collplan.executors.emulation.machine import emulated_machine
+    from collplan.emulate.machine import emulated_machine
 
     cluster = Cluster(options.nodes, options.per_node, options.lanes, parse_rate(options.rate))
     found = run_cluster(cluster, options)

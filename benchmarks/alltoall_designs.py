@@ -20,12 +20,12 @@ import numpy as np
 
 from collplan.executors.cost import simulate
 from collplan.memory import keep_freed_memory
-from collplan.output import format_bytes, format_seconds
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_bounds import node_counts
-from collplan.planner.choosing.alltoall_designs import DESIGNS
-from collplan.planner.plan import Op, Plan
-from collplan.plots import Series, plot_by_ranks
+from collplan.planner.plan.plan import Op, Plan
+from collplan.reports.output import format_bytes, format_seconds
+from collplan.reports.plots import Series, plot_by_ranks
+from collplan.select.alltoall_bounds import node_counts
+from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import Network, PlanSpec
 
 Row = dict[str, Any]

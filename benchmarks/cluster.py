@@ -22,13 +22,13 @@ from typing import Any, Final
 
 from cluster_cases import KINDS, spec_of
 
-from collplan.executors.emulation.cluster import Cluster, parse_rate
-from collplan.executors.emulation.machine import emulated_machine
-from collplan.executors.emulation.running import run_emulated
-from collplan.output import format_bytes, print_line, print_table
+from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.machine import emulated_machine
+from collplan.emulate.running import run_emulated
 from collplan.planner import compile_plan
-from collplan.planner.bounds import lower_bounds
+from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.metrics import measure
+from collplan.reports.output import format_bytes, print_line, print_table
 from collplan.specs import parse_bytes
 from collplan.specs.errors import CollplanError
 

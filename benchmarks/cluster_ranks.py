@@ -18,11 +18,11 @@ from typing import Any, Final
 from cluster_cases import spec_of
 from mpi4py import MPI
 
-from collplan.executors.emulation.counters import lane_bytes
-from collplan.executors.emulation.launching import NODE
+from collplan.emulate.counters import lane_bytes
+from collplan.emulate.launching import NODE
 from collplan.executors.mpi import join_world
-from collplan.executors.mpi.measuring.bench_timing import library_name, line_up
-from collplan.executors.mpi.measuring.guideline import measure_guideline, standard_candidates
+from collplan.measure.guideline import measure_guideline, standard_candidates
+from collplan.measure.timing import library_name, line_up
 from collplan.specs import Machine
 
 SETTLE_S: Final = 0.1

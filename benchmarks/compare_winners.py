@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from time import perf_counter, process_time
 
-from collplan.executors.cost.comparison import SECONDS, Comparison, compare
-from collplan.executors.cost.sweep import processes
+from collplan.select.comparison import SECONDS, Comparison, compare
+from collplan.select.sweep import processes
 from collplan.specs import PlanSpec
 
 MACHINES = "64x48,70x48,128x128"

@@ -22,9 +22,9 @@ from engine_by_hand import ByHand, ByPersistentRequests
 from mpi4py import MPI
 
 from collplan.executors.mpi import join_world
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.measuring.bench_timing import library_name
-from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.measure.native import NativeCollective
+from collplan.measure.timing import library_name
 from collplan.planner import compile_plan
 from collplan.planner.algorithms.registry import registry
 from collplan.specs import PlanSpec

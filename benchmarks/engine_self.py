@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.compiled.calls import call, compiled, ints, pointer
-from collplan.executors.mpi.compiled.messages import handle_of
-from collplan.executors.mpi.compiled.symbols import address_of
-from collplan.planner.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
+from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.loop.calls import call, compiled, ints, pointer
+from collplan.executors.mpi.loop.symbols import address_of
+from collplan.executors.mpi.program.message_rows import handle_of
+from collplan.planner.plan.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
 
 ROUNDS = 9
 N_MESSAGES = 200

@@ -35,15 +35,15 @@ from never_slower_verdicts import (
     verdict_of,
 )
 
-from collplan.executors.emulation.cluster import Cluster, parse_rate
-from collplan.executors.emulation.running import run_emulated
-from collplan.executors.mpi.launching.jobs import capture_job
-from collplan.executors.mpi.launching.launch import find_launcher
-from collplan.output import format_seconds, print_line, print_table
+from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.running import run_emulated
+from collplan.executors.mpi.launch.jobs import capture_job
+from collplan.executors.mpi.launch.launch import find_launcher
+from collplan.planner.formats.output_files import write_text
+from collplan.reports.output import format_seconds, print_line, print_table
 from collplan.specs.errors import CollplanError
-from collplan.specs.replacing import write_text
 from collplan.specs.sizes import parse_bytes
-from collplan.specs.tuning import load_table
+from collplan.tune.table import load_table
 
 HERE: Final = Path(__file__).resolve().parent
 EXAMPLES: Final = HERE.parent / "examples"

@@ -20,14 +20,14 @@ from mpi4py import MPI
 
 import collplan
 from collplan.executors.mpi import join_world
-from collplan.executors.mpi.cores import ranks_per_core
-from collplan.executors.mpi.measuring.bench_timing import time_in_turns
-from collplan.executors.mpi.measuring.clocks import share_clock
-from collplan.executors.mpi.measuring.patterns import node_of_ranks
-from collplan.specs.placement import Placement
-from collplan.specs.replacing import write_text
-from collplan.specs.sweep import Point, Sweep
-from collplan.specs.tuning import TuningTable, load_table
+from collplan.executors.mpi.host.cores import ranks_per_core
+from collplan.measure.clocks import share_clock
+from collplan.measure.lanes import node_of_ranks
+from collplan.measure.timing import time_in_turns
+from collplan.planner.formats.output_files import write_text
+from collplan.tune.placement import Placement
+from collplan.tune.sweep import Point, Sweep
+from collplan.tune.table import TuningTable, load_table
 
 FIRST_CALLS = 4
 """In these connections are opened, and the drop-in makes its plan."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.tuning.contest import time_of
-from collplan.output import format_bytes, format_seconds
+from collplan.reports.output import format_bytes, format_seconds
+from collplan.tune.racing import time_of
 
 ALLOWED_PART: Final = 0.03
 ALLOWED_S: Final = 20e-6

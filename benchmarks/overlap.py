@@ -15,10 +15,10 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.cores import affinity
+from collplan.executors.mpi.host.cores import affinity
 from collplan.executors.mpi.world import first_alone
-from collplan.executors.overlap.computation import Computation
-from collplan.executors.overlap.methods import overlap_ratio
+from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.methods import overlap_ratio
 
 CORES = 4
 WARM_UPS = 12

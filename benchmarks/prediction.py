@@ -25,12 +25,12 @@ import yaml
 from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
+from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.machine import emulated_machine
+from collplan.emulate.running import run_emulated
 from collplan.executors.cost import simulate
-from collplan.executors.emulation.cluster import Cluster, parse_rate
-from collplan.executors.emulation.machine import emulated_machine
-from collplan.executors.emulation.running import run_emulated
-from collplan.output import format_bytes, format_seconds, print_line, print_table
 from collplan.planner import compile_plan
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import Machine, parse_bytes
 from collplan.specs.errors import CollplanError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collplan.executors.mpi.measuring.guideline import Candidate, standard_candidates
+from collplan.measure.guideline import Candidate, standard_candidates
 from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, FLAT
 

@@ -11,7 +11,7 @@ from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
 from collplan.executors.mpi import join_world
-from collplan.executors.mpi.measuring.guideline import measure_guideline
+from collplan.measure.guideline import measure_guideline
 from collplan.specs import Machine
 
 

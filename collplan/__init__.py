@@ -12,7 +12,7 @@ Examples
 ...     "algorithms": "ring",
 ... })
 >>> plan = collplan.compile(spec)
->>> plan.verify()
+>>> collplan.verify(plan)
 >>> plan.n_ranks
 4
 """
@@ -23,14 +23,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collplan.executors.comm import Comm
+    from collplan.compiling import compile_spec as compile
+    from collplan.dropin import Comm
     from collplan.executors.cost import simulate
     from collplan.executors.local import run_local
     from collplan.executors.mpi import bind
-    from collplan.planner.compiler import compile_spec as compile
+    from collplan.planner.collective.operations import register_operation
+    from collplan.planner.draw import draw
     from collplan.planner.errors import PlanError
-    from collplan.planner.operations import register_operation
-    from collplan.planner.plan import Plan
+    from collplan.planner.formats.networkx import to_networkx
+    from collplan.planner.formats.npz import load as load_plan
+    from collplan.planner.formats.npz import save as save_plan
+    from collplan.planner.formats.text import to_text
+    from collplan.planner.plan.plan import Plan
+    from collplan.planner.verify import verify
     from collplan.specs import (
         CollplanError,
         Link,
@@ -47,22 +53,28 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "CollplanError": ("collplan.specs", "CollplanError"),
-    "Comm": ("collplan.executors.comm", "Comm"),
+    "Comm": ("collplan.dropin", "Comm"),
     "Link": ("collplan.specs", "Link"),
     "Machine": ("collplan.specs", "Machine"),
     "Network": ("collplan.specs", "Network"),
-    "Plan": ("collplan.planner.plan", "Plan"),
+    "Plan": ("collplan.planner.plan.plan", "Plan"),
     "PlanError": ("collplan.planner.errors", "PlanError"),
     "PlanSpec": ("collplan.specs", "PlanSpec"),
     "SpecError": ("collplan.specs", "SpecError"),
     "bind": ("collplan.executors.mpi", "bind"),
-    "compile": ("collplan.planner.compiler", "compile_spec"),
+    "compile": ("collplan.compiling", "compile_spec"),
+    "draw": ("collplan.planner.draw", "draw"),
+    "load_plan": ("collplan.planner.formats.npz", "load"),
     "load_spec": ("collplan.specs", "load_spec"),
     "numpy_dtype": ("collplan.specs", "numpy_dtype"),
     "parse_spec": ("collplan.specs", "parse_spec"),
-    "register_operation": ("collplan.planner.operations", "register_operation"),
+    "register_operation": ("collplan.planner.collective.operations", "register_operation"),
     "run_local": ("collplan.executors.local", "run_local"),
+    "save_plan": ("collplan.planner.formats.npz", "save"),
     "simulate": ("collplan.executors.cost", "simulate"),
+    "to_networkx": ("collplan.planner.formats.networkx", "to_networkx"),
+    "to_text": ("collplan.planner.formats.text", "to_text"),
+    "verify": ("collplan.planner.verify", "verify"),
 }
 
 __all__ = [
@@ -77,12 +89,18 @@ __all__ = [
     "SpecError",
     "bind",
     "compile",
+    "draw",
+    "load_plan",
     "load_spec",
     "numpy_dtype",
     "parse_spec",
     "register_operation",
     "run_local",
+    "save_plan",
     "simulate",
+    "to_networkx",
+    "to_text",
+    "verify",
 ]
 
 

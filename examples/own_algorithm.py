@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import sys
 
-from collplan import PlanSpec, compile, parse_spec, simulate
+from collplan import PlanSpec, compile, draw, parse_spec, simulate, verify
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
 @algorithm("allgather", "double_ring")
@@ -49,10 +49,10 @@ def spec(name: str, n_ranks: int, count: int = 1) -> PlanSpec:
 def main() -> None:
     """Prove it, draw it, price it."""
     for n_ranks in range(1, 13):
-        compile(spec("double_ring", n_ranks)).verify()
+        verify(compile(spec("double_ring", n_ranks)))
     print("proved on 1 to 12 ranks")
     path = sys.argv[1] if len(sys.argv) > 1 else "double_ring.svg"
-    print("wrote", compile(spec("double_ring", 6)).visualize(path))
+    print("wrote", draw(compile(spec("double_ring", 6)), path))
     print(f"{'16 ranks':<12} {'8 B':>10} {'8 KiB':>10} {'1 MiB':>10}")
     for name in ("bruck", "ring", "double_ring"):
         plans = [compile(spec(name, 16, count)) for count in (1, 1024, 131072)]

@@ -13,7 +13,7 @@ import numpy as np
 from collplan import Plan, compile, parse_spec, simulate
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.plan import INTENT, Dependencies, Op
+from collplan.planner.plan.plan import INTENT, Dependencies, Op
 
 
 @register_pass("window_sends", level="plan", locality="rank")

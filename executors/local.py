@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.errors import DeadlockError
-from collplan.planner.matching import match_messages
-from collplan.planner.operations import ReductionOperation, get_operation
-from collplan.planner.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
 from collplan.specs import numpy_dtype
 
 Array = npt.NDArray[Any]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collplan.planner.compiler import compile_plan
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 __all__ = ["Plan", "compile_plan"]
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> Any:
 
         return compile_plan
     if name == "Plan":
-        from collplan.planner.plan import Plan
+        from collplan.planner.plan.plan import Plan
 
         return Plan
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import operator
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from collplan.planner.blueprint import Blueprint
-from collplan.planner.builder import Placement, build
-from collplan.planner.choice import state
-from collplan.planner.choosing.auto import resolve
-from collplan.planner.collecting import BYTES_PER_ROW
+from collplan.planner.blueprint.blueprint import Blueprint
+from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.decompose import draft, is_commutative
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.exchange.design import Exchange
-from collplan.planner.exchange.tables import PHASES, exchange_tables
-from collplan.planner.lowering import Stated, lower
+from collplan.planner.lowering.build import Placement, build
+from collplan.planner.lowering.collect import BYTES_PER_ROW
+from collplan.planner.lowering.exchange import PHASES, exchange_tables
+from collplan.planner.lowering.lower import Stated, lower
+from collplan.planner.lowering.select import state
 from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
 from collplan.planner.passes.registry import check_choices, run_pass
-from collplan.planner.passes.share import share_programs
-from collplan.planner.plan import Plan
-from collplan.planner.restriction import restrict
+from collplan.planner.passes.shared_memory.share import share_programs
+from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.rank_program import restrict
 from collplan.specs import PassChoice, PlanSpec, Transport
 
 
@@ -33,7 +31,8 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | N
     Parameters
     ----------
     spec : PlanSpec
-        Machine, collective, decomposition, algorithms and passes.
+        Machine, collective, decomposition, algorithms and passes; a decomposition
+        ``auto`` is resolved before, as `collplan.compile` does.
     rank : int, optional
         Compile this rank's program only: the rows the whole plan has for it,
         in the same order, without ever holding the whole plan in memory,
@@ -72,7 +71,6 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | N
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
     check_choices(spec.passes)
     asked, unchanged = spec.passes, list[PassChoice]()
-    spec = resolve(spec)
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes, unchanged)
     plan = _compile(blueprint, _transporting(spec.transport) + plan_passes, rank, unchanged)
     if idle is not None:
@@ -80,25 +78,6 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | N
         if exchange is not None and exchange.is_coalesced:
             asked = asked[1:]  # the exchange was made as this pass would have it
         idle += [find_pass(choice.name).idle for choice in unchanged if choice in asked]
-    return plan
-
-
-def compile_spec(spec: PlanSpec, *, rank: int | None = None) -> Plan:
-    """Compile a spec and warn of passes that change nothing.
-
-    Parameters, result and errors are those of `compile_plan`.
-
-    Warns
-    -----
-    UserWarning
-        For every pass of the spec that leaves the whole plan as it is; the message
-        says what the pass needs. One rank's program is compiled without warnings,
-        because a pass that changes nothing there may change another rank's.
-    """
-    idle: list[str] = []
-    plan = compile_plan(spec, rank=rank, idle=idle)
-    for line in idle if rank is None else ():
-        warnings.warn(line, stacklevel=2)
     return plan
 
 
@@ -144,7 +123,6 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
         those of other nodes.
     """
     check_choices(spec.passes)
-    spec = resolve(spec)
     place = spec.machine.rank_to_node
     if node not in place:
         raise AlgorithmError(f"node: no rank is on node {node}; use {sorted(set(place))}")

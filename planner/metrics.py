@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.bounds import Bounds, lower_bounds
-from collplan.planner.compiled import compiled
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.collective.bounds import Bounds, lower_bounds
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.verify.order import completion_order, event_order
 
 Ints = npt.NDArray[np.integer[Any]]

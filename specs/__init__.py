@@ -1,6 +1,5 @@
 """What users write: machines, collectives, requests; pydantic models and nothing else."""
 
-from collplan.specs.choice import AlgorithmChoice, AlgorithmsByRole, PassChoice
 from collplan.specs.collective import (
     COLLECTIVES,
     Allgather,
@@ -22,6 +21,7 @@ from collplan.specs.decomposition import DECOMPOSITIONS, Decomposition
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.loading import json_schema, load_spec, parse_spec
 from collplan.specs.machine import Machine
+from collplan.specs.named_option import AlgorithmChoice, AlgorithmsByRole, PassChoice
 from collplan.specs.network import Link, Network, Nic
 from collplan.specs.operation import Operation
 from collplan.specs.presets import preset_names

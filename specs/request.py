@@ -10,11 +10,11 @@ from typing import Final, Self
 from pydantic import model_validator
 
 from collplan.specs.base import SpecModel, raise_together
-from collplan.specs.choice import AlgorithmChoice, Algorithms, PassChoice
 from collplan.specs.collective import Collective
 from collplan.specs.decomposition import Decomposition
 from collplan.specs.documents import write_yaml
 from collplan.specs.machine import Machine
+from collplan.specs.named_option import AlgorithmChoice, Algorithms, PassChoice
 from collplan.specs.transport import Transport
 
 AUTO: Final = AlgorithmChoice(name="auto")

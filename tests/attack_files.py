@@ -29,7 +29,7 @@ from attack_documents import (
 from attacking import Attack
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.formats.npz import _narrow, _npy_header
+from collplan.planner.formats.npz import _narrow, _npy_header, save
 from collplan.planner.passes.registry import pass_registry
 from collplan.specs import parse_spec
 from collplan.specs.collective import COLLECTIVES
@@ -297,7 +297,7 @@ def plan_members() -> list[dict[str, bytes]]:
     ):  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "x.plan")
-            compile_plan(parse_spec(spec)).save(path)
+            save(compile_plan(parse_spec(spec)), path)
             with zipfile.ZipFile(path) as archive:
                 found.append({name: archive.read(name) for name in archive.namelist()})
     return found

@@ -192,6 +192,6 @@ def _run(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from collplan.__main__ import main
+    from collplan.cli.main import main
 
     _serve()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brute_steps import START, Faults, Place, Step, needs, settle
-from collplan.planner.plan import Op, Plan
+from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Collective
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from brute_contents import wrong_contents
 from brute_restarts import restart_races
 from brute_steps import END, START, Faults, Past, Step, blocks, needs, offsets, settle, unroll
-from collplan.planner.plan import Op, Plan
+from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Collective
 
 

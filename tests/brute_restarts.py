@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from brute_steps import END, START, Event, Faults, Past, Place, Step, needs
-from collplan.planner.plan import Plan
+from collplan.planner.plan.plan import Plan
 
 
 def restart_races(plan: Plan, steps: list[Step], sender: Mapping[int, int]) -> Faults:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from collplan.planner.plan import ON_START, Buffer, Extent, Op, Plan
+from collplan.planner.plan.plan import ON_START, Buffer, Extent, Op, Plan
 
 Place = tuple[str, int, int]
 """An element of memory: buffer, its rank (node, if shared) and its offset."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collplan.__main__ import main
+from collplan.cli.main import main
 
 RING = {
     "machine": {"ranks_per_node": 4},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from collplan.executors.cost import Timeline, simulate
 from collplan.planner import compile_plan
 from collplan.planner.errors import DeadlockError
-from collplan.planner.plan import Plan
+from collplan.planner.plan.plan import Plan
 from collplan.specs import Link, Network, Nic, parse_spec
 from cost_schedules import on_machine, random_schedule
 from strategies import random_plan

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collplan.planner.plan import COLUMNS, Buffer, Dependencies, Extents, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, Buffer, Dependencies, Extents, Op, Plan
 
 Piece = tuple[int, int, int, int]
 """Buffer, offset, count, and the row of the pattern table."""

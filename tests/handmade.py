@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collplan.planner.plan import COLUMNS, INTENT, ON_START, Buffer, Dependencies, Extents, Op, Plan
+from collplan.planner.plan.plan import (
+    COLUMNS,
+    INTENT,
+    ON_START,
+    Buffer,
+    Dependencies,
+    Extents,
+    Op,
+    Plan,
+)
 
 Interval = tuple[Buffer, int, int]
 

@@ -9,8 +9,8 @@ from collections.abc import Hashable
 import numpy as np
 
 from collplan.planner import Plan
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import ON_START, Op
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import ON_START, Op
 
 
 def most_in_flight(plan: Plan, rng: random.Random, *, by_node: bool = False) -> Counter[Hashable]:

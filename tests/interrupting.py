@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 
 _raise_signal: Any = types.ExternalFunction("raise", types.int32(types.int32))
 

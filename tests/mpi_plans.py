@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from collplan.planner.plan import (
+from collplan.planner.plan.plan import (
     COLUMNS,
     NO_PATTERN,
     Buffer,

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from collplan.executors.local import run_local
 from collplan.planner import Plan
-from collplan.planner.operations import register_operation
-from collplan.planner.plan import Buffer
-from collplan.planner.reference import expected, make_inputs
-from collplan.planner.semantics import precondition
+from collplan.planner.collective.operations import register_operation
+from collplan.planner.collective.reference import expected, make_inputs
+from collplan.planner.collective.semantics import precondition
+from collplan.planner.plan.plan import Buffer
 from collplan.specs import PlanSpec, numpy_dtype
 from collplan.specs.collective import COLLECTIVES
 

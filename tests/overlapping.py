@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner import compile_plan
-from collplan.planner.passes.transfers import number_transfers
-from collplan.planner.passes.tree_levels import DOWN, UP, phases_of
-from collplan.planner.plan import INTENT, Dependencies, Op, Plan
+from collplan.planner.passes.progress.transfers import number_transfers
+from collplan.planner.passes.progress.tree_levels import DOWN, UP, phases_of
+from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
 from collplan.specs import Link, Network, PlanSpec
 
 Ints = npt.NDArray[np.int64]

@@ -7,12 +7,12 @@ import time
 
 import numpy as np
 
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.cores import affinity
+from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.executors.mpi.engine import background
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.host.cores import affinity
 from collplan.planner import compile_plan
-from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from mpi_plans import PlanWriter, refuses
 from oracle import make_spec
 from progress_plans import PROCESSORS, bind_placed, comm, p, placed, processors_of, rank, threads
@@ -109,7 +109,7 @@ def nodes_and_hosts() -> None:
         with bind(placed("bcast", 8), comm, None, vector) as bound:
             assert "of the same node of the plan on" in bound.why_caller, bound.why_caller
     finally:
-        from collplan.executors.mpi.cores import host
+        from collplan.executors.mpi.host.cores import host
 
         background.affinity, background.host = keep, host
         background._pinning_reason, background._crowd = kept_reason, kept_crowd

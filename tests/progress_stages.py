@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 
-from collplan.executors.mpi.compiled.engine import CompiledEngine
-from collplan.executors.mpi.compiled.state import COMPUTE
+from collplan.executors.mpi.engine.compiled import CompiledEngine
 from collplan.executors.mpi.errors import BindError
-from collplan.planner.plan import Buffer, Op, Plan, Stage
+from collplan.executors.mpi.loop.state import COMPUTE
+from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
 from mpi_plans import PlanWriter, refuses
 from progress_plans import OTHER, OWN, bind_placed, comm, copies, p, placed, rank
 

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from collplan.planner.plan import ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
 from handmade import Interval, PlanBook
 
 SIZE = 4

@@ -9,12 +9,13 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_designs import DESIGNS
-from collplan.planner.choosing.auto import candidates, resolve
-from collplan.planner.choosing.exchange_price import exchange_ns
-from collplan.planner.choosing.queues import first_come
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.verify import verify
+from collplan.select.alltoall_designs import DESIGNS
+from collplan.select.auto import candidates, resolve
+from collplan.select.exchange_cost import exchange_ns
+from collplan.select.queues import first_come
 from collplan.specs import PlanSpec
 from oracle import check_result
 
@@ -66,7 +67,7 @@ def test_closed_forms_of_exchanges_are_near_the_simulator(machine, count):
 @pytest.mark.parametrize("machine", [name for name in MACHINES if name != "hydra"])
 def test_what_auto_chooses_is_right(machine, count, in_place):
     plan = compile_plan(auto(machine, count, in_place=in_place))
-    plan.verify()
+    verify(plan)
     check_result(plan, order=random.Random(count), seed=count)
 
 
@@ -92,12 +93,12 @@ def test_passes_and_transport_that_are_named_stay():
         spec = auto("5x3", passes=passes)
         for candidate in candidates(spec):
             assert candidate.spec.passes == spec.passes
-        compile_plan(spec).verify()
+        verify(compile_plan(spec))
     for transport in ("shared", {"node": "messages"}, {"node": "shared"}):
         spec = auto("5x3", transport=transport)
         for candidate in candidates(spec):
             assert candidate.spec.transport == spec.transport
-        compile_plan(spec).verify()
+        verify(compile_plan(spec))
     assert draft(resolve(auto("5x3", transport={"node": "messages"}))).exchange is None
     coalesced = resolve(auto("5x3", passes=["coalesce_requests"]))
     assert coalesced.decomposition.form == "node_aware"

@@ -13,14 +13,15 @@ import yaml
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_bounds import node_counts
-from collplan.planner.choosing.alltoall_designs import DESIGNS, find_design
-from collplan.planner.choosing.appraisal import appraise
 from collplan.planner.compiler import compile_node
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import count_node, measure
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
+from collplan.planner.verify import verify
+from collplan.select.alltoall_bounds import node_counts
+from collplan.select.alltoall_designs import DESIGNS, find_design
+from collplan.select.estimate import appraise
 from collplan.specs import PlanSpec
 from collplan.specs.loading import parse_spec
 from command_line import CommandLine
@@ -48,7 +49,7 @@ def test_every_design_is_right_on_every_machine(machine, design):
     for count, in_place in ((3, False), (2, True), (0, False)):
         spec = DESIGNS[design].of(alltoall(MACHINES[machine], count, in_place=in_place))
         plan = compile_plan(spec)
-        plan.verify()
+        verify(plan)
         check_result(plan, order=random.Random(count), seed=count)
 
 

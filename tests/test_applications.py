@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from collplan.specs.tuning import Choice, parse_table, save_table
+from collplan.tune.table import Choice, parse_table, save_table
 from mpi_launching import REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 EXAMPLES = REPO / "examples"

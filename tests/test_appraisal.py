@@ -8,10 +8,10 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.choosing import appraisal as appraisal_module
-from collplan.planner.choosing.appraisal import appraise
-from collplan.planner.choosing.candidates import all_forms
 from collplan.planner.errors import AlgorithmError
+from collplan.select import estimate as appraisal_module
+from collplan.select.candidates import all_forms
+from collplan.select.estimate import appraise
 from collplan.specs import PlanSpec
 
 NETWORKS: dict[str, dict[str, Any]] = {

@@ -207,7 +207,7 @@ def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) 
     """With an operation that forgets its left operand, plans are not what native computes."""
     spec = collplan.write_spec(**NODES)
     (tmp_path / "sitecustomize.py").write_text(
-        "from collplan.executors.mpi.measuring import guideline\n"
+        "from collplan.measure import guideline\n"
         "from collplan.planner import compile_plan\n"
         "from collplan.specs import Operation\n"
         "def broken(spec, rank):\n"

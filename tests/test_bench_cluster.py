@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from collplan.executors.emulation.cluster import Cluster
-from collplan.executors.emulation.machine import emulated_machine
-from collplan.planner.bounds import lower_bounds
+from collplan.emulate.cluster import Cluster
+from collplan.emulate.machine import emulated_machine
+from collplan.planner.collective.bounds import lower_bounds
 from collplan.specs.errors import CollplanError
 from emulating import need_emulation
 from mpi_launching import REPO, run

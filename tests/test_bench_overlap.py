@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.commands.bench.overlap_options import Asked
+from collplan.cli.bench.overlap_options import Asked
 from collplan.executors.cost.traces.states import CoreStates, State, simulated_states, write_states
-from collplan.executors.overlap.choosing import default_ranks, plan_sweep
-from collplan.executors.overlap.computation import Computation
-from collplan.executors.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.choosing import default_ranks, plan_sweep
+from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
 from collplan.planner import compile_plan
-from collplan.planner.tree_model import best_levels
+from collplan.planner.passes.progress.tree_model import best_levels
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from command_line import CommandLine
@@ -116,8 +116,8 @@ def test_overlap_on_ranks() -> None:
 def test_a_wrong_result_is_shown_and_is_no_success(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from collplan.commands.bench.overlap import _show
-    from collplan.commands.bench.overlap_report import Report
+    from collplan.cli.bench.overlap import _show
+    from collplan.cli.bench.overlap_report import Report
 
     row = dict.fromkeys(ROW | MEASURED) | {
         "ranks": 2, "method": "S=0", "progress": "thread", "overlap": 0.5,

@@ -8,10 +8,10 @@ import pytest
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.bounds import crossing, lower_bounds
+from collplan.planner.collective.bounds import crossing, lower_bounds
+from collplan.planner.collective.semantics import postcondition
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
-from collplan.planner.semantics import postcondition
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
 from test_counts_by_rank import with_counts

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import yaml
 
-from collplan.executors.cost.calibration import fit_machine
-from collplan.executors.cost.machine_file import machine_text
-from collplan.executors.cost.measurements import Measurements, load_measurements
+from collplan.measure.calibration.fit import fit_machine
+from collplan.measure.calibration.machine_file import machine_text
+from collplan.measure.calibration.measurements import Measurements, load_measurements
 from collplan.specs import Machine, load_spec
 from collplan.specs.errors import CollplanError
 from command_line import CommandLine

@@ -6,9 +6,9 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.bounds import lower_bounds
-from collplan.planner.choice import LONG_BYTES
+from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.select import LONG_BYTES
 from collplan.specs import parse_spec
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec

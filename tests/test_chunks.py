@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collplan.planner.chunks import Listed, Packed, Rotated, Slots, split_evenly
-from collplan.planner.regions import Regions
+from collplan.planner.algorithms.chunks import Listed, Packed, Rotated, Slots, split_evenly
+from collplan.planner.blueprint.regions import Regions
 
 sizes = st.lists(st.integers(0, 5), min_size=1, max_size=7)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import collplan.executors.cost.comparison as comparison_module
+import collplan.select.comparison as comparison_module
 from collplan.executors.cost import simulate
-from collplan.executors.cost.comparison import Comparison, compare
-from collplan.executors.cost.crossovers import choose_best
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.choosing.appraisal import QUADRATIC, appraise
-from collplan.planner.choosing.candidates import FAMILIES, all_forms
+from collplan.select.candidates import FAMILIES, all_forms
+from collplan.select.comparison import Comparison, compare
+from collplan.select.crossovers import choose_best
+from collplan.select.estimate import QUADRATIC, appraise
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine

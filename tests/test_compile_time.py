@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from collplan.inputs import announce_compiling
-from collplan.planner.compile_time import Stopwatch, announce_with, getting_kernel, miss
+from collplan.cli.inputs import announce_compiling
+from collplan.planner.arrays.compile_time import Stopwatch, announce_with, getting_kernel, miss
 from collplan.planner.verify import verify
 from command_line import CommandLine
 
 KERNEL = """
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 
 @compiled
 def double(x):

@@ -12,16 +12,16 @@ from pathlib import Path
 import numba
 import pytest
 
-from collplan.planner import compiled as cache
+from collplan.planner.arrays import jit as cache
 
 
 def write(folder, factor):
     (folder / "inner_kernel.py").write_text(
-        "from collplan.planner.compiled import compiled\n\n@compiled\n"
+        "from collplan.planner.arrays.jit import compiled\n\n@compiled\n"
         f"def scaled(x):\n    return {factor} * x\n"
     )
     (folder / "outer_kernel.py").write_text(
-        "from collplan.planner.compiled import compiled\nfrom inner_kernel import scaled\n\n"
+        "from collplan.planner.arrays.jit import compiled\nfrom inner_kernel import scaled\n\n"
         "@compiled\n"
         "def twice(x):\n    return scaled(x) + scaled(x)\n"
     )

@@ -11,19 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba.extending import register_jitable
 
-from collplan.executors.mpi.compiled.loop import run_loop
-from collplan.executors.mpi.compiled.memory import LoopMemory
-from collplan.executors.mpi.compiled.reductions import (
+from collplan.executors.mpi.engine.loop_memory import LoopMemory
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.reductions import (
     compile_combine,
     is_compiled,
     reduction_address,
 )
-from collplan.executors.mpi.compiled.state import DEADLOCK, DONE, PENDING, RUN, START, TEST, WAIT
-from collplan.executors.mpi.engine.program import rank_program
-from collplan.executors.mpi.engine.views import local_action
+from collplan.executors.mpi.loop.state import DEADLOCK, DONE, PENDING, RUN, START, TEST, WAIT
+from collplan.executors.mpi.program.program import rank_program
+from collplan.executors.mpi.program.views import local_action
+from collplan.planner.collective.operations import (
+    BUILTIN_OPERATIONS,
+    get_operation,
+    register_operation,
+)
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.operations import BUILTIN_OPERATIONS, get_operation, register_operation
-from collplan.planner.plan import ON_START, Buffer, Op, Plan, Stage
+from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan, Stage
 from collplan.specs.datatype import PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
 from test_mpi_views import BUFFERS, PATTERNS, SIZE, elements, sides

@@ -9,8 +9,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from collplan.executors.mpi.compiled.loop import run_loop
-from collplan.executors.mpi.compiled.memory import (
+from collplan.executors.mpi.engine.loop_memory import (
     FEW_SPINS,
     SLEEP_STEPS,
     SPINS,
@@ -18,10 +17,11 @@ from collplan.executors.mpi.compiled.memory import (
     YIELDS,
     LoopMemory,
 )
-from collplan.executors.mpi.compiled.reductions import reduction_address
-from collplan.executors.mpi.compiled.state import DONE, PENDING, RUN, WAIT
-from collplan.executors.mpi.engine.program import rank_program
-from collplan.planner.plan import Buffer, Op, Plan
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.reductions import reduction_address
+from collplan.executors.mpi.loop.state import DONE, PENDING, RUN, WAIT
+from collplan.executors.mpi.program.program import rank_program
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from mpi_plans import PlanWriter
 
 INT, LONG = ctypes.c_int32, ctypes.c_int64

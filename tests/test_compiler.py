@@ -12,12 +12,13 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.algorithms.rounds import ceil_log2
 from collplan.planner.errors import AlgorithmError, PlanError
 from collplan.planner.memory import free_bytes
 from collplan.planner.passes import Pass, pass_registry
-from collplan.planner.plan import COLUMNS, Dependencies, Op
-from collplan.planner.rounds import ceil_log2
-from collplan.planner.streams import MAX_TAGS
+from collplan.planner.plan.plan import COLUMNS, Dependencies, Op
+from collplan.planner.plan.tags import MAX_TAGS
+from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
@@ -57,7 +58,7 @@ def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
         "from collplan.planner import compile_plan\n"
         "from collplan.specs import PlanSpec\n"
         "spec = PlanSpec.model_validate_json(sys.argv[1])\n"
-        "compile_plan(spec).save(sys.argv[2])\n"
+        "save(compile_plan(spec), sys.argv[2])\n"
     )
     spec = make_spec(
         "alltoall", "bruck", 6, MACHINE, count=3, passes=[{"name": "segment", "max_bytes": 16}]
@@ -149,7 +150,7 @@ def test_tags_begin_again_where_a_pair_runs_out_and_streams_keep_the_order():
     assert plan.tag.max() == MAX_TAGS - 1
     assert len(plan.deps) == 2 * 5
     assert plan.stream.max() == MAX_TAGS - 1
-    plan.verify()
+    verify(plan)
 
 
 def test_copies_onto_themselves_and_empty_messages_are_left_out():

@@ -16,7 +16,7 @@ from collplan.executors.cost.places import Resource
 from collplan.planner import compile_plan
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import Plan
+from collplan.planner.plan.plan import Plan
 from collplan.specs import Network, parse_spec
 from cost_schedules import PARAMETERS, TWO_TO_TWO, network, on_machine, random_schedule
 

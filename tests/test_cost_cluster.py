@@ -9,9 +9,9 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.bounds import lower_bounds
+from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import ON_START, Buffer, Extents, Op, Plan
+from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
 from collplan.specs import Link, Network, Nic, PlanSpec, parse_spec
 from cost_schedules import network, on_machine
 

@@ -7,7 +7,7 @@ import pytest
 from collplan.executors.cost import simulate, simulate_each
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 from collplan.specs import Link
 from cost_schedules import LATE_RECEIVE, TWO_TO_TWO, network, on_machine
 

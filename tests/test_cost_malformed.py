@@ -10,7 +10,7 @@ import pytest
 from collplan.executors.cost import simulate, simulate_each
 from collplan.planner import compile_plan
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan import Op, Plan
+from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network, parse_spec
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.plan import ON_START, Op, Plan
+from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Link, Network
 from cost_networks import MANY_BYTES, PLAIN, clustered, networks, plans, schedules, simulated
 from cost_schedules import network, on_machine

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from collplan.executors.cost import cost_report, simulate
-from collplan.executors.cost.sweep import price
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_designs import DESIGNS
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import Op, Plan
+from collplan.planner.plan.plan import Op, Plan
+from collplan.select.alltoall_designs import DESIGNS
+from collplan.select.sweep import price
 from collplan.specs import Network, Nic, PlanSpec, parse_spec
 from command_line import CommandLine
 from cost_schedules import network

@@ -20,7 +20,7 @@ from collplan.executors.cost.layout import staged_elements
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.specs import Link, Network, PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine

@@ -18,7 +18,7 @@ from collplan.executors.cost.places import Places, places_of
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import ON_START, Op, Plan
+from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Link, Network, Nic
 from cost_networks import PLAIN, cases, networks, plans, simulated
 from cost_schedules import LATE_RECEIVE, network

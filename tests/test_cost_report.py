@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from collplan.cost_tables import path_rows, print_cost
 from collplan.executors.cost import Loggps, cost_report, simulate
-from collplan.executors.cost.folding import Fold, fold
+from collplan.executors.cost.path_folding import Fold, fold
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import parse_goal
+from collplan.reports.cost import path_rows, print_cost
 from collplan.specs import SpecError, parse_spec
 from cost_schedules import network
 

@@ -19,7 +19,7 @@ from collplan.executors.cost.traces.paje import paje_chunks
 from collplan.executors.cost.traces.perfetto import perfetto_chunks
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import parse_goal
-from collplan.planner.plan import Op, Plan
+from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network, load_spec
 from command_line import CommandLine
 from cost_schedules import PARAMETERS, network, on_machine, random_schedule

@@ -7,10 +7,11 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.choice import is_regular
 from collplan.planner.decompose import draft, transpose
 from collplan.planner.decompose.guideline import FORMS
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.select import is_regular
+from collplan.planner.verify import verify
 from collplan.specs import Machine
 from collplan.specs.collective import COLLECTIVES
 from oracle import check_result, make_spec
@@ -81,7 +82,7 @@ def test_components_compute_by_any_algorithm(machine, name, kind):
                 plan = compile_plan(spec.replace(algorithms=chosen))
                 labels = {label.replace("/", " ").split()[-1] for label in plan.phases}
                 assert labels >= set(chosen.values())
-                plan.verify()
+                verify(plan)
                 check_result(plan)
             for role, names in others.items():
                 with pytest.raises(AlgorithmError, match=rf"/{names[0]}: .*; use '"):

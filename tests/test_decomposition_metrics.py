@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
+from collplan.planner.algorithms.rounds import ceil_log2
 from collplan.planner.decompose import draft
 from collplan.planner.metrics import measure
-from collplan.planner.plan import COLUMNS
-from collplan.planner.rounds import ceil_log2
+from collplan.planner.plan.plan import COLUMNS
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from collplan.__main__ import main
+from collplan.cli.main import main
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.draw import draw

@@ -14,7 +14,7 @@ from collplan.planner import compile_plan
 from collplan.planner.draw import DrawError, draw, picture, rendering
 from collplan.planner.draw.picture import MAX_READABLE_TASKS
 from collplan.planner.passes import run_passes
-from collplan.planner.plan import Buffer, Op, Stage
+from collplan.planner.plan.plan import Buffer, Op, Stage
 from collplan.specs import PassChoice, parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
 
@@ -324,7 +324,7 @@ def test_a_pdf_does_not_say_when_it_was_made(tmp_path):
 def test_no_order_of_sets_reaches_files(tmp_path):
     program = (
         "import sys; from handmade import ring_allreduce; plan = ring_allreduce([0, 1, 0, 1]);"
-        "plan.save(sys.argv[1] + '.plan'); plan.visualize(sys.argv[1] + '.dot')"
+        "save(plan, sys.argv[1] + '.plan'); draw(plan, sys.argv[1] + '.dot')"
     )
     for seed in ("1", "2"):
         environment = os.environ | {

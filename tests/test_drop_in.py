@@ -37,7 +37,7 @@ def test_a_plan_that_fails_on_one_rank_at_any_stage_leaves_all_ranks_native(mpi:
 
 
 def test_the_package_can_be_imported_without_mpi() -> None:
-    code = "import sys, collplan.executors.comm; print('mpi4py' in sys.modules)"
+    code = "import sys, collplan.dropin; print('mpi4py' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -45,7 +45,7 @@ def test_the_package_can_be_imported_without_mpi() -> None:
 def test_statistics_say_what_ran_as_text_as_a_table_and_as_a_dict() -> None:
     from rich.console import Console
 
-    from collplan.executors.comm.statistics import Statistics
+    from collplan.dropin.statistics import Statistics
 
     statistics = Statistics()
     measured = {"planned": True, "native_s": 4e-3, "chosen_s": 1e-3}

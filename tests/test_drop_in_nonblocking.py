@@ -23,8 +23,8 @@ def test_without_threads_all_is_native_and_says_why(mpi: str) -> None:
 
 
 def test_tables_for_messages_name_the_best_that_needs_no_shared_memory() -> None:
-    from collplan.executors.comm.ground import passing_messages
-    from collplan.specs.tuning import parse_table
+    from collplan.dropin.nonblocking_setup import passing_messages
+    from collplan.tune.table import parse_table
     from tables_everywhere import NOWHERE, sweep
 
     found = sweep("allreduce", 2, True)

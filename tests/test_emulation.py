@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from collplan.executors.emulation.cluster import Cluster
-from collplan.executors.emulation.machine import emulated_machine
-from collplan.executors.emulation.running import run_emulated
+from collplan.emulate.cluster import Cluster
+from collplan.emulate.machine import emulated_machine
+from collplan.emulate.running import run_emulated
 from collplan.specs import Machine
 from emulating import emulate, look, need_emulation
 from mpi_launching import MPIS, run

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from collplan.executors.emulation import host, running
-from collplan.executors.emulation.cluster import MAX_RATE, Cluster, parse_rate
-from collplan.executors.emulation.counters import lane_bytes
-from collplan.executors.emulation.errors import EmulationError
-from collplan.executors.emulation.launching import prepare_launch
-from collplan.executors.emulation.machine import emulated_machine
-from collplan.executors.mpi.launching.launch import Launcher, Library
+from collplan.emulate import host, running
+from collplan.emulate.cluster import MAX_RATE, Cluster, parse_rate
+from collplan.emulate.counters import lane_bytes
+from collplan.emulate.errors import EmulationError
+from collplan.emulate.launching import prepare_launch
+from collplan.emulate.machine import emulated_machine
+from collplan.executors.mpi.launch.launch import Launcher, Library
 from command_line import CommandLine
 from emulating import emulate, need_emulation
 from mpi_launching import mpi_python, run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collplan.__main__ import main
-from collplan.specs.tuning import save_table
+from collplan.cli.main import main
+from collplan.tune.table import save_table
 from mpi_launching import HANG_S, MPIS, PROGRAMS, REPO, mpi_environment, mpi_python, mpiexec_of, run
 from tables_everywhere import planning_table
 
@@ -90,7 +90,7 @@ def test_under_mpiexec_a_module_in_the_working_folder_is_found(table: Path, tmp_
     python = mpi_python("mpich")
     command = tmp_path / "bin" / "collplan"  # as pip writes it
     command.parent.mkdir()
-    command.write_text("import sys\nfrom collplan.__main__ import main\nsys.exit(main())\n")
+    command.write_text("import sys\nfrom collplan.cli.main import main\nsys.exit(main())\n")
     here = tmp_path / "here"
     here.mkdir()
     (here / "app.py").write_text("import sys, sibling\nprint(sys.argv[1], sibling.NAME)\n")

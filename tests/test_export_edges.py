@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import library_algorithms as libraries
-from collplan.executors.exports import mpich, openmpi, ucc
-from collplan.executors.exports.selection import Target
+from collplan.exports import mpich, openmpi, ucc
+from collplan.exports.selection import Target
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.plan import Op
-from collplan.specs.choice import AlgorithmChoice
+from collplan.planner.plan.plan import Op
+from collplan.specs.named_option import AlgorithmChoice
 from library_algorithms import Algorithm
 from oracle import make_spec
 from test_export_table import sweep, table

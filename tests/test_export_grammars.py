@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from collplan.executors.exports import openmpi, ucc
-from collplan.executors.exports.openmpi import IDS, write_json
-from collplan.executors.exports.selection import Export, Target, total_bytes
-from collplan.executors.exports.ucc import write_ucc
+from collplan.exports import openmpi, ucc
+from collplan.exports.openmpi import IDS, write_json
+from collplan.exports.selection import Export, Target, total_bytes
+from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
-from collplan.specs.choice import AlgorithmChoice
-from collplan.specs.sweep import Sweep
-from collplan.specs.tuning import TuningTable
+from collplan.specs.named_option import AlgorithmChoice
+from collplan.tune.sweep import Sweep
+from collplan.tune.table import TuningTable
 from library_grammars import Rule, chosen, read_ompi_json, read_ucc_tune
 from test_export_table import SEGMENTED, label_of, sweep, table
 

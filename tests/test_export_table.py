@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from collplan.executors.exports import mpich, openmpi, ucc
-from collplan.executors.exports.mpich import built_in_selection, write_mpich
-from collplan.executors.exports.openmpi import IDS, write_classic, write_json
-from collplan.executors.exports.selection import Target
-from collplan.executors.exports.ucc import write_ucc
+from collplan.exports import mpich, openmpi, ucc
+from collplan.exports.mpich import built_in_selection, write_mpich
+from collplan.exports.openmpi import IDS, write_classic, write_json
+from collplan.exports.selection import Target
+from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
-from collplan.specs.choice import AlgorithmChoice
 from collplan.specs.errors import CollplanError
-from collplan.specs.tuning import Choice, TuningTable, load_table, parse_table, save_table
+from collplan.specs.named_option import AlgorithmChoice
+from collplan.tune.table import Choice, TuningTable, load_table, parse_table, save_table
 from command_line import CommandLine
 from mpi_launching import PROGRAMS, REPO, mpi_python, mpiexec_of, run
 

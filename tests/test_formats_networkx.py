@@ -3,7 +3,8 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.errors import UnmatchedSendError
-from collplan.planner.plan import Buffer, Op
+from collplan.planner.formats.networkx import to_networkx
+from collplan.planner.plan.plan import Buffer, Op
 from collplan.specs import parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
 
@@ -14,7 +15,7 @@ def edges_of_kind(graph, kind):
 
 def test_a_node_a_row_with_its_attributes():
     plan = ring_allreduce([0, 0, 1, 1], n_lanes=2)
-    graph = plan.to_networkx()
+    graph = to_networkx(plan)
     assert list(graph.nodes) == list(range(plan.n_tasks))
     assert graph.nodes[5] == {
         "op": "reduce",
@@ -33,7 +34,7 @@ def test_a_node_a_row_with_its_attributes():
 
 def test_messages_join_sends_to_their_receives():
     plan = ring_allreduce([0, 0, 1, 1])
-    graph = plan.to_networkx()
+    graph = to_networkx(plan)
     messages = edges_of_kind(graph, "message")
     assert len(messages) == 24
     for send, recv in messages:
@@ -43,7 +44,7 @@ def test_messages_join_sends_to_their_receives():
 
 
 def test_dependencies_keep_their_kind():
-    graph = binomial_bcast([0] * 4).to_networkx()
+    graph = to_networkx(binomial_bcast([0] * 4))
     assert edges_of_kind(graph, "intent") == [(0, 2)]
     assert graph.edges[0, 2]["on_start"] is True
     assert edges_of_kind(graph, "hazard") == [(1, 4)]
@@ -51,7 +52,7 @@ def test_dependencies_keep_their_kind():
 
 
 def test_every_rank_hears_from_the_root():
-    graph = binomial_bcast([0] * 8).to_networkx()
+    graph = to_networkx(binomial_bcast([0] * 8))
     assert nx.is_directed_acyclic_graph(graph)
     reached = {graph.nodes[row]["rank"] for row in nx.descendants(graph, 0)}
     assert reached == set(range(8))
@@ -60,7 +61,7 @@ def test_every_rank_hears_from_the_root():
 def test_one_rank_has_no_messages():
     spec = {"machine": {"ranks_per_node": 4}, "collective": {"kind": "barrier"}}
     plan = compile_plan(parse_spec(spec | {"algorithms": "dissemination"}), rank=1)
-    graph = plan.to_networkx()
+    graph = to_networkx(plan)
     assert len(graph) == plan.n_tasks > 0
     assert edges_of_kind(graph, "message") == []
 
@@ -69,4 +70,4 @@ def test_a_lost_message_is_named():
     book = PlanBook([0, 0])
     book.add(Op.SEND, 0, [(Buffer.SEND, 0, 1)], [], peer=1)
     with pytest.raises(UnmatchedSendError, match="rank 1 has no receive for it"):
-        book.plan().to_networkx()
+        to_networkx(book.plan())

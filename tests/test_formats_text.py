@@ -8,7 +8,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.formats.text import dump, headline
-from collplan.planner.plan import INTENT, ON_START, Buffer, Op
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op
 from collplan.specs import parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
 

@@ -12,7 +12,8 @@ import pytest
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
-from collplan.planner.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan
+from collplan.planner.verify.format_check import check_format
 from collplan.specs import Network, PlanSpec
 from handmade import PlanBook
 
@@ -36,7 +37,7 @@ b: send 5b to 0 nic 1 }
 
 def test_reads_every_statement() -> None:
     plan = parse_goal(EVERYTHING)
-    plan.check_format()
+    check_format(plan)
     assert plan.op.tolist() == [Op.SEND, Op.COMPUTE, Op.RECV, Op.RECV, Op.SEND]
     assert plan.rank.tolist() == plan.node.tolist() == [0, 0, 0, 1, 1]
     assert plan.peer.tolist() == [1, -1, 1, 0, 0]
@@ -54,7 +55,7 @@ def test_reads_every_statement() -> None:
 def test_receives_do_not_overlap() -> None:
     text = "a: recv 5b from 0\nb: recv 7b from 0\nc: send 7b to 0\nd: send 5b to 0"
     plan = parse_goal(f"num_ranks 2\nrank 0 {{ }}\nrank 1 {{\n{text}\n}}")
-    plan.check_format()
+    check_format(plan)
     assert [str(plan.task(row).writes[0]) for row in (0, 1)] == ["recv[0:5]", "recv[5:12]"]
     assert plan.buffer_sizes.tolist() == [[0, 0, 0], [7, 12, 0]]
 

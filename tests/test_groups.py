@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collplan.planner.groups import Groups, blocks_of, rows_by, runs_of
+from collplan.planner.blueprint.groups import Groups, blocks_of, rows_by, runs_of
 
 places = st.lists(st.integers(0, 3), max_size=9)
 

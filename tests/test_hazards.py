@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.planner import compile_plan, hazards
-from collplan.planner import pieces as csr
-from collplan.planner.hazards import derive_dependencies
-from collplan.planner.pieces import Pieces
-from collplan.planner.plan import INTENT, ON_START, Buffer
+from collplan.planner import compile_plan
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.hazards import derive_dependencies
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, hazards
 from oracle import make_spec
 
 interval = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.commands.schema import schema_text
+from collplan.cli.schema import schema_text
 from collplan.specs import load_spec
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def test_specs_planner_and_command_line_import_without_mpi() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from collplan.__main__ import main; main(['--help']); "
+        "import sys; from collplan.cli.main import main; main(['--help']); "
         "print(sorted({'numpy', 'numba', 'networkx', 'rich', 'mpi4py', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collplan.__main__ import main
-from collplan.executors.mpi.launching import doctor
-from collplan.executors.mpi.launching.launch import n_cores
+from collplan.cli.main import main
+from collplan.executors.mpi.launch import doctor
+from collplan.executors.mpi.launch.launch import n_cores
 from mpi_launching import MPIS, mpi_environment, mpi_python, mpiexec_of, run
 
 
@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 ASK = """
 import json
 from dataclasses import asdict
-from collplan.executors.mpi.launching.doctor import diagnose
+from collplan.executors.mpi.launch.doctor import diagnose
 print(json.dumps([asdict(finding) for finding in diagnose()]))
 """
 

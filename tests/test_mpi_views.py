@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.executors.mpi.engine.program import rank_program
-from collplan.executors.mpi.engine.views import local_action
-from collplan.planner.plan import NO_PATTERN, Buffer, Op, Plan
+from collplan.executors.mpi.program.program import rank_program
+from collplan.executors.mpi.program.views import local_action
+from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op, Plan
+from collplan.planner.verify.format_check import check_format
 from mpi_plans import Interval, PlanWriter
 
 PATTERNS = [NO_PATTERN[0].tolist(), [3, 2, 0, 1], [2, 3, 0, 1], [4, 2, 9, 2], [-3, 2, 0, 1]]
@@ -83,7 +84,7 @@ def test_any_extents(data: st.DataObject, op: Op) -> None:
     writer = PlanWriter([[SIZE] * 3], patterns=PATTERNS[1:])
     writer.add(op, 0, reads, writes)
     plan = writer.plan()
-    plan.check_format()
+    check_format(plan)
     buffers = [np.arange(SIZE, dtype=np.int32) * (3 + b) for b in range(3)]
     wanted = [buffer.copy() for buffer in buffers]
     for _ in range(2):

@@ -21,9 +21,11 @@ from brute_force import Faults, find_faults
 from collplan.executors.local import run_local
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanError
-from collplan.planner.operations import get_operation
-from collplan.planner.plan import Op
+from collplan.planner.formats.text import to_text
+from collplan.planner.plan.plan import Op
+from collplan.planner.verify import verify
 from mutations import CORRUPTIONS, corrupt
 from oracle import AFFINE, check_result, make_spec
 from random_graphs import SIZE, random_graph
@@ -40,7 +42,7 @@ def judge(plan: Plan) -> str:
     """Return "harmless" or the error's kind; fail where verify and brute force disagree."""
     faults = find_faults(plan)
     try:
-        plan.verify()
+        verify(plan)
     except PlanError as error:
         check_refusal(plan, error, faults)
         return error.kind
@@ -108,7 +110,7 @@ def test_verify_and_brute_force_agree_on_corrupted_plans(chunk, record_property)
             for seed in range(N_ORDERS if verdict == "harmless" else 0):
                 check_result(plan, order=random.Random(seed), seed=seed)
         except Exception as error:
-            error.add_note(f"{name} in chunk {chunk} of\n{plan.to_text()}")
+            error.add_note(f"{name} in chunk {chunk} of\n{to_text(plan)}")
             raise
         verdicts[f"{name} {verdict}"] += 1
     assert verdicts.total() == PER_CHUNK
@@ -156,7 +158,7 @@ def test_they_agree_on_graphs_that_no_compiler_made(seed):
             verdicts[verdict] += 1
             if verdict == "harmless":
                 results = {run_in_random_order(plan, order) for order in range(N_ORDERS)}
-                assert len(results) == 1, plan.to_text()
+                assert len(results) == 1, to_text(plan)
     assert {"harmless", "race", "deadlock", "match_order"} <= set(verdicts), verdicts
 
 
@@ -180,7 +182,7 @@ def test_brute_force_accepts_what_the_compiler_makes(kind):
 @settings(max_examples=50, derandomize=True, deadline=None)
 def test_compiled_plans_are_proved_and_compute_their_collective(spec):
     plan = compile_plan(spec)
-    plan.verify()
+    verify(plan)
     check_result(plan, order=random.Random(0))
     if plan.n_tasks <= MAX_TASKS:
         assert find_faults(plan) == {}

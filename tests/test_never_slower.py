@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.executors.mpi.launching.launch import find_launcher
-from collplan.executors.tuning.fingerprint import cpu_model
+from collplan.executors.mpi.launch.launch import find_launcher
 from collplan.specs.errors import CollplanError
-from collplan.specs.tuning import parse_table, save_table
+from collplan.tune.fingerprint import cpu_model
+from collplan.tune.table import parse_table, save_table
 from mpi_launching import REPO, mpi_python, mpiexec_of, run
 
 BENCHMARKS = REPO / "benchmarks"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from collplan.own_command import own_command
-from collplan.plots import Series, plot_times
+from collplan.cli.own_command import own_command
+from collplan.planner.formats.output_files import replacing
+from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
-from collplan.specs.replacing import replacing
 from command_line import CommandLine
 
 

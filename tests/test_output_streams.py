@@ -13,8 +13,8 @@ from typing import Any
 import numba.core.caching
 import pytest
 
-from collplan.__main__ import BROKEN_PIPE, main
-from collplan.own_command import own_command
+from collplan.cli.main import BROKEN_PIPE, main
+from collplan.cli.own_command import own_command
 from command_line import CommandLine
 
 COMPILING = "collplan: compiling kernels, once; later runs find them compiled\n"
@@ -105,7 +105,7 @@ def test_a_process_without_standard_output_ends_in_one_line() -> None:
 
 
 def test_what_ascii_lacks_is_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collplan.output import prepare_streams
+    from collplan.reports.output import prepare_streams
 
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
@@ -119,7 +119,7 @@ def test_what_ascii_lacks_is_spelled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_under_exec_finds_its_streams_as_they_were(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from collplan.output import prepare_streams, restore_streams
+    from collplan.reports.output import prepare_streams, restore_streams
 
     stream = io.TextIOWrapper(io.BytesIO(), "ascii")
     monkeypatch.setattr(sys, "stdout", stream)
@@ -132,7 +132,7 @@ def test_a_program_under_exec_finds_its_streams_as_they_were(
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from collplan.planner.compiled import _say_once, compiled
+    from collplan.planner.arrays.jit import _say_once, compiled
 
     def fill_disk(self: Any, name: str, data: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

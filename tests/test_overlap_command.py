@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.executors.cost.overlap_model import overlap_model
+from collplan.measure.overlap.model import overlap_model
 from command_line import CommandLine
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.executors.cost.overlap_model import SHAPES, OverlapTable, overlap_model
-from collplan.executors.cost.overlap_simulation import SimulatedOverlap, simulate_overlap
-from collplan.planner.tree_model import overlappable_time
+from collplan.measure.overlap.model import SHAPES, OverlapTable, overlap_model
+from collplan.measure.overlap.simulation import SimulatedOverlap, simulate_overlap
+from collplan.planner.passes.progress.tree_model import overlappable_time
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
 

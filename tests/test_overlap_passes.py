@@ -11,10 +11,16 @@ from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError, StageError
 from collplan.planner.passes import Pass, pass_registry, run_passes
-from collplan.planner.passes.transfers import number_transfers
-from collplan.planner.plan import INTENT, Dependencies, Op, Stage
-from collplan.planner.progress import CorePlacement
-from collplan.planner.tree_model import best_levels, blocking_time, transfers, tree_height
+from collplan.planner.passes.progress.cores import CorePlacement
+from collplan.planner.passes.progress.transfers import number_transfers
+from collplan.planner.passes.progress.tree_model import (
+    best_levels,
+    blocking_time,
+    transfers,
+    tree_height,
+)
+from collplan.planner.plan.plan import INTENT, Dependencies, Op, Stage
+from collplan.planner.verify import verify
 from collplan.specs import PassChoice, parse_spec
 from oracle import AFFINE, check_result, make_spec
 
@@ -197,7 +203,7 @@ def test_a_scans_progress_is_placed_by_policy(policy, transport):
     placement = CorePlacement.of(plan.spec.machine)
     assert plan.rank_core.tolist() == placement.application.tolist()
     assert plan.core.tolist() == placement.progress(policy)[plan.rank].tolist()
-    plan.verify()
+    verify(plan)
     check_result(plan)
 
 
@@ -226,7 +232,7 @@ def test_computation_begins_after_start_and_wait_comes_after_it():
             edges = slice(plan.deps.indptr[wait], plan.deps.indptr[wait + 1])
             before = plan.deps.task[edges].tolist()
             assert plan.deps.kind[edges][before.index(row)] == INTENT
-    plan.verify()
+    verify(plan)
     check_result(plan)
     # Placing afterwards leaves it with its rank.
     later = tree_plan("allreduce", "reduce_bcast", 6, compute, "place_progress")
@@ -238,7 +244,7 @@ def test_computation_is_added_where_there_is_nothing_else():
     compute = {"name": "add_compute", "duration_ns": 0}
     for fields in ({"count": 0}, {"n_ranks": 1}):
         plan = tree_plan("bcast", "binomial", fields.pop("n_ranks", 3), compute, **fields)
-        plan.verify()
+        verify(plan)
         assert (plan.op == Op.COMPUTE).all()
         assert plan.n_tasks == plan.n_ranks
 
@@ -296,7 +302,7 @@ def test_segments_of_a_transfer_stay_together_whichever_pass_comes_first():
             places = []
             for passes in ((split(1), segment), (segment, split(1)), (split(1),)):
                 plan = tree_plan(kind, name, 6, *passes, transport=transport)
-                plan.verify()
+                verify(plan)
                 check_result(plan, order=random.Random(1))
                 places.append(ends(plan))
             assert places[0] == places[1] == places[2]
@@ -311,7 +317,7 @@ def test_segments_of_a_transfer_stay_together_whichever_pass_comes_first():
 def test_other_passes_combine(passes):
     for kind, name in (("allreduce", "reduce_bcast"), ("scatter", "binomial"), ("gather", "chain")):
         plan = tree_plan(kind, name, 6, *passes, op="sum")
-        plan.verify()
+        verify(plan)
         check_result(plan, order=random.Random(2))
         assert len(set(plan.stage.tolist())) > 1
 
@@ -332,7 +338,7 @@ def test_decompositions_split_the_first_or_the_last_phase(decomposition, transpo
                 passes=[split(levels)],
             ).replace(transport=transport)  # fmt: skip
             plan = compile_plan(spec)
-            plan.verify()
+            verify(plan)
             check_result(plan)
             split_off = plan.phase[plan.stage != Stage.BACKGROUND]
             assert {plan.phases[phase].split()[0] for phase in split_off} <= set(algorithms)
@@ -398,30 +404,30 @@ def test_a_start_waits_for_nothing_that_runs_later():
     plan = tree_plan("reduce", "binomial", 4, split(1))
     reductions = np.flatnonzero((plan.op == Op.REDUCE) & (plan.stage == Stage.BACKGROUND))
     with pytest.raises(StageError, match=r"inside start, but waits for .* in the background"):
-        staged(plan, reductions[-1], stage=Stage.START).verify()
+        verify(staged(plan, reductions[-1], stage=Stage.START))
     receive = np.flatnonzero((plan.op == Op.RECV) & (plan.stage == Stage.BACKGROUND))[0]
     with pytest.raises(StageError, match=r"inside start, but is one message with .*background"):
-        staged(plan, receive, stage=Stage.START).verify()
+        verify(staged(plan, receive, stage=Stage.START))
 
 
 def test_a_start_waits_for_no_background_task_of_another_rank_in_shared_memory():
     plan = tree_plan("bcast", "linear", 3, split(0), transport="shared")
     reader = np.flatnonzero(plan.rank == 1)
     with pytest.raises(StageError, match=r"rank 1.* inside start, but waits for .*rank 0"):
-        staged(plan, *reader, stage=Stage.START).verify()
-    staged(plan, *range(plan.n_tasks), stage=Stage.START).verify()
+        verify(staged(plan, *reader, stage=Stage.START))
+    verify(staged(plan, *range(plan.n_tasks), stage=Stage.START))
 
 
 def test_only_a_wait_waits_for_a_wait():
     plan = tree_plan("bcast", "binomial", 4, split(0))
     first = np.flatnonzero(plan.op == Op.RECV)[0]
     with pytest.raises(StageError, match=r"in the background, but .* runs inside wait"):
-        staged(plan, first, stage=Stage.WAIT).verify()
+        verify(staged(plan, first, stage=Stage.WAIT))
     shared = tree_plan("bcast", "linear", 3, split(0), transport="shared")
     staging = np.flatnonzero(shared.rank == 0)
     with pytest.raises(StageError, match=r"in the background, but waits for .* inside wait"):
-        staged(shared, *staging, stage=Stage.WAIT).verify()
-    staged(plan, *range(plan.n_tasks), stage=Stage.WAIT).verify()
+        verify(staged(shared, *staging, stage=Stage.WAIT))
+    verify(staged(plan, *range(plan.n_tasks), stage=Stage.WAIT))
 
 
 def test_specs_say_it_in_yaml():

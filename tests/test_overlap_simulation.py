@@ -14,10 +14,15 @@ import pytest
 from collplan.executors.cost import Timeline, simulate
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
-from collplan.planner.passes.split_tree import split_tree
-from collplan.planner.passes.transfers import number_transfers
-from collplan.planner.plan import Plan
-from collplan.planner.tree_model import blocking_time, overlappable_time, tree_height
+from collplan.planner.passes.progress.split_tree import split_tree
+from collplan.planner.passes.progress.transfers import number_transfers
+from collplan.planner.passes.progress.tree_model import (
+    blocking_time,
+    overlappable_time,
+    tree_height,
+)
+from collplan.planner.plan.plan import Plan
+from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from overlapping import UNIT_NS, in_sequence, tree, unit_network
 
@@ -101,7 +106,7 @@ def test_blocks_in_shared_memory_leave_no_tree(kind: str) -> None:
 
 def test_in_sequence_no_level_begins_before_the_last_has_ended() -> None:
     plan = in_sequence(split_tree(tree("bcast", 8, N_FREE, "shared"), 1, 2))
-    plan.verify()
+    verify(plan)
     timeline = simulate(plan, unit_network("shared"), allocated=True)
     by_round = [timeline.start_ns[(plan.round == i) & (timeline.end_ns > 0)] for i in range(3)]
     assert [sorted(set(starts.tolist())) for starts in by_round] == [

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from collplan import own_algorithms
-from collplan.__main__ import main
-from collplan.own_command import own_command
+from collplan.cli.main import main
+from collplan.cli.own_command import own_command
 from mpi_launching import REPO, mpi_python, run
 from tables_everywhere import planning_table
 

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.operations import get_operation
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.collective.operations import get_operation
+from collplan.planner.collective.reference import expected, make_inputs
+from collplan.planner.formats.text import to_text
 from collplan.specs import Allreduce, Bcast, Operation, numpy_dtype
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.datatype import DATATYPES, PAIRS
@@ -167,7 +168,7 @@ def test_padding_is_sent_and_priced() -> None:
 
 def test_pairs_are_named_in_the_text() -> None:
     spec = make_spec("allreduce", "ring", 3, count=6, datatype="short_int", op="maxloc")
-    head = compile_plan(spec).to_text().splitlines()[:2]
+    head = to_text(compile_plan(spec)).splitlines()[:2]
     assert head[0] == "ring allreduce of 6 short_int, maxloc, 3 ranks"
     assert head[1].endswith("8 bytes an element")
 

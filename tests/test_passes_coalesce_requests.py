@@ -7,11 +7,12 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.matching import match_messages
-from collplan.planner.passes.coalesce_requests import STAGINGS, coalesce_requests
-from collplan.planner.plan import Buffer, Op
-from collplan.planner.restriction import restrict
-from collplan.planner.streams import joint_key
+from collplan.planner.passes.coalescing.coalesce_requests import STAGINGS, coalesce_requests
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import Buffer, Op
+from collplan.planner.plan.rank_program import restrict
+from collplan.planner.plan.tags import joint_key
+from collplan.planner.verify import verify
 from handmade import PlanBook
 from oracle import make_spec
 from test_exchange import V2, alltoall, check
@@ -90,7 +91,7 @@ def test_packing_copies_at_the_ends_that_are_scattered():
     # What is received is one block of shared memory: nothing is unpacked.
     assert (n_extents(plan, Op.RECV) == 1).all()
     assert plan.buffer_sizes[0, Buffer.SCRATCH] == 3 * 3 * 9
-    plan.verify()
+    verify(plan)
 
 
 def two_blocks_to(book, peers, buffer=Buffer.SCRATCH):
@@ -105,7 +106,7 @@ def two_blocks_to(book, peers, buffer=Buffer.SCRATCH):
 
 def test_blocks_of_one_message_move_together_and_what_lies_between_behind_them():
     plan = coalesce_requests(two_blocks_to(PlanBook([0, 1]), [1]))
-    plan.verify()
+    verify(plan)
     assert [str(extent) for extent in plan.task(0).reads] == ["scratch[0:4]"]
     # A caller's buffer stays as it is.
     assert [str(extent) for extent in plan.task(1).writes] == ["recv[0:2]x2@4"]
@@ -114,7 +115,7 @@ def test_blocks_of_one_message_move_together_and_what_lies_between_behind_them()
 def test_blocks_of_two_messages_stay_where_they_are():
     """No permutation makes both messages one interval."""
     plan = coalesce_requests(two_blocks_to(PlanBook([0, 1, 2]), [1, 2]))
-    plan.verify()
+    verify(plan)
     sends = [task for task in plan.tasks() if task.op == Op.SEND]
     assert [str(task.reads[0]) for task in sends] == ["scratch[0:2]x2@4"] * 2
 
@@ -155,7 +156,7 @@ def test_messages_of_several_rounds_may_be_ready_together():
     plan = rounds_apart().plan()
     assert coalesce_requests(plan) is plan
     merged = coalesce_requests(plan, when="ready")
-    merged.verify()
+    verify(merged)
     assert [str(task) for task in merged.tasks()] == [
         "#0 rank 0: send to 1 tag 0 send[0:6]",
         "#1 rank 1: recv from 0 tag 0 -> recv[0:6]",
@@ -170,7 +171,7 @@ def test_messages_that_follow_from_others_are_not_ready_together():
     book.add(Op.SEND, 0, [(Buffer.RECV, 0, 2)], [], [back + 1], peer=1, tag=2)
     book.add(Op.RECV, 1, [], [(Buffer.RECV, 8, 2)], peer=0, tag=2)
     merged = coalesce_requests(book.plan(), when="ready")
-    merged.verify()
+    verify(merged)
     sends = [task for task in merged.tasks() if task.op == Op.SEND]
     assert [(task.rank, task.reads[0].count) for task in sends] == [(0, 4), (1, 2), (0, 2)]
 

@@ -10,13 +10,15 @@ import pytest
 from collplan.executors.local import run_local
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import AlgorithmError, RaceError
+from collplan.planner.formats.text import to_text
 from collplan.planner.passes import registry as registry_of_passes
-from collplan.planner.passes.coalesce_requests import coalesce_requests
-from collplan.planner.passes.double_buffer import double_buffer
-from collplan.planner.plan import Buffer, Dependencies, Op
-from collplan.planner.reference import expected, make_inputs
-from collplan.planner.restriction import restrict
+from collplan.planner.passes.coalescing.coalesce_requests import coalesce_requests
+from collplan.planner.passes.coalescing.double_buffer import double_buffer
+from collplan.planner.plan.plan import Buffer, Dependencies, Op
+from collplan.planner.plan.rank_program import restrict
+from collplan.planner.verify import verify
 from collplan.specs import SpecError, parse_spec
 from handmade import PlanBook
 from oracle import check_result, make_spec
@@ -36,7 +38,7 @@ def without_edges(plan: Plan, rows: list[int]) -> Plan:
 
 def test_blocks_in_turn_stay_right_in_random_orders():
     plan = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V3, count=2))
-    plan.verify()
+    verify(plan)
     inputs = make_inputs(plan.spec.collective, plan.n_ranks, 3)
     truth = np.concatenate(expected(plan.spec.collective, inputs))
     for seed in range(N_ORDERS):
@@ -55,7 +57,7 @@ def test_without_their_edges_blocks_race_and_orders_go_wrong():
     assert len(waiting) == 5 * 2
     broken = without_edges(plan, waiting)
     with pytest.raises(RaceError, match="touch the same memory"):
-        broken.verify()
+        verify(broken)
     assert any(goes_wrong(broken, seed) for seed in range(N_ORDERS))
 
 
@@ -72,7 +74,7 @@ def test_a_receive_waits_for_all_who_read_its_slot(slots):
     """Four blocks after each other: the third takes the place of the first."""
     before = compile_plan(alltoall({"nodes": 5, "ranks_per_node": 2}, V2))
     plan = double_buffer(before, slots)
-    plan.verify()
+    verify(plan)
     own = np.flatnonzero((plan.op == Op.RECV) & (plan.rank == 0))
     places = [plan.task(row).writes[0].offset for row in own]
     assert len(set(places)) == slots
@@ -108,7 +110,7 @@ def test_packed_messages_land_in_slots_of_scratch():
             book.add(Op.RECV, 1, [], [(Buffer.RECV, offset, 2)], peer=0, **columns)
     packed = coalesce_requests(book.plan(), "pack")
     plan = double_buffer(packed)
-    plan.verify()
+    verify(plan)
     used = [task.writes[0].offset for task in plan.tasks() if task.op == Op.RECV]
     assert used == [16, 20, 16, 20]
     scratch = [p.buffer_sizes[:, Buffer.SCRATCH].tolist() for p in (packed, plan)]
@@ -169,13 +171,13 @@ def test_no_plan_deadlocks_with_slots(monkeypatch):
         except (AlgorithmError, SpecError):
             continue
         plan = double_buffer(before)
-        plan.verify()
+        verify(plan)
         if plan is before:
             continue
         n_folded += 1
         for rank in (0, before.n_ranks - 1):
             own = compiled(document, segment, "double_buffer", rank=rank)
-            assert own.to_text() == restrict(plan, rank).to_text()
+            assert to_text(own) == to_text(restrict(plan, rank))
     assert n_folded >= 3
 
 
@@ -186,7 +188,7 @@ def test_the_guideline_gather_compiles_in_segments(monkeypatch):
     document = GUIDELINE_GATHER | {"collective": {"kind": "gather", "count": 100}}
     for passes in ([], [segment]):
         plan = compiled(document, *passes, "double_buffer")
-        plan.verify()
+        verify(plan)
         check_result(plan)
 
 
@@ -201,7 +203,7 @@ def test_segments_wait_for_those_whose_memory_they_take():
     for max_bytes in (80, 8):
         segment = {"name": "segment", "max_bytes": max_bytes}
         plan = compiled(document, "coalesce_requests", segment, "double_buffer")
-        plan.verify()
+        verify(plan)
         assert plan is not None
         assert len(plan.deps.task) < 6 * plan.n_tasks
 

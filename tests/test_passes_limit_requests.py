@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.limit_requests import limit_requests
-from collplan.planner.passes.prioritize import prioritize
+from collplan.planner.passes.scheduling.limit_requests import limit_requests
+from collplan.planner.passes.scheduling.prioritize import prioritize
 from collplan.planner.passes.segment import segment
-from collplan.planner.plan import INTENT, ON_START, Buffer, Op, Stage
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Stage
+from collplan.planner.verify import verify
 from collplan.specs import PassChoice
 from handmade import PlanBook
 from in_flight import most_in_flight
@@ -55,7 +56,7 @@ def test_every_plan_keeps_every_limit_and_its_proof(kind, is_prioritized):
             plan = prioritize(plan)
         for limits in LIMITS:
             limited = limit_requests(plan, *limits)
-            limited.verify()
+            verify(limited)
             assert_keeps(limited, limits, rng)
             assert limit_requests(limited, *limits) is limited
 
@@ -67,7 +68,7 @@ def test_random_plans_keep_random_limits(spec, limits, is_prioritized, seed):
     if is_prioritized:
         plan = prioritize(plan)
     limited = limit_requests(plan, *limits)
-    limited.verify()
+    verify(limited)
     rng = random.Random(seed)
     assert_keeps(limited, limits, rng)
     check_result(limited, order=rng)
@@ -88,7 +89,7 @@ def test_decomposed_plans_keep_limits_and_proof(decomposition, ranks_per_node):
         for ordered in (plan, prioritize(plan)):
             for limits in ((2, 3, 8), (1, 1, 1)):
                 limited = limit_requests(ordered, *limits)
-                limited.verify()
+                verify(limited)
                 assert_keeps(limited, limits, rng)
 
 
@@ -165,7 +166,7 @@ def test_rows_in_no_legal_order_get_the_nearest_legal_one():
     book.add(Op.RECV, 0, [], c, peer=1, tag=2)
     last = book.add(Op.RECV, 1, [], a, peer=0, tag=0)
     limited = limit_requests(book.plan(), 1, 1, 1)
-    limited.verify()
+    verify(limited)
     assert edges(limited, first) == [(got, 0), (second, INTENT)]
     assert edges(limited, last) == [(asked, INTENT)]
 
@@ -221,7 +222,7 @@ def test_ranks_that_share_memory_keep_a_limit_of_their_node(form, most):
 def test_a_limit_of_a_rank_and_of_its_node_hold_both():
     plan = compile_plan(alltoall("4x3", V2, {"name": "full_lane", "form": "staged"}))
     limited = limit_requests(plan, 1, 0, node=2)
-    limited.verify()
+    verify(limited)
     rng = random.Random(6)
     by_rank, by_node = (most_in_flight(limited, rng, by_node=which) for which in (False, True))
     assert all(by_rank["remote", rank] == 1 for rank in range(12))

@@ -9,13 +9,14 @@ from collplan.executors.cost import simulate
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.matching import match_messages
-from collplan.planner.passes.limit_requests import limit_requests
-from collplan.planner.passes.message_graph import previous_on_link
-from collplan.planner.passes.prioritize import prioritize
+from collplan.planner.passes.scheduling.limit_requests import limit_requests
+from collplan.planner.passes.scheduling.message_graph import previous_on_link
+from collplan.planner.passes.scheduling.prioritize import prioritize
 from collplan.planner.passes.segment import segment
-from collplan.planner.plan import INTENT, ON_START, Buffer, Op
-from collplan.planner.streams import MAX_TAGS
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op
+from collplan.planner.plan.tags import MAX_TAGS
+from collplan.planner.verify import verify
 from collplan.specs import Network
 from handmade import PlanBook
 from oracle import check_result, make_spec
@@ -59,7 +60,7 @@ def test_the_order_is_one_in_which_messages_can_run_one_after_another(kind):
                     assert_is_serial_order(ordered)
                     assert np.array_equal(ordered.deps.task, plan.deps.task)
                     assert prioritize(ordered) is ordered
-                    ordered.verify()
+                    verify(ordered)
 
 
 def test_prioritized_plans_compute_the_same():
@@ -173,7 +174,7 @@ def test_messages_of_one_stream_keep_their_order():
     )  # fmt: skip
     plan = prioritize(compile_plan(spec))
     assert_is_serial_order(plan)
-    limit_requests(plan).verify()
+    verify(limit_requests(plan))
 
 
 def test_messages_of_a_link_may_go_against_the_rows():
@@ -208,7 +209,7 @@ def crossing_starts() -> Plan:
 @pytest.mark.parametrize("rewrite", [prioritize, limit_requests])
 def test_plans_without_an_order_are_refused(rewrite):
     plan = crossing_starts()
-    plan.verify()
+    verify(plan)
     with pytest.raises(AlgorithmError, match=r"task #0 and 1 more cannot run one after another"):
         rewrite(plan)
 

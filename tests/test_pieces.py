@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.planner import pieces as csr
-from collplan.planner.kernels import slice_blocks
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.kernels import slice_blocks
 
 Blocks = list[list[tuple[int, int, int]]]
 rows_of_blocks = st.lists(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.plots import Series, check_plot_path, plot_by_ranks, plot_times
+from collplan.reports.plots import Series, check_plot_path, plot_by_ranks, plot_times
 from collplan.specs.errors import CollplanError
 
 SIZES = (1024, 2048, 65536)
@@ -21,7 +21,7 @@ BEST = Series("best", SIZES[:2], (0.9e-5, 1.9e-5))
 DRAW = """
 import sys
 from pathlib import Path
-from collplan.plots import Series, plot_times
+from collplan.reports.plots import Series, plot_times
 line = Series("native", (1024, 65536), (1e-5, 4e-4), ((9e-6, 1.1e-5), (3e-4, 5e-4)))
 plot_times(Path(sys.argv[1]), [line], title="a", size_label="b")
 """

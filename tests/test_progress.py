@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.progress import POLICIES, CorePlacement, application_cores, free_cores
+from collplan.planner.passes.progress.cores import (
+    POLICIES,
+    CorePlacement,
+    application_cores,
+    free_cores,
+)
 from collplan.specs import Machine
 
 

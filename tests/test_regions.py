@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collplan.planner.regions import PairTable, Regions
+from collplan.planner.blueprint.regions import PairTable, Regions
 
 intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6)), max_size=4)
 tables = st.lists(intervals, min_size=1, max_size=5)

@@ -7,13 +7,14 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from collplan.executors.mpi.engine.program import rank_program
+from collplan.executors.mpi.program.program import rank_program
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan import COLUMNS, ON_START, Buffer, Op
-from collplan.planner.restriction import restrict
-from collplan.planner.streams import MAX_TAGS
+from collplan.planner.plan.plan import COLUMNS, ON_START, Buffer, Op
+from collplan.planner.plan.rank_program import restrict
+from collplan.planner.plan.tags import MAX_TAGS
+from collplan.planner.verify.format_check import check_format
 from handmade import PlanBook
 from oracle import make_spec
 
@@ -54,7 +55,7 @@ def test_a_restriction_is_what_compiling_for_the_rank_gives(kind, passes):
                 plan = compile_plan(spec)
                 for rank in range(n_ranks):
                     own = restrict(plan, rank)
-                    own.check_format()
+                    check_format(own)
                     assert_equal(own, compile_plan(spec, rank=rank))
 
 
@@ -151,8 +152,8 @@ def test_a_program_names_what_it_waits_for_in_others():
     book.add(Op.COPY, 1, place, place, after=[0, first])
     plan = book.plan()
     ahead, behind = restrict(plan, 0), restrict(plan, 1)
-    ahead.check_format()
-    behind.check_format()
+    check_format(ahead)
+    check_format(behind)
     assert (ahead.foreign.awaited.tolist(), len(ahead.foreign)) == ([1], 0)
     assert (behind.deps.task.tolist(), behind.foreign.indptr.tolist()) == ([0], [0, 0, 1])
     waits = (behind.foreign.rank, behind.foreign.task, behind.foreign.flag)

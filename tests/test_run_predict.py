@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import test_cost_traces as traces
-from collplan.executors.mpi.measuring.phases import PhaseTimes, compare_phases
-from collplan.planner.plan import Op, Plan
-from collplan.prediction import print_prediction
+from collplan.measure.phases import PhaseTimes, compare_phases
+from collplan.planner.formats.npz import load
+from collplan.planner.plan.plan import Op, Plan
+from collplan.reports.prediction import print_prediction
 from command_line import CommandLine
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from mpi_plans import PlanWriter
@@ -41,7 +42,7 @@ def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path
     """Both layers in one valid file: in Perfetto's form by one MPI, in Pajé's by the other."""
     python = mpi_python(mpi)
     path = collplan.compile(**BCAST)
-    plan = Plan.load(path)
+    plan = load(path)
     trace = tmp_path / ("both.json" if mpi == "mpich" else "both.paje")
     options = ["--predict", "--trace", str(trace), "--repetitions", "3", "--timeout", "60"]
     done = run([str(python), "-m", "collplan", "run", str(path), *options, "--json"], 120)
@@ -167,7 +168,7 @@ def test_a_rank_without_memory_says_so_in_one_line(
 ) -> None:
     """Whether it had none for its plan, or only later, when it alone knows."""
     (tmp_path / "sitecustomize.py").write_text(
-        "from collplan.commands import run\n"
+        "from collplan.cli import run\n"
         f"real = run.{name}\n"
         "def exhausted(*arguments):\n"
         "    from mpi4py import MPI\n"

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collplan.planner.formats.npz import load, save
 from collplan.planner.passes import registry
-from collplan.planner.plan import Op, Plan
+from collplan.planner.plan.plan import Op, Plan
 from command_line import CommandLine
 from mpi_launching import mpi_environment, mpi_python, mpiexec_of
 
@@ -21,14 +22,14 @@ def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
 
 def edited(path: Path, column: str) -> Path:
     """Write the plan with one entry of a column changed so that it is refuted."""
-    plan = Plan.load(path)
+    plan = load(path)
     if column == "deps":
-        plan.replace(deps=_without_edges(plan)).save(path)
+        save(plan.replace(deps=_without_edges(plan)), path)
         return path
     values = np.array(getattr(plan, column))
     row = int(np.flatnonzero(plan.op == Op.SEND)[0])
     values[row] = {"tag": 77, "peer": (values[row] + 1) % plan.n_ranks}[column]
-    plan.replace(**{column: values}).save(path)
+    save(plan.replace(**{column: values}), path)
     return path
 
 
@@ -41,7 +42,7 @@ def _without_edges(plan: Plan) -> object:
 def test_a_refuted_plan_is_not_started(
     collplan: CommandLine, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
-    from collplan.executors.mpi.launching import launch
+    from collplan.executors.mpi.launch import launch
 
     def start(*arguments: object, **options: object) -> int:
         raise AssertionError("ranks are started")
@@ -57,7 +58,7 @@ def test_a_refuted_plan_is_not_started(
 def test_a_plan_too_large_to_be_proved_first_is_named(
     collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collplan.executors.mpi.launching import launch
+    from collplan.executors.mpi.launch import launch
 
     monkeypatch.setattr(launch, "relaunch", lambda *arguments, **options: 0)
     path = collplan.compile()

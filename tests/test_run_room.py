@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launching import launch, room
-from collplan.executors.mpi.launching.launch import n_cores
+from collplan.executors.mpi.launch import launch, room
+from collplan.executors.mpi.launch.launch import n_cores
 from collplan.planner import memory
 from command_line import CommandLine
 

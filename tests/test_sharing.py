@@ -21,11 +21,15 @@ from collplan.planner.errors import (
     RaceError,
 )
 from collplan.planner.formats.goal import write_goal
-from collplan.planner.matching import match_messages
+from collplan.planner.formats.npz import load, save
+from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
-from collplan.planner.passes.share import share
-from collplan.planner.plan import INTENT, Buffer, Dependencies, Op
-from collplan.planner.restriction import restrict
+from collplan.planner.passes.shared_memory.share import share
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import INTENT, Buffer, Dependencies, Op
+from collplan.planner.plan.rank_program import restrict
+from collplan.planner.verify import verify
+from collplan.planner.verify.format_check import check_format
 from collplan.planner.verify.order import completion_order
 from collplan.planner.verify.restarts import check_restarts, gated_tasks
 from collplan.specs import Machine, Network
@@ -66,7 +70,7 @@ def calls(kind, machine):
 def check(spec, seed=0):
     """The plan is proved, right in any order, without messages inside nodes, and restricts."""
     plan = compile_plan(spec)
-    plan.verify()
+    verify(plan)
     peer = np.where(plan.op <= Op.RECV, plan.peer, -1)
     assert not (plan.rank_node[peer] == plan.rank_node[plan.rank])[peer >= 0].any()
     if spec.collective.kind != "barrier":
@@ -195,17 +199,17 @@ def test_mirrors_hold_their_buffers_and_nothing_else():
     elsewhere = plan.mirrors.copy()
     elsewhere[1, 0] += 1
     with pytest.raises(RaceError, match=rf"#{row} rank 1: .* writes to the mirror of a buffer of"):
-        plan.replace(mirrors=elsewhere).verify()
+        verify(plan.replace(mirrors=elsewhere))
     elsewhere[1, 0] = elsewhere[0, 0] + 2
     with pytest.raises(RaceError, match="mirrors of ranks 0 and 1 overlap in shared memory"):
-        plan.replace(mirrors=elsewhere).verify()
+        verify(plan.replace(mirrors=elsewhere))
     # Recursive doubling stages what it overwrites, in slots: a mirror cannot say that.
     plan = compile_plan(shared("allreduce", "recursive_doubling", "one node", count=5))
     staged = next(task for task in plan.tasks() if task.reads[0].buffer is Buffer.RECV)
     mirrors = plan.mirrors.copy()
     mirrors[staged.rank, 1] = staged.writes[0].offset
     with pytest.raises(RaceError, match="overwrites what its rank has staged in a mirror"):
-        plan.replace(mirrors=mirrors).verify()
+        verify(plan.replace(mirrors=mirrors))
 
 
 def test_only_the_named_roles_share():
@@ -275,7 +279,7 @@ def test_a_missing_dependency_between_ranks_is_a_race():
     for index in crossing.tolist():
         broken = without_edge(plan, index)
         with pytest.raises(RaceError, match="nothing orders #"):
-            broken.verify()
+            verify(broken)
         assert "race" in find_faults(broken)
 
 
@@ -307,11 +311,11 @@ def test_what_is_read_before_it_is_written_may_be_of_the_start_before():
     with pytest.raises(
         RaceError, match=r"#1 rank 1: .* in one start and #0 rank 0: .* in the next"
     ):
-        early.verify()
+        verify(early)
     assert find_faults(early) == {"race": {frozenset({0, 1})}}
     # After a task of the writer's rank the start before has been left behind.
     late = shared_book((1, [], [], []), (0, slot, own, [0]), (1, own, slot, [1]))
-    late.verify()
+    verify(late)
     assert find_faults(late) == {}
 
 
@@ -325,18 +329,18 @@ def test_a_signal_is_waited_for_in_shared_memory():
         assert own.reads.buffer.tolist() == [Buffer.SHARED] * 2
     crossing = without_edge(plan, int(np.argmax(plan.deps.kind == INTENT)))
     with pytest.raises(MissingContributionError, match="may leave the barrier before"):
-        crossing.verify()
+        verify(crossing)
 
 
 def test_format():
     plan = compile_plan(shared("bcast", "linear", "one node", count=8))
     own = restrict(plan, 2)
     with pytest.raises(PlanFormatError, match=r"shared\[0:8\] of rank 1, .* has 4 elements"):
-        plan.replace(shared_sizes=np.array([4]), mirrors=None).verify()
+        verify(plan.replace(shared_sizes=np.array([4]), mirrors=None))
     with pytest.raises(PlanFormatError, match=r"mirrors\[0\] ends at 9, the shared buffer of node"):
-        plan.replace(mirrors=np.where(plan.mirrors < 0, -1, 1)).verify()
+        verify(plan.replace(mirrors=np.where(plan.mirrors < 0, -1, 1)))
     with pytest.raises(PlanFormatError, match="foreign waits are for one rank's program"):
-        own.replace(only_rank=None).check_format()
+        check_format(own.replace(only_rank=None))
     for name, value, problem in (
         ("rank", 2, r"foreign\.rank\[0\] is 2, must be another rank of node 0, where rank 2 is"),
         ("rank", 9, r"foreign\.rank\[0\] is 9, must be 0 to 3"),
@@ -344,14 +348,14 @@ def test_format():
         ("awaited", 5, r"foreign\.awaited\[0\] is 5, must be 0 to 0"),
     ):
         with pytest.raises(PlanFormatError, match=problem):
-            own.replace(foreign=replace(own.foreign, **{name: np.array([value])})).check_format()
+            check_format(own.replace(foreign=replace(own.foreign, **{name: np.array([value])})))
 
 
 def test_files_keep_what_programs_wait_for(tmp_path):
     plan = compile_plan(shared("allreduce", "linear", "one node", count=8))
     for original in (plan, restrict(plan, 1)):
-        original.save(tmp_path / "x.plan")
-        again = Plan.load(tmp_path / "x.plan")
+        save(original, tmp_path / "x.plan")
+        again = load(tmp_path / "x.plan")
         assert np.array_equal(again.mirrors, original.mirrors)
         if original.only_rank is not None:
             assert_equal(again, original)
@@ -412,7 +416,7 @@ def test_shared_plans_are_shown_drawn_and_refused_by_goal(tmp_path):
     plan = compile_plan(shared("allreduce", "auto", "2x3", decomposition="full_lane", count=24))
     for view in ("task", "phase", "rank", "node"):
         assert draw(plan, tmp_path / f"{view}.dot", by=view).stat().st_size > 100
-    lines = plan.to_text().splitlines()
+    lines = to_text(plan).splitlines()
     assert f"node 0: ranks 0 1 2, shared[{plan.shared_sizes[0]}]" in lines
     with pytest.raises(CollplanError, match="through shared memory, which GOAL cannot say"):
         write_goal(plan, tmp_path / "x.goal")
@@ -421,4 +425,4 @@ def test_shared_plans_are_shown_drawn_and_refused_by_goal(tmp_path):
 
 def test_programs_show_what_they_wait_for_elsewhere():
     own = restrict(compile_plan(shared("bcast", "linear", "one node", count=4)), 2)
-    assert own.to_text().splitlines()[-1].endswith("-> recv[0:4]  after rank 0 #0")
+    assert to_text(own).splitlines()[-1].endswith("-> recv[0:4]  after rank 0 #0")

@@ -18,7 +18,7 @@ from collplan.specs import (
     preset_names,
 )
 from collplan.specs.loading import machine_at_hand
-from collplan.specs.tuning import TuningTable
+from collplan.tune.table import TuningTable
 
 BARRIER = {"kind": "barrier"}
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from collplan.executors.emulation.cluster import Cluster
-from collplan.executors.emulation.machine import emulated_machine
+from collplan.emulate.cluster import Cluster
+from collplan.emulate.machine import emulated_machine
 from collplan.specs import Machine, preset_names
 
 
@@ -99,7 +99,7 @@ def test_presets_are_the_papers_machines(
 def test_the_preset_of_an_emulated_cluster_is_what_emulation_says_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("collplan.executors.emulation.machine.n_cores", lambda: 2)
+    monkeypatch.setattr("collplan.emulate.machine.n_cores", lambda: 2)
     cluster = Cluster(nodes=4, ranks_per_node=4, lanes=2, rate_bits_per_s=10**8)
     assert Machine.model_validate("emulated") == emulated_machine(cluster)
 

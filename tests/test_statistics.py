@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from collplan.executors.statistics import Summary, is_slower, student_quantile, summarize
+from collplan.measure.statistics import Summary, is_slower, student_quantile, summarize
 
 # Two-sided 95 % and 99 %: any printed table of Student's t.
 TABLE = {

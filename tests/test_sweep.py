@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from collplan.executors.cost import simulate
-from collplan.executors.cost.sweep import processes, run_jobs, sweep
 from collplan.planner import compile_plan
+from collplan.select.sweep import processes, run_jobs, sweep
 from collplan.specs import PlanSpec
 from command_line import CommandLine
 from mpi_launching import mpi_python, mpiexec_of, run

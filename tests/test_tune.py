@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.executors.tuning.contest import LEAST_ROUNDS, Contest, Rules, beats, time_of
-from collplan.executors.tuning.prediction import list_candidates, select
-from collplan.executors.tuning.request import Request
-from collplan.executors.tuning.state import State, open_state
-from collplan.executors.tuning.tuner import Tuned
-from collplan.executors.tuning.variants import all_variants, family_of, mesh_shapes, topology_of
+from collplan.reports.tuning import print_tuned, to_json
 from collplan.specs import COLLECTIVES, Bcast, CollplanError
-from collplan.specs.sweep import NATIVE, Time
-from collplan.specs.tuning import TuningTable, load_table
-from collplan.tuning_tables import print_tuned, to_json
+from collplan.tune.options import Request
+from collplan.tune.prediction import list_candidates, select
+from collplan.tune.racing import LEAST_ROUNDS, Contest, Rules, beats, time_of
+from collplan.tune.state import State, open_state
+from collplan.tune.sweep import NATIVE, Time
+from collplan.tune.table import TuningTable, load_table
+from collplan.tune.tuner import Tuned
+from collplan.tune.variants import all_variants, family_of, mesh_shapes, topology_of
 from command_line import CommandLine
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpirun, run
 from tuned import FINGERPRINT, NODES, REQUEST, begun, some_selection, spec_of, verdict_of

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from collplan.executors.tuning.journal import Journal
-from collplan.executors.tuning.request import Goal, Request
-from collplan.executors.tuning.state import State, open_state
 from collplan.specs import Allreduce, Bcast, CollplanError, Gather
 from collplan.specs.network import Network
 from collplan.specs.operation import Operation
-from collplan.specs.tuning import TuningTable, load_table, save_table
+from collplan.tune.journal import Journal
+from collplan.tune.options import Goal, Request
+from collplan.tune.state import State, open_state
+from collplan.tune.table import TuningTable, load_table, save_table
 from tuned import FINGERPRINT, REQUEST, begun, some_selection, verdict_of
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from collplan.__main__ import main
-from collplan.executors.tuning.attempts import MOST_ENDS, NOTE_BYTES, Attempt, Attempts, Failure
-from collplan.executors.tuning.state import State, open_state
-from collplan.specs.tuning import load_table
+from collplan.cli.main import main
+from collplan.tune.crash_log import MOST_ENDS, NOTE_BYTES, Attempt, Attempts, Failure
+from collplan.tune.state import State, open_state
+from collplan.tune.table import load_table
 from mpi_launching import PROGRAMS, mpi_python, mpiexec_of, run
 from tuned import FINGERPRINT, REQUEST, begun, some_selection, verdict_of
 
-LAUNCH = "collplan.executors.mpi.launching.launch"
+LAUNCH = "collplan.executors.mpi.launch.launch"
 SWEEP = "bcast on 2 x 2 ranks block"
 
 

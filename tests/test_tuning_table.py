@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
-from collplan.specs.tuning import (
+from collplan.tune.table import (
     NATIVE,
     Choice,
     Fingerprint,

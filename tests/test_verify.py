@@ -25,7 +25,8 @@ from collplan.planner.errors import (
     UnmatchedRecvError,
     UnmatchedSendError,
 )
-from collplan.planner.plan import NO_PATTERN, ON_START, Buffer, Dependencies, Op
+from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Dependencies, Op
+from collplan.planner.verify import verify
 from handmade import Interval, PlanBook
 from oracle import AFFINE, make_spec
 
@@ -60,7 +61,7 @@ def computing(plan: Plan, kind: str, **fields: object) -> Plan:
 def refuse(plan: Plan, error: type[PlanError], *words: str) -> None:
     """Fail unless verify raises exactly `error`, with `words`, and brute force agrees."""
     with pytest.raises(error) as caught:
-        plan.verify()
+        verify(plan)
     text = str(caught.value)
     assert type(caught.value) is error
     assert "\n" not in text
@@ -70,7 +71,7 @@ def refuse(plan: Plan, error: type[PlanError], *words: str) -> None:
 
 
 def accept(plan: Plan) -> None:
-    plan.verify()
+    verify(plan)
     assert find_faults(plan) == {}
 
 
@@ -184,7 +185,7 @@ def test_two_ranks_that_receive_before_they_send():
         "#1 rank 0: send to 1", "#2 rank 1: recv from 0", "#3 rank 1: send to 0",
     )  # fmt: skip
     with pytest.raises(DeadlockError) as caught:
-        both_receive_first(0).verify()
+        verify(both_receive_first(0))
     assert "rendezvous" not in str(caught.value)
     accept(both_receive_first(ON_START))
 
@@ -401,7 +402,7 @@ def test_an_input_that_is_overwritten():
 def test_a_buffer_too_small_for_the_collective():
     plan = PlanBook([0, 0], elements=1).plan()
     with pytest.raises(PostconditionError, match=r"rank 0: the recv buffer has 1 elements, .* 2$"):
-        computing(plan, "bcast", root=0).verify()
+        verify(computing(plan, "bcast", root=0))
 
 
 def test_a_reduction_without_an_operation():
@@ -427,7 +428,7 @@ def test_elements_shifted_in_a_circle_are_refused_at_once():
         last = [book.add(Op.COPY, 0, [(*source, n)], [(*dest, n)], last)]
     plan = computing(book.plan(), "bcast", count=n, root=0)
     with pytest.raises(PostconditionError, match=r"recv\[1\] holds element 0 of rank 0"):
-        plan.verify()
+        verify(plan)
 
 
 # Barriers
@@ -458,7 +459,7 @@ def test_a_barrier_that_lets_a_rank_leave_early():
 def test_the_program_of_one_rank_has_no_proof():
     spec = make_spec("bcast", "binomial", 4, count=N)
     with pytest.raises(PlanError, match=r"rank 2's program alone; only the plan of all ranks"):
-        compile_plan(spec, rank=2).verify()
+        verify(compile_plan(spec, rank=2))
 
 
 @pytest.mark.parametrize(
@@ -473,7 +474,7 @@ def test_entries_out_of_range(column, value):
     values = getattr(plan, column).copy()
     values[0] = value
     with pytest.raises(PlanFormatError, match=r"^[^\n]+$"):
-        plan.replace(**{column: values}).verify()
+        verify(plan.replace(**{column: values}))
 
 
 @pytest.mark.parametrize("task", [-1, 6, 2**31 - 1])
@@ -481,4 +482,4 @@ def test_dependencies_on_tasks_that_do_not_exist(task):
     plan = allreduce().plan()
     deps = Dependencies(plan.deps.indptr, np.full_like(plan.deps.task, task), plan.deps.kind)
     with pytest.raises(PlanFormatError, match=r"deps\.task\[0\]"):
-        plan.replace(deps=deps).verify()
+        verify(plan.replace(deps=deps))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from collplan.executors.tuning.journal import Journal
-from collplan.executors.tuning.prediction import Candidate, Selection
-from collplan.executors.tuning.request import Goal, Request
-from collplan.executors.tuning.trial import Verdict
 from collplan.specs import Bcast, PlanSpec, Reduce
-from collplan.specs.sweep import Time
-from collplan.specs.tuning import Fingerprint
+from collplan.tune.journal import Journal
+from collplan.tune.options import Goal, Request
+from collplan.tune.prediction import Candidate, Selection
+from collplan.tune.sweep import Time
+from collplan.tune.table import Fingerprint
+from collplan.tune.trial import Verdict
 
 FINGERPRINT = Fingerprint(
     cpu="some",

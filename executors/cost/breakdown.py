@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.critical_path import Event, Visit, visits
-from collplan.executors.cost.holds import Holds, holds_of
 from collplan.executors.cost.places import Places, Resource, places_of
-from collplan.planner.plan import ON_START, Op
+from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.planner.plan.plan import ON_START, Op
 
 if TYPE_CHECKING:
     from collplan.executors.cost.critical_path import WaitedFor
     from collplan.executors.cost.timeline import Timeline
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
     from collplan.specs import Network
 
 KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")

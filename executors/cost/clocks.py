@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.event_queue import Records
-from collplan.executors.cost.waiting import CLOCK, QUEUE
+from collplan.executors.cost.queues import CLOCK, QUEUE
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
     from collplan.specs import Network
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.event_queue import Records, compiled
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
     from collplan.executors.cost.clocks import Clocks
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
     from collplan.specs import Nic
 
 CONNECTION: Final = np.dtype(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from collplan.planner.plan import ON_START, Op
+from collplan.planner.plan.plan import ON_START, Op
 
 if TYPE_CHECKING:
     from collplan.executors.cost.timeline import Timeline

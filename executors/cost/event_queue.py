@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.compiled import compile_with
+from collplan.planner.arrays.jit import compile_with
 
 Records = npt.NDArray[Any]
 

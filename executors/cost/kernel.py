@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.charges import IS_LONG, charge_arrival, charge_local, charge_send
 from collplan.executors.cost.event_queue import (
     Records,
     compiled,
@@ -18,8 +17,9 @@ from collplan.executors.cost.event_queue import (
     pop,
     push,
 )
+from collplan.executors.cost.occupancy import IS_LONG, charge_arrival, charge_local, charge_send
 from collplan.executors.cost.parameters import CONTINUATION, HANDSHAKE, L, o
-from collplan.executors.cost.waiting import advance, busier, call, enqueue, free_at
+from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
 
 _SEND, _RECV = 0, 1
 _STAMP, _DONE = 0, 1

@@ -1,6 +1,6 @@
 """Which receive gets which send, in one pass over the rows of a plan.
 
-`collplan.planner.matching` sorts by tag; here the k-th send of a pair of ranks meets
+`collplan.planner.plan.matching` sorts by tag; here the k-th send of a pair of ranks meets
 its k-th receive, as almost every plan has it, and only where their tags differ
 is sorting left to it.
 """
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.compiled import compiled
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import Op
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 Ints = npt.NDArray[np.int32]
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from collplan.executors.cost.layout import core_to_numa
 from collplan.executors.cost.parameters import LINK_CLASSES
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 Longs = npt.NDArray[np.int64]

@@ -8,13 +8,13 @@ import numpy as np
 
 from collplan.executors.cost.breakdown import Leg, breakdown, legs
 from collplan.executors.cost.layout import core_to_numa
-from collplan.planner.bounds import lower_bounds
-from collplan.planner.plan import Op
+from collplan.planner.collective.bounds import lower_bounds
+from collplan.planner.plan.plan import Op
 from collplan.specs import Network
 
 if TYPE_CHECKING:
     from collplan.executors.cost.timeline import Timeline
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 
 def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> dict[str, Any]:

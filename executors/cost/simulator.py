@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.charges import IS_LONG
 from collplan.executors.cost.clocks import Clocks
 from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import Records, make_queue
 from collplan.executors.cost.kernel import run
+from collplan.executors.cost.lane_sharing import take_turns
 from collplan.executors.cost.layout import (
     initial_tasks,
     link_dependencies,
@@ -22,16 +22,16 @@ from collplan.executors.cost.layout import (
     place,
     serving_order,
 )
+from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import BURST, cost_table, link_table
 from collplan.executors.cost.timeline import Timeline
-from collplan.executors.cost.turns import take_turns
-from collplan.planner.compile_time import Stopwatch
+from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import DeadlockError
-from collplan.planner.format_check import check_ranges
+from collplan.planner.verify.format_check import check_ranges
 from collplan.specs import Network
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 _NAMED: Final = 3
 """How many waiting tasks a deadlock names."""

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.critical_path import critical_path
 from collplan.executors.cost.layout import core_to_numa
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
@@ -100,8 +99,3 @@ class Timeline:
     @cached_property
     def _numa(self) -> Ints:
         return core_to_numa(self.plan)
-
-    @cached_property
-    def critical_path(self) -> tuple[int, ...]:
-        """Rows from a task that starts at 0 to the last to end, each waiting for the one before."""
-        return tuple(step.row for step in critical_path(self))

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.messages import read_only, stepped
-from collplan.planner.compiled import compiled
-from collplan.planner.plan import Buffer, Op
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.plan.plan import Buffer, Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Extents, Plan
+    from collplan.planner.plan.plan import Extents, Plan
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]

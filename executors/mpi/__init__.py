@@ -6,19 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-    from collplan.executors.mpi.measuring.measure import RunReport, run_plan
+    from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
     from collplan.executors.mpi.world import join_world
 
 _HOMES: Final = {
-    "BoundPlan": "binding.bound_plan",
-    "RunReport": "measuring.measure",
-    "bind": "binding.bound_plan",
-    "run_plan": "measuring.measure",
+    "BoundPlan": "bind.bound_plan",
+    "bind": "bind.bound_plan",
     "join_world": "world",
 }
 
-__all__ = ["BoundPlan", "RunReport", "bind", "join_world", "run_plan"]
+__all__ = ["BoundPlan", "bind", "join_world"]
 
 
 def __getattr__(name: str) -> Any:

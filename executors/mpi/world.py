@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launching.launch import (
+from collplan.executors.mpi.launch.launch import (
     EXPECTED_RANKS,
     MPIEXEC,
     family_of,
@@ -19,8 +19,8 @@ from collplan.executors.mpi.launching.launch import (
     slurm_tasks,
     way_to_mpi,
 )
-from collplan.executors.mpi.watching.last_words import speak_when_ended
-from collplan.executors.mpi.watching.start_limit import limit_start
+from collplan.executors.mpi.stall.on_signal import speak_when_ended
+from collplan.executors.mpi.stall.start_limit import limit_start
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -1,33 +1,10 @@
-"""Algorithms of every collective: importing this package registers them all."""
+"""Algorithms of every collective: a folder each, with a file per algorithm, which registers it."""
 
-from collplan.planner.algorithms import (
-    allgather,
-    allreduce,
-    alltoall,
-    barrier,
-    bcast,
-    exscan,
-    gather,
-    reduce,
-    reduce_scatter_block,
-    scan,
-    scatter,
-)
+from __future__ import annotations
+
 from collplan.planner.algorithms.registry import Algorithm, Registry, registry
+from collplan.planner.discovery import import_modules
 
-__all__ = [
-    "Algorithm",
-    "Registry",
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "barrier",
-    "bcast",
-    "exscan",
-    "gather",
-    "reduce",
-    "reduce_scatter_block",
-    "registry",
-    "scan",
-    "scatter",
-]
+__all__ = ["Algorithm", "Registry", "registry"]
+
+import_modules(__name__, __path__)

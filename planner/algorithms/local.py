@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import Algorithm
-from collplan.planner.rounds import Copy, Group, Reduce, Round, Rounds
+from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 
 
 def _copy(group: Group) -> Rounds:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from collplan.planner.algorithms.rounds import Group, Rounds
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.rounds import Group, Rounds
 
 Parts = Literal["whole", "size", "power_of_two"]
 

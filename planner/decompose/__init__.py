@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.blueprint import Blueprint, Path, Sketch, Task, simplified
+from collplan.planner.blueprint.blueprint import Blueprint, Path, Sketch, Task, simplified
+from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
+from collplan.planner.blueprint.exchange import exchange_of
+from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
+from collplan.planner.blueprint.locations import BLOCK_KINDS, bind_collective
 from collplan.planner.decompose import leaders, mesh, pairs, transpose
 from collplan.planner.decompose.grid import Grid
 from collplan.planner.decompose.guideline import find_form
 from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.exchange.design import FORMS as EXCHANGES
-from collplan.planner.exchange.design import exchange_of
-from collplan.planner.groups import Rows, blocks_of, rows_by, runs_of
-from collplan.planner.spaces import BLOCK_KINDS, bind_collective
 from collplan.specs import Decomposition, Machine, PlanSpec
 
 FLAT = Decomposition(name="flat")
@@ -39,6 +39,11 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
         the decomposition.
     """
     chosen = decomposition or spec.decomposition
+    if chosen.name == "auto":
+        raise AlgorithmError(
+            "decomposition: auto is not planned as it is; compile with collplan.compile, which "
+            "chooses one, or name the decomposition"
+        )
     kind, machine = spec.collective.kind, spec.machine
     sketch = Sketch(machine.n_ranks)
     everyone = np.arange(machine.n_ranks)

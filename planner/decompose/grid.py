@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.groups import Rows
+from collplan.planner.blueprint.groups import Rows
 
 
 @dataclass(frozen=True, eq=False)

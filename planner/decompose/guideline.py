@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from collplan.planner.blueprint import Path, Sketch, Task
+from collplan.planner.blueprint.blueprint import Path, Sketch, Task
+from collplan.planner.blueprint.regions import Regions
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.regions import Regions
 
 Form = Callable[[Sketch, Path, Task], None]
 

@@ -19,10 +19,10 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.blueprint import Path, Sketch, Task
+from collplan.planner.blueprint.blueprint import Path, Sketch, Task
+from collplan.planner.blueprint.locations import BLOCK_KINDS, Home
+from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.grid import Grid
-from collplan.planner.regions import Regions
-from collplan.planner.spaces import BLOCK_KINDS, Home
 
 Inner = Callable[[Path, Task], Bools]
 """States a task of a part, decomposed in turn; returns whose result is in its output."""

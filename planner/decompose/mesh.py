@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collplan.planner.blueprint import Task
+from collplan.planner.blueprint.blueprint import Task
 from collplan.planner.decompose import leaders, pairs
 from collplan.planner.decompose.leaders import Parts
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.blueprint.locations import Home
+from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.leaders import Parts, settle
-from collplan.planner.regions import Regions
-from collplan.planner.spaces import Home
 
 
 def scan(parts: Parts) -> None:

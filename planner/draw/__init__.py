@@ -10,7 +10,7 @@ from collplan.planner.draw.picture import View, picture
 
 if TYPE_CHECKING:
     from collplan.planner.draw.style import Times
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 __all__ = ["DrawError", "View", "draw", "picture"]
 
@@ -49,7 +49,7 @@ def draw(
         there is nothing to render with.
     """
     from collplan.planner.draw.rendering import render
-    from collplan.specs.replacing import replacing
+    from collplan.planner.formats.output_files import replacing
 
     path = Path(path)
     suffix = path.suffix.lower()

@@ -16,10 +16,10 @@ from collplan.planner.draw.style import (
     lane_color,
     text_width,
 )
-from collplan.planner.plan import INTENT, Op
+from collplan.planner.plan.plan import INTENT, Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 TITLE_HEIGHT: Final = 46.0
 _ROW_HEIGHT: Final = 22.0

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.errors import MatchError
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import Op
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 Column = npt.NDArray[np.int64]
 

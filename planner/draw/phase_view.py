@@ -24,10 +24,10 @@ from collplan.planner.draw.style import (
     line_width,
     text_width,
 )
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 _MAX_BOXES: Final = 40
 _MIN_WIDTH: Final = 190.0

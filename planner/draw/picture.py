@@ -21,7 +21,7 @@ from collplan.planner.draw.traffic import Flow, describe_flows
 from collplan.planner.formats.text import headline
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 View = Literal["auto", "task", "rank", "node", "phase"]
 

@@ -19,7 +19,7 @@ from collplan.planner.draw.style import (
 from collplan.planner.draw.traffic import Flow, count_flows, draw_flows, has_labels
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 _RANK_HEIGHT: Final = 19.0
 _NODE_WIDTH: Final = 164.0

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from collplan.planner.draw.style import CORE_COLORS, FAINT_INK, OP_COLORS, RANK_FILL
-from collplan.planner.plan import Stage, Task
+from collplan.planner.plan.plan import Stage, Task
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 STAGE_STYLES: Final[Mapping[Stage, dict[str, str]]] = {
     Stage.START: {"penwidth": "2.4"},

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 
 FONT: Final = "Helvetica"
 FONT_SIZE: Final = 9.0

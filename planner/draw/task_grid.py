@@ -18,12 +18,12 @@ import numpy as np
 
 from collplan.planner.draw.sheet import Box
 from collplan.planner.draw.style import FONT_SIZE, format_time, shorten, text_width
-from collplan.planner.plan import Op, Task
+from collplan.planner.plan.plan import Op, Task
 
 if TYPE_CHECKING:
     from collplan.planner.draw.stages import Looks
     from collplan.planner.draw.style import Times
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 Ends = list[tuple[int, int]]
 """Rows of the send and the receive of messages."""

@@ -20,11 +20,11 @@ from collplan.planner.draw.style import (
     text_width,
 )
 from collplan.planner.draw.task_grid import PADDING, Ends, Grid, lay_out
-from collplan.planner.plan import INTENT, ON_START
+from collplan.planner.plan.plan import INTENT, ON_START
 
 if TYPE_CHECKING:
     from collplan.planner.draw.style import Times
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 
 def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan import (
+from collplan.planner.plan.plan import (
     INTENT,
     NO_PATTERN,
     NONE,

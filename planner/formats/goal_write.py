@@ -9,11 +9,12 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays import Ints
 from collplan.planner.formats.goal_read import GoalError
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import ON_START, IntArray, Op, Plan
+from collplan.planner.formats.output_files import replacing
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Network
-from collplan.specs.replacing import replacing
 
 
 def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None = None) -> None:
@@ -126,7 +127,7 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
     return bodies
 
 
-def _occurrence(source: IntArray, dest: IntArray) -> npt.NDArray[np.int64]:
+def _occurrence(source: Ints, dest: Ints) -> npt.NDArray[np.int64]:
     """Number the messages of every pair of ranks, from 0, in the order given."""
     order = np.lexsort((dest, source))
     by_source, by_dest = source[order], dest[order]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import networkx as nx
 import numpy as np
 
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import INTENT, ON_START
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import INTENT, ON_START
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 _ATTRIBUTES = ("rank", "peer", "tag", "phase", "round", "node", "lane", "core")
 

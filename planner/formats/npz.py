@@ -18,12 +18,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
-from collplan.planner.foreign import Foreign
-from collplan.planner.format_check import check_buffers
-from collplan.planner.plan import COLUMNS, Dependencies, Extents, IntArray, Plan
+from collplan.planner.formats.output_files import replacing
+from collplan.planner.plan.cross_rank_waits import Foreign
+from collplan.planner.plan.plan import COLUMNS, Dependencies, Extents, Plan
+from collplan.planner.verify.format_check import check_buffers, check_format
 from collplan.specs.errors import CollplanError
-from collplan.specs.replacing import replacing
 
 FORMAT: Final = "collplan"
 VERSION: Final = 2
@@ -136,19 +137,19 @@ def save(plan: Plan, path: str | Path) -> None:
             _write_member(archive, f"{name}.npy", header + stored.tobytes())
 
 
-def _column(plan: Plan, name: str) -> IntArray:
+def _column(plan: Plan, name: str) -> Ints:
     array: Any = plan
     for part in name.split("."):
         array = getattr(array, part)
     return np.asarray(array)
 
 
-def _is_constant(array: IntArray) -> bool:
+def _is_constant(array: Ints) -> bool:
     """By value, so that the bytes don't depend on how a column lies in memory."""
     return len(array) > 1 and (array.strides == (0,) or bool((array == array[0]).all()))
 
 
-def _narrow(array: IntArray) -> IntArray:
+def _narrow(array: Ints) -> Ints:
     low, high = int(array.min(initial=0)), int(array.max(initial=0))
     for width in _WIDTHS:
         limits = np.iinfo(np.dtype(width))
@@ -243,7 +244,7 @@ class _Reader:
         self.check_members()
         self.read_meta()
         arrays = {name: self.read_column(name, member) for name, member in _MEMBERS.items()}
-        parts: dict[str, dict[str, IntArray]] = {
+        parts: dict[str, dict[str, Ints]] = {
             name: {} for name in ("reads", "writes", "deps", "foreign")
         }
         for name in [name for name in arrays if "." in name]:
@@ -261,7 +262,7 @@ class _Reader:
                 phases=tuple(self.meta["phases"]),
                 spec=self.spec(),
             )
-            plan.check_format(full=True)
+            check_format(plan)
             check_buffers(plan)
         except PlanFormatError as error:
             raise PlanFormatError(f"{self.path}: {error}") from error
@@ -317,7 +318,7 @@ class _Reader:
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             self.refuse(f"{META}: {name} is {value!r:.40}, must be a number from {low} to {high}")
 
-    def read_column(self, name: str, member: _Member) -> IntArray:
+    def read_column(self, name: str, member: _Member) -> Ints:
         constant = name in self.meta["constant"]
         if constant and not member.may_be_constant:
             self.refuse(f"column {name} is marked constant, which it cannot be")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collplan.planner.plan import INTENT, ON_START, Buffer, Op, Stage, Task
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Stage, Task
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 
-def dump(plan: Plan) -> str:
+def to_text(plan: Plan) -> str:
     """Return `plan` as text: a header, then a line a task, grouped by rank.
 
     Parameters

@@ -1,36 +1,11 @@
-"""Passes: pure functions from plan to plan, by name."""
+"""Passes: pure functions from plan to plan, by name; each is registered by its own module."""
 
 from __future__ import annotations
 
-from collplan.planner.passes import (
-    add_compute,
-    coalesce_requests,
-    double_buffer,
-    limit_requests,
-    place_progress,
-    prioritize,
-    segment,
-    share,
-    split_lanes,
-    split_tree,
-)
+from collplan.planner.discovery import import_modules
 from collplan.planner.passes.blueprint_level import run_blueprint_passes
 from collplan.planner.passes.registry import Pass, find_pass, pass_registry, run_passes
 
-__all__ = [
-    "Pass",
-    "add_compute",
-    "coalesce_requests",
-    "double_buffer",
-    "find_pass",
-    "limit_requests",
-    "pass_registry",
-    "place_progress",
-    "prioritize",
-    "run_blueprint_passes",
-    "run_passes",
-    "segment",
-    "share",
-    "split_lanes",
-    "split_tree",
-]
+__all__ = ["Pass", "find_pass", "pass_registry", "run_blueprint_passes", "run_passes"]
+
+import_modules(__name__, __path__)

@@ -9,8 +9,8 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.pieces import running_total
-from collplan.planner.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
+from collplan.planner.plan.pieces import running_total
+from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
 
 MAX_NS = 2**62
 """Longer computations would overflow clocks in ns."""

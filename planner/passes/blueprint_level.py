@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from collplan.planner.blueprint import Blueprint
+from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import NEEDS, Pass, check_choices, find_pass, pass_registry
 from collplan.specs import PassChoice

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan import Plan
+from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
 from collplan.specs.explaining import number_lines
 from collplan.specs.showing import show_value
@@ -127,7 +127,9 @@ def run_passes(
             idle.append(choice)
         is_whole = is_proved and plan.only_rank is None
         if rewritten is not plan and is_whole and rewritten.n_tasks <= VERIFY_LIMIT:
-            rewritten.verify()
+            from collplan.planner.verify import verify
+
+            verify(rewritten)
         plan = rewritten
     return plan
 

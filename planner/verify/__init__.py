@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collplan.planner.errors import PlanError
-from collplan.planner.matching import match_messages
-from collplan.planner.plan import Plan
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.barrier import check_barrier
 from collplan.planner.verify.contents import check_contents, check_operations
+from collplan.planner.verify.format_check import check_format
 from collplan.planner.verify.mirrors import check_mirrors
 from collplan.planner.verify.moves import AddressSpace, check_overlaps, element_moves
 from collplan.planner.verify.order import completion_order
@@ -43,7 +44,7 @@ def verify(plan: Plan) -> None:
         raise PlanError(
             f"this is rank {plan.only_rank}'s program alone; only the plan of all ranks has a proof"
         )
-    plan.check_format(full=True)
+    check_format(plan)
     sends, recvs = match_messages(plan)
     start, completion = completion_order(plan, sends, recvs)
     check_stages(plan, sends, recvs)

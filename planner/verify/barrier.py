@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import MissingContributionError
-from collplan.planner.matching import Rows
-from collplan.planner.plan import Plan
+from collplan.planner.plan.matching import Rows
+from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.order import event_order
 
 Ints = npt.NDArray[np.integer[Any]]

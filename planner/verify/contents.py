@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.collective.semantics import Contents, postcondition, precondition
 from collplan.planner.errors import (
     DuplicateContributionError,
     MissingContributionError,
@@ -17,9 +18,8 @@ from collplan.planner.errors import (
     PostconditionError,
     UndefinedReadError,
 )
-from collplan.planner.pieces import sorted_unique
-from collplan.planner.plan import Buffer, Op, Plan
-from collplan.planner.semantics import Contents, postcondition, precondition
+from collplan.planner.plan.pieces import sorted_unique
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.verify.moves import AddressSpace, Moves
 from collplan.planner.verify.symbols import DUPLICATE, MIXED, ORDER, UNDEFINED, Symbols, run_symbols
 

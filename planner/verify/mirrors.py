@@ -6,8 +6,8 @@ import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import RaceError
-from collplan.planner.pieces import running_total, sorted_unique
-from collplan.planner.plan import NONE, Buffer, Op, Plan
+from collplan.planner.plan.pieces import running_total, sorted_unique
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.verify.moves import AddressSpace, Moves
 
 

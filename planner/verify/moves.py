@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner import pieces as csr
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import RaceError
-from collplan.planner.matching import Rows
-from collplan.planner.pieces import Pieces
-from collplan.planner.plan import Buffer, Op, Plan
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.matching import Rows
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import Buffer, Op, Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 

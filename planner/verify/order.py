@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import DeadlockError
-from collplan.planner.matching import Rows
-from collplan.planner.plan import ON_START, Op, Plan
+from collplan.planner.plan.matching import Rows
+from collplan.planner.plan.plan import ON_START, Op, Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 Waits = Callable[[int], Iterator[int]]

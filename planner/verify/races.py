@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner import pieces as csr
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import MatchOrderError, RaceError
-from collplan.planner.hazards import cut_into_atoms
-from collplan.planner.kernels import derive_hazards
-from collplan.planner.matching import Rows
-from collplan.planner.plan import Plan
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.hazards import cut_into_atoms
+from collplan.planner.plan.kernels import derive_hazards
+from collplan.planner.plan.matching import Rows
+from collplan.planner.plan.plan import Plan
 
 Ints = npt.NDArray[np.integer[Any]]
 

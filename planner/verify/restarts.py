@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner import pieces as csr
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.compiled import compiled
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import RaceError
-from collplan.planner.hazards import Accesses, cut_into_atoms
-from collplan.planner.matching import Rows
-from collplan.planner.pieces import Pieces
-from collplan.planner.plan import Buffer, Plan
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.hazards import Accesses, cut_into_atoms
+from collplan.planner.plan.matching import Rows
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import Buffer, Plan
 from collplan.planner.verify.order import event_order
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.errors import StageError
-from collplan.planner.matching import Rows
-from collplan.planner.plan import Plan, Stage, Task
+from collplan.planner.plan.matching import Rows
+from collplan.planner.plan.plan import Plan, Stage, Task
 
 
 def check_stages(plan: Plan, sends: Rows, recvs: Rows) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.compiled import compiled
-from collplan.planner.semantics import Contents
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.collective.semantics import Contents
 from collplan.planner.verify.moves import Moves
 
 Ints = npt.NDArray[np.integer[Any]]

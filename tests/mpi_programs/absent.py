@@ -11,8 +11,8 @@ from mpi4py import MPI
 
 import collplan
 from collplan.executors.mpi.errors import StallError
-from collplan.executors.mpi.watching import roll_call
-from collplan.executors.mpi.watching.roll_call import RollCall
+from collplan.executors.mpi.stall import timed_collectives as roll_call
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 
 LIMIT_S = 0.6
 comm = MPI.COMM_WORLD

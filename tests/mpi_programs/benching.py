@@ -10,22 +10,24 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError, LaunchError
-from collplan.executors.mpi.measuring import bench_timing, guideline, patterns
-from collplan.executors.mpi.measuring.bench_timing import WARM_UPS, line_up, time_in_turns
-from collplan.executors.mpi.measuring.guideline import (
+from collplan.measure import guideline
+from collplan.measure import lanes as patterns
+from collplan.measure import timing as bench_timing
+from collplan.measure.guideline import (
     Candidate,
     Guideline,
     measure_guideline,
     standard_candidates,
 )
-from collplan.executors.mpi.measuring.patterns import (
+from collplan.measure.lanes import (
     Lanes,
     lane_pattern,
     multi_collective,
     split_lanes,
 )
+from collplan.measure.timing import WARM_UPS, line_up, time_in_turns
 from collplan.planner import compile_plan
-from collplan.planner.plan import Plan
+from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError

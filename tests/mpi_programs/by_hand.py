@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding import bound_plan as binding
+from collplan.executors.mpi.bind import bound_plan as binding
 from collplan.executors.mpi.engine import running
 from collplan.executors.mpi.errors import BindError
-from collplan.planner.operations import get_operation
-from collplan.planner.plan import ON_START, Buffer, Op, Stage
+from collplan.planner.collective.operations import get_operation
+from collplan.planner.plan.plan import ON_START, Buffer, Op, Stage
 from collplan.specs.errors import CollplanError
 from mpi_plans import PlanWriter, refuses, ring_allreduce_max
 

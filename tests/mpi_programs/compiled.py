@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.compiled.messages import Messages
+from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.program.message_rows import Messages
+from collplan.planner.collective.operations import get_operation, register_operation
 from collplan.planner.errors import DeadlockError, PlanFormatError
-from collplan.planner.operations import get_operation, register_operation
-from collplan.planner.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
+from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
 from mpi_plans import Interval, PlanWriter, refuses, ring_allreduce_max
 
 comm = MPI.COMM_WORLD

@@ -8,16 +8,16 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.cores import affinity
-from collplan.executors.mpi.engine.engines import ENGINES
-from collplan.executors.mpi.measuring.measure import Case
-from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.engine.engine_choice import ENGINES
+from collplan.executors.mpi.host.cores import affinity
+from collplan.measure.native import NativeCollective
+from collplan.measure.run import Case
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan import Plan, Stage
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.plan.plan import Plan, Stage
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE

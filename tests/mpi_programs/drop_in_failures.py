@@ -16,21 +16,21 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.engine.engines import Choice
+from collplan.executors.mpi.engine.engine_choice import Choice
 from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
 from tables_everywhere import planning_table
 
 STAGES = {
-    "compile": "collplan.executors.comm.plans.compile_plan",
-    "prove": "collplan.executors.comm.plans.compile_plan",
-    "prepare": "collplan.executors.mpi.binding.bound_plan.Prepared",
-    "digest": "collplan.executors.mpi.binding.bound_plan._digests",
+    "compile": "collplan.dropin.plans.compile_plan",
+    "prove": "collplan.dropin.plans.compile_plan",
+    "prepare": "collplan.executors.mpi.bind.bound_plan.Prepared",
+    "digest": "collplan.executors.mpi.bind.bound_plan._digests",
     "load": "collplan.executors.mpi.engine.engines.Choice.load",
     "find strangers": "collplan.executors.mpi.engine.node_memory._refuse_strangers",
     "compare programs": "collplan.executors.mpi.engine.node_memory._refuse_misfit",
     "find room": "collplan.executors.mpi.engine.node_memory._require_room",
     "populate pages": "collplan.executors.mpi.engine.node_memory._populate",
-    "assemble": "collplan.executors.mpi.binding.bound_plan.BoundPlan.__init__",
+    "assemble": "collplan.executors.mpi.bind.bound_plan.BoundPlan.__init__",
     "make the engine": "collplan.executors.mpi.engine.engines.CompiledBinding.use",
 }
 """Functions that each rank calls between a request and its bound plan."""
@@ -89,9 +89,9 @@ def check_a_failure_on_one_rank_at_any_stage_leaves_all_ranks_native(_: Any) -> 
 def check_a_communicator_that_cannot_be_had_leaves_all_ranks_native(_: Any) -> None:
     too_many = MPI.Exception(MPI.ERR_OTHER)
     comm = planning()
-    with patch("collplan.executors.comm.ground._own", side_effect=too_many):
+    with patch("collplan.dropin.nonblocking_setup._own", side_effect=too_many):
         half = comm.Dup()
-    with patch("collplan.executors.comm.plans.Plans.private", property(_raise(too_many))):
+    with patch("collplan.dropin.plans.Plans.private", property(_raise(too_many))):
         for _turn in range(2):
             sums(half)
     mine, total = np.ones(1 << 18), np.zeros(1 << 18)

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.emulation.counters import lane_bytes
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.measuring.measure import Case
+from collplan.emulate.counters import lane_bytes
+from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.executors.mpi.world import first_alone
+from collplan.measure.run import Case
 from collplan.planner import Plan, compile_plan
+from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan import Op
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.plan.plan import Op
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from oracle import AFFINE

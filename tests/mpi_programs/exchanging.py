@@ -8,11 +8,11 @@ from itertools import product
 
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.measuring.measure import Case
+from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.measure.run import Case
 from collplan.planner import compile_plan
-from collplan.planner.choosing.alltoall_designs import DESIGNS
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.collective.reference import expected, make_inputs
+from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import PassChoice, PlanSpec
 
 comm = MPI.COMM_WORLD

@@ -14,7 +14,7 @@ said, *arguments = sys.argv[1:]
 how = dict(word.split("=") for word in said.split(","))
 comm = join_world()
 
-from collplan.executors.tuning import trial  # noqa: E402
+from collplan.tune import trial  # noqa: E402
 
 bind = trial.bind
 
@@ -43,7 +43,7 @@ def failing(plan: Any, *rest: Any) -> Any:
 named: Any = trial
 named.bind = failing
 
-from collplan.__main__ import main  # noqa: E402
+from collplan.cli.main import main  # noqa: E402
 
 sys.argv = ["collplan", *arguments]
 sys.exit(main())

@@ -7,10 +7,10 @@ import json
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.measuring import measure
-from collplan.executors.mpi.measuring.measure import RunReport, run_plan
+from collplan.measure import run as measure
+from collplan.measure.run import RunReport, run_plan
 from collplan.planner import compile_plan
-from collplan.planner.plan import Buffer, Plan
+from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
 from mpi_plans import refuses
 

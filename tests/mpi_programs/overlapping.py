@@ -9,12 +9,13 @@ from mpi4py import MPI
 
 from collplan.executors.cost.traces.states import State
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.measuring import overlap, overlap_runs
-from collplan.executors.mpi.measuring.overlap import measure_blocking, measure_overlap
-from collplan.executors.mpi.measuring.overlap_runs import Collectives, Pinned
-from collplan.executors.overlap.choosing import plan_sweep
-from collplan.executors.overlap.computation import Computation
-from collplan.executors.overlap.methods import NATIVE, Method, Sweep
+from collplan.measure.overlap import runs as overlap_runs
+from collplan.measure.overlap import timing as overlap
+from collplan.measure.overlap.choosing import plan_sweep
+from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.methods import NATIVE, Method, Sweep
+from collplan.measure.overlap.runs import Collectives, Pinned
+from collplan.measure.overlap.timing import measure_blocking, measure_overlap
 from collplan.specs import Machine
 from mpi_plans import refuses
 

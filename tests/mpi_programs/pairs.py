@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.measuring.measure import Case, run_plan
-from collplan.executors.mpi.measuring.native import NativeCollective
+from collplan.measure.native import NativeCollective
+from collplan.measure.run import Case, run_plan
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.reference import make_inputs
+from collplan.planner.collective.reference import make_inputs
 from collplan.specs import PlanSpec, numpy_dtype
 from collplan.specs.datatype import PAIRS
 from mpi_plans import refuses

@@ -13,12 +13,12 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan
+from collplan.executors.mpi.bind.bound_plan import BoundPlan
 from collplan.executors.mpi.engine import running
-from collplan.executors.mpi.measuring.measure import Case
+from collplan.measure.run import Case
+from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import DeadlockError
-from collplan.planner.plan import Buffer, Op, Plan
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.plan.plan import Buffer, Op, Plan
 from mpi_plans import PlanWriter, refuses
 from progress_places import crowds, degrades, goes_to_its_cores, nodes_and_hosts
 from progress_plans import OTHER, bind_placed, comm, p, placed, rank, threads

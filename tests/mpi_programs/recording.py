@@ -9,16 +9,16 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.cost import simulate
-from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.executors.mpi.engine import recording
 from collplan.executors.mpi.engine.recording import Recorder
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.measuring import task_times
-from collplan.executors.mpi.measuring.clocks import Clocks
-from collplan.executors.mpi.measuring.task_times import TaskTimes, record_plan
+from collplan.measure import task_times
+from collplan.measure.clocks import Clocks
+from collplan.measure.task_times import TaskTimes, record_plan
 from collplan.planner import compile_plan
-from collplan.planner.plan import ON_START, Buffer, Op, Plan
-from collplan.prediction import prediction_report
+from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
+from collplan.reports.prediction import prediction_report
 from collplan.specs import parse_spec
 from mpi_plans import PlanWriter, refuses
 

@@ -13,13 +13,13 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.compiled.loading import load
-from collplan.executors.mpi.measuring.measure import Case
+from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.loop.loading import load
+from collplan.measure.run import Case
 from collplan.planner import compile_plan
+from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan import Plan
-from collplan.planner.reference import expected, make_inputs
+from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
@@ -152,7 +152,7 @@ def consecutive_starts(plan: Plan, n_starts: int, engine: str, *, own: bool) -> 
 def gates(has_gate: bool) -> None:
     """Count wrong results of many starts; without the gate there must be some."""
     if not has_gate:
-        import collplan.executors.mpi.engine.program as programs
+        import collplan.executors.mpi.program.program as programs
 
         make = programs._sharing
 

@@ -16,10 +16,11 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanError
-from collplan.planner.operations import get_operation
-from collplan.planner.plan import COLUMNS, ON_START, Buffer, Op, Plan
+from collplan.planner.formats.npz import load, save
+from collplan.planner.plan.plan import COLUMNS, ON_START, Buffer, Op, Plan
 from collplan.specs.errors import CollplanError
 from mpi_plans import PlanWriter
 
@@ -146,8 +147,8 @@ def through_file(name: str, plan: Plan, folder: Path) -> Plan | None:
     """Return a plan that was saved and loaded, unless that is refused."""
     path = folder / f"{rank}.plan"
     try:
-        plan.save(path)
-        return Plan.load(path)
+        save(plan, path)
+        return load(path)
     except PlanError as error:
         seen(name, error)
         return None

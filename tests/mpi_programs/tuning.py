@@ -10,12 +10,12 @@ from typing import Any
 
 from mpi4py import MPI
 
-from collplan.executors.tuning import trial
-from collplan.executors.tuning.contest import Rules
-from collplan.executors.tuning.prediction import Candidate
-from collplan.executors.tuning.trial import Verdict, try_candidates
-from collplan.executors.tuning.tuner import on_first, over_ranks
 from collplan.specs import CollplanError, PlanSpec
+from collplan.tune import trial
+from collplan.tune.prediction import Candidate
+from collplan.tune.racing import Rules
+from collplan.tune.trial import Verdict, try_candidates
+from collplan.tune.tuner import on_first, over_ranks
 from mpi_plans import refuses
 
 comm = MPI.COMM_WORLD

@@ -9,8 +9,8 @@ from typing import Final
 from collplan.executors.cost.traces.layers import Layer, simulated_layer
 from collplan.executors.cost.traces.paje import paje_chunks
 from collplan.executors.cost.traces.perfetto import perfetto_chunks
+from collplan.planner.formats.output_files import replacing
 from collplan.specs.errors import CollplanError
-from collplan.specs.replacing import replacing
 
 __all__ = [
     "MANY_TASKS",

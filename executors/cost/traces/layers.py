@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.holds import Holds, holds_of
 from collplan.executors.cost.messages import partners
 from collplan.executors.cost.places import Places, places_of
-from collplan.planner.plan import Op
+from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
     from collplan.executors.cost.timeline import Timeline
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
     from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]

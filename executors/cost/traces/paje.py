@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.traces.layers import Layer, Tracks, tracks_of
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 
 Longs = npt.NDArray[np.int64]
 

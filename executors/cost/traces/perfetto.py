@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from collplan.executors.cost.traces.layers import Layer, Tracks, tracks_of
-from collplan.planner.plan import Op
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan import Plan
+    from collplan.planner.plan.plan import Plan
 
 _CHUNK: Final = 1 << 15
 _WORDS: Final = {Op.SEND: "send to", Op.RECV: "recv from"}

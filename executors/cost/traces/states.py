@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
-from collplan.planner.plan import Op
-from collplan.specs.replacing import replacing
+from collplan.planner.formats.output_files import replacing
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
     from collplan.executors.cost.timeline import Timeline

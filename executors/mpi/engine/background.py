@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.cores import affinity, host
-from collplan.executors.mpi.engine.computing import own_computations, why_not_apart
 from collplan.executors.mpi.errors import BindError
-from collplan.planner.plan import Op, Stage
+from collplan.executors.mpi.host.cores import affinity, host
+from collplan.executors.mpi.program.computing import own_computations, why_not_apart
+from collplan.planner.plan.plan import Op, Stage
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.engines import Choice
-    from collplan.executors.mpi.engine.program import Program
-    from collplan.executors.mpi.watching.roll_call import RollCall
-    from collplan.planner.plan import Plan
+    from collplan.executors.mpi.engine.engine_choice import Choice
+    from collplan.executors.mpi.program.program import Program
+    from collplan.executors.mpi.stall.timed_collectives import RollCall
+    from collplan.planner.plan.plan import Plan
 
 ProgressBy = Literal["thread", "caller"]
 Progress = Literal["auto", "caller", "thread"]

@@ -1,49 +1,33 @@
-"""Which engine runs a program, and its binding to a communicator and buffers."""
+"""Engines bound to a communicator and buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.cores import host
-from collplan.executors.mpi.engine.datatypes import MessageTypes
+from collplan.executors.mpi.engine.engine_choice import Applies
 from collplan.executors.mpi.engine.interpreted import Engine
 from collplan.executors.mpi.engine.progress import NodeProgress
 from collplan.executors.mpi.engine.recording import Recorder, RecordingEngine
-from collplan.executors.mpi.engine.views import extent_views, local_action
+from collplan.executors.mpi.engine.watched import WatchedEngine, WatchedRecordingEngine
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.watching.roll_call import RollCall
-from collplan.executors.mpi.watching.watched import WatchedEngine, WatchedRecordingEngine
-from collplan.planner.plan import Op
+from collplan.executors.mpi.program.datatypes import MessageTypes
+from collplan.executors.mpi.program.views import extent_views, local_action
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.compiled.engine import CompiledEngine
-    from collplan.executors.mpi.compiled.loading import Reduction
     from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.compiled import CompiledEngine
     from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.engine.program import Program
-    from collplan.executors.mpi.engine.views import Action
-    from collplan.executors.mpi.watching.watchdog import Watch
-    from collplan.planner.plan import Plan
+    from collplan.executors.mpi.program.program import Program
+    from collplan.executors.mpi.program.views import Action
+    from collplan.executors.mpi.stall.watchdog import Watch
+    from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
-EngineName = Literal["compiled", "python"]
-ENGINES: Final = get_args(EngineName)
-COMPILING_S: Final = 600.0
-"""How long ranks wait at least for one that compiles: many times what it takes."""
-
-
-class Applies(Protocol):
-    """An associative operation on arrays, such as `collplan.planner.operations` has."""
-
-    def apply(self, left: Array, right: Array, out: Array) -> None:
-        """Write ``left op right`` into `out`."""
 
 
 class AnyEngine(Protocol):
@@ -99,93 +83,6 @@ class NoEngine:
     def move(self, sent_at: int, received_at: int) -> bool:
         """Return False: there is nothing to move."""
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which engine runs a program.
-
-    Parameters
-    ----------
-    name : {"compiled", "python"}
-        The engine.
-    why_python : str or None
-        Why it is not the compiled one.
-    reduction : (str, dtype) or None
-        What the compiled engine has to reduce by; None if a program reduces nothing.
-    """
-
-    name: EngineName
-    why_python: str | None = None
-    reduction: Reduction | None = None
-
-    @property
-    def is_loaded(self) -> bool:
-        """Return whether `load` takes no time."""
-        from collplan.executors.mpi.compiled.loading import is_loaded
-
-        return self.name == "python" or is_loaded(self.reduction)
-
-    def load(self) -> int:
-        """Bring compiled code into this process; return the reduction's address."""
-        from collplan.executors.mpi.compiled.loading import load
-
-        return 0 if self.name == "python" else load(self.reduction)
-
-
-def choose_engine(
-    wanted: EngineName | None,
-    program: Program,
-    dtype: np.dtype[Any],
-    operation: Applies | None,
-    recorder: Recorder | None,
-) -> Choice:
-    """Return the engine that was asked for, or the fastest that can.
-
-    Raises
-    ------
-    BindError
-        If the engine asked for does not exist or cannot run the program.
-    """
-    if wanted not in (None, *ENGINES):
-        raise BindError(f"engine is {wanted!r}; use one of {', '.join(ENGINES)}")
-    if wanted == "python":
-        return Choice("python", "it was asked for")
-    reason, reduction = None, None
-    if recorder is not None:
-        reason = "tasks are recorded in Python only"
-    elif np.any(program.op == Op.REDUCE):
-        from collplan.executors.mpi.compiled.reductions import is_compiled
-
-        name = str(getattr(operation, "name", type(operation).__name__))
-        reduction = name, dtype
-        if not is_compiled(operation, dtype):
-            reason = f"operation {name} on {dtype} has no compiled form"
-    if reason is None:
-        return Choice("compiled", None, reduction)
-    if wanted == "compiled":
-        raise BindError(f"engine is compiled, but {reason}; leave engine out to use Python")
-    return Choice("python", reason)
-
-
-def load_by_turns(comm: MPI.Intracomm, choice: Choice, call: RollCall) -> None:
-    """Load compiled code, the first rank of each host before the others; collective.
-
-    Raises
-    ------
-    Exception
-        On all ranks, if one cannot.
-    """
-    # Hosts may have caches of their own; emulated nodes of one host share its.
-    hosts: list[str] = call.gather(host())
-    if hosts.index(hosts[comm.rank]) == comm.rank:
-        with suppress(Exception):  # it comes again below, where all ranks learn of it
-            choice.load()
-    # Compiling is no absence, however small the limit of ranks that wait.
-    patience_s = max(call.timeout_s or 0.0, COMPILING_S)
-    patient = RollCall(comm, patience_s, "load machine code")
-    patient.meet()
-    call.together(choice.load)
 
 
 class PythonBinding:
@@ -341,8 +238,8 @@ class CompiledBinding:
         return self._engine
 
     def _make(self, buffers: Sequence[Array]) -> CompiledEngine:
-        from collplan.executors.mpi.compiled.engine import CompiledEngine
-        from collplan.executors.mpi.watching.watched_compiled import WatchedCompiledEngine
+        from collplan.executors.mpi.engine.compiled import CompiledEngine
+        from collplan.executors.mpi.engine.watched_compiled import WatchedCompiledEngine
 
         kind = CompiledEngine if self._watch is None else WatchedCompiledEngine
         made = kind(

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from mpi4py import MPI
 from numba import types
 
-from collplan.executors.mpi.compiled.atomics import write_word
-from collplan.executors.mpi.compiled.engine import HANDLE_BYTES, STATUS_BYTES
-from collplan.executors.mpi.compiled.loading import load
-from collplan.executors.mpi.compiled.memory import SEMAPHORE_BYTES
-from collplan.executors.mpi.compiled.serving import (
+from collplan.executors.mpi.engine.compiled import HANDLE_BYTES, STATUS_BYTES
+from collplan.executors.mpi.engine.loop_memory import SEMAPHORE_BYTES
+from collplan.executors.mpi.loop.atomics import write_word
+from collplan.executors.mpi.loop.loading import load
+from collplan.executors.mpi.loop.serving import (
     BOARD,
     COMPLETE_FLIGHT,
     FLIGHT,
@@ -37,9 +37,9 @@ from collplan.executors.mpi.compiled.serving import (
     query_flight,
     run_board,
 )
-from collplan.executors.mpi.compiled.state import DONE
-from collplan.executors.mpi.compiled.symbols import address_of
-from collplan.planner.compiled import compile_callback
+from collplan.executors.mpi.loop.state import DONE
+from collplan.executors.mpi.loop.symbols import address_of
+from collplan.planner.arrays.jit import compile_callback
 
 TURN_NS: Final = 50_000_000
 """How long a wait runs before Python gets to handle signals."""

@@ -18,12 +18,12 @@ from mpi4py import MPI
 from collplan.executors.mpi.engine.running import advance_others, note_end, note_start
 from collplan.executors.mpi.errors import still_running
 from collplan.planner.errors import DeadlockError
-from collplan.planner.plan import Stage
+from collplan.planner.plan.plan import Stage
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.program import Program, Successors
     from collplan.executors.mpi.engine.progress import NodeProgress
-    from collplan.executors.mpi.engine.views import Action
+    from collplan.executors.mpi.program.program import Program, Successors
+    from collplan.executors.mpi.program.views import Action
 
 IDLE_SLEEP_S: Final = 50e-6
 """How long an idle rank sleeps between polls, for each rank on its core, where ranks share it."""
@@ -176,7 +176,7 @@ class Engine:
         if not (self._active or self._waiting or (self._is_ending and not self._n_left)):
             raise DeadlockError(
                 f"{self._n_left} tasks of this rank wait for each other or for a later wait; "
-                "plan.verify() names them"
+                "verify(plan) names them"
             )
         self._poll_until_something()
 

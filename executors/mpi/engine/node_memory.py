@@ -23,16 +23,16 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.compiled.atomics import read_word
-from collplan.executors.mpi.compiled.threads import stop_all
+from collplan.executors.mpi.engine.background_thread import stop_all
 from collplan.executors.mpi.errors import BindError, StallError
-from collplan.executors.mpi.watching.watchdog import end_job, say
-from collplan.planner.plan import Buffer
+from collplan.executors.mpi.loop.atomics import read_word
+from collplan.executors.mpi.stall.watchdog import end_job, say
+from collplan.planner.plan.plan import Buffer
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.program import Program
-    from collplan.executors.mpi.watching.roll_call import RollCall
-    from collplan.planner.plan import Plan
+    from collplan.executors.mpi.program.program import Program
+    from collplan.executors.mpi.stall.timed_collectives import RollCall
+    from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from collplan.executors.mpi.compiled.atomics import read_word, write_word
 from collplan.executors.mpi.engine.node_memory import LINE_BYTES, WORD_BYTES
+from collplan.executors.mpi.loop.atomics import read_word, write_word
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.engine.program import Program
+    from collplan.executors.mpi.program.program import Program
 
 
 class NodeProgress:

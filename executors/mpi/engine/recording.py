@@ -13,9 +13,9 @@ from mpi4py import MPI
 from collplan.executors.mpi.engine.interpreted import Engine
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.program import Program
     from collplan.executors.mpi.engine.progress import NodeProgress
-    from collplan.executors.mpi.engine.views import Action
+    from collplan.executors.mpi.program.program import Program
+    from collplan.executors.mpi.program.views import Action
 
 Longs = npt.NDArray[np.int64]
 

@@ -1,11 +1,5 @@
 """Algorithms of allgather, a file each."""
 
-from collplan.planner.algorithms.allgather import (
-    bruck,
-    linear,
-    neighbor_exchange,
-    recursive_doubling,
-    ring,
-)
+from collplan.planner.discovery import import_modules
 
-__all__ = ["bruck", "linear", "neighbor_exchange", "recursive_doubling", "ring"]
+import_modules(__name__, __path__)

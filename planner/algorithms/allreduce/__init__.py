@@ -1,12 +1,5 @@
 """Algorithms of allreduce, a file each."""
 
-from collplan.planner.algorithms.allreduce import (
-    circulant,
-    linear,
-    rabenseifner,
-    recursive_doubling,
-    reduce_bcast,
-    ring,
-)
+from collplan.planner.discovery import import_modules
 
-__all__ = ["circulant", "linear", "rabenseifner", "recursive_doubling", "reduce_bcast", "ring"]
+import_modules(__name__, __path__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collplan.planner.algorithms.reduce_scatter_block.linear import linear as reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 
 
 @algorithm("allreduce", "linear", parts="size")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.algorithms.folding import fold
+from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Message, Round, Rounds, floor_log2
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, floor_log2
 
 
 @algorithm("allreduce", "recursive_doubling")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collplan.planner.algorithms.bcast.binomial import binomial as bcast_binomial
 from collplan.planner.algorithms.reduce.binomial import to_rank
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Group, Rounds
+from collplan.planner.algorithms.rounds import Group, Rounds
 
 
 @algorithm("allreduce", "reduce_bcast", tree=True)

@@ -1,5 +1,5 @@
 """Algorithms of alltoall, a file each."""
 
-from collplan.planner.algorithms.alltoall import bruck, linear, pairwise
+from collplan.planner.discovery import import_modules
 
-__all__ = ["bruck", "linear", "pairwise"]
+import_modules(__name__, __path__)

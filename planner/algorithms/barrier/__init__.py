@@ -1,5 +1,5 @@
 """Algorithms of barrier, a file each."""
 
-from collplan.planner.algorithms.barrier import dissemination, recursive_doubling
+from collplan.planner.discovery import import_modules
 
-__all__ = ["dissemination", "recursive_doubling"]
+import_modules(__name__, __path__)

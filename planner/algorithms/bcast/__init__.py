@@ -1,12 +1,5 @@
 """Algorithms of bcast, a file each."""
 
-from collplan.planner.algorithms.bcast import (
-    binary,
-    binomial,
-    chain,
-    knomial,
-    linear,
-    scatter_allgather,
-)
+from collplan.planner.discovery import import_modules
 
-__all__ = ["binary", "binomial", "chain", "knomial", "linear", "scatter_allgather"]
+import_modules(__name__, __path__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Group, Message, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 
 
 @algorithm("bcast", "chain", tree=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Group, Message, Round, Rounds, option_int
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, option_int
 
 
 @algorithm("bcast", "knomial", options={"radix": 4}, tree=True)

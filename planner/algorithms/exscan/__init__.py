@@ -1,5 +1,5 @@
 """Algorithms of exscan, a file each."""
 
-from collplan.planner.algorithms.exscan import binomial, chain, recursive_doubling
+from collplan.planner.discovery import import_modules
 
-__all__ = ["binomial", "chain", "recursive_doubling"]
+import_modules(__name__, __path__)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.algorithms.scan.binomial import prefixes
-from collplan.planner.rounds import Group, Message, Round, Rounds
 
 
 @algorithm("exscan", "binomial")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
 @algorithm("gather", "linear", tree=True)

@@ -1,5 +1,5 @@
 """Algorithms of reduce, a file each."""
 
-from collplan.planner.algorithms.reduce import binomial, chain, linear, rabenseifner
+from collplan.planner.discovery import import_modules
 
-__all__ = ["binomial", "chain", "linear", "rabenseifner"]
+import_modules(__name__, __path__)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.algorithms.folding import fold
-from collplan.planner.algorithms.halving import gather, reduce_scatter
+from collplan.planner.algorithms.building_blocks.folding import fold
+from collplan.planner.algorithms.building_blocks.halving import gather, reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
 
 
 @algorithm("reduce", "rabenseifner", parts="power_of_two")

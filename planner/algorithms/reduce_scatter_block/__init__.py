@@ -1,11 +1,5 @@
 """Algorithms of reduce_scatter_block, a file each."""
 
-from collplan.planner.algorithms.reduce_scatter_block import (
-    circulant,
-    linear,
-    pairwise,
-    recursive_halving,
-    ring,
-)
+from collplan.planner.discovery import import_modules
 
-__all__ = ["circulant", "linear", "pairwise", "recursive_halving", "ring"]
+import_modules(__name__, __path__)

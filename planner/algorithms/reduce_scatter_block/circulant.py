@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collplan.planner.algorithms.circulant import reduce_scatter
+from collplan.planner.algorithms.building_blocks.circulant import reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds, at
 
 
 @algorithm("reduce_scatter_block", "circulant", commutative_only=True)

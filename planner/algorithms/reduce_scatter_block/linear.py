@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Message, Reduce, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds, at
 
 
 @algorithm("reduce_scatter_block", "linear")

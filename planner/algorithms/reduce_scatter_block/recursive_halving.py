@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Message, Round, Rounds, at, floor_log2
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, floor_log2
 
 
 @algorithm("reduce_scatter_block", "recursive_halving", power_of_two_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collplan.planner.algorithms.doubling import prefixes
+from collplan.planner.algorithms.building_blocks.doubling import prefixes
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
 
 
 @algorithm("scan", "recursive_doubling")

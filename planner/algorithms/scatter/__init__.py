@@ -1,5 +1,5 @@
 """Algorithms of scatter, a file each."""
 
-from collplan.planner.algorithms.scatter import binomial, chain, linear
+from collplan.planner.discovery import import_modules
 
-__all__ = ["binomial", "chain", "linear"]
+import_modules(__name__, __path__)

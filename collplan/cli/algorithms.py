@@ -1,0 +1,65 @@
+"""``collplan algorithms``: what is registered, and what each promises."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collplan.cli.options import Json
+
+if TYPE_CHECKING:
+    from collplan.planner.algorithms import Algorithm
+
+
+def command(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[KIND]", help="Only those of this collective.")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """List the algorithms and what they can do."""
+    from collplan.planner.algorithms import registry
+    from collplan.reports.output import print_json, print_table
+    from collplan.specs.errors import CollplanError
+
+    kinds = registry.kinds()
+    if kind is not None and kind not in kinds:
+        raise CollplanError(f"{kind!r} is no collective; valid: {', '.join(kinds)}")
+    rows = [
+        _describe(algorithm)
+        for each in (kinds if kind is None else (kind,))
+        for algorithm in registry.of(each)
+    ]
+    if as_json:
+        print_json({"algorithms": rows})
+        return 0
+    print_table(
+        ["algorithm", "options", "needs", ""],
+        [
+            [
+                f"{row['kind']}/{row['name']}",
+                ", ".join(f"{name}={value}" for name, value in row["options"].items()),
+                ", ".join(row["needs"]),
+                row["summary"],
+            ]
+            for row in rows
+        ],
+    )
+    return 0
+
+
+def _describe(algorithm: Algorithm) -> dict[str, Any]:
+    needs = {
+        "a commutative op": algorithm.commutative_only,
+        "2^k ranks": algorithm.power_of_two_only,
+        "even ranks": algorithm.even_only,
+        "equal counts": algorithm.regular_only,
+    }
+    return {
+        "kind": algorithm.kind,
+        "name": algorithm.name,
+        "summary": algorithm.summary,
+        "options": dict(algorithm.options or {}),
+        "needs": [text for text, needed in needs.items() if needed],
+    }

@@ -1,0 +1,30 @@
+"""``collplan bench``: what a machine's lanes and cores can do, and what its MPI makes of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from collplan.cli.bench import guideline, lanes, overlap
+from collplan.cli.options import guard_files
+
+app: Final = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="""Measure a machine and its MPI: lanes, guidelines, overlap.
+
+    Under mpiexec each just runs; otherwise it starts the right mpiexec by
+    itself. Of every repetition the slowest rank counts. Each takes --json, and
+    --plot FILE for a picture.
+    """,
+)
+app.command("lane-pattern")(guard_files(lanes.lane_pattern))
+app.command("multi-collective")(guard_files(lanes.multi_collective))
+app.command("guideline")(guard_files(guideline.command))
+app.command("overlap")(guard_files(overlap.command))
+
+
+@app.callback()
+def _group() -> None:
+    """Keep the group a group."""

@@ -1,0 +1,284 @@
+"""``collplan bench guideline``: is the native collective slower than what composes it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collplan.cli.bench.options import (
+    Plot,
+    Progress,
+    Ranks,
+    Repetitions,
+    Timeout,
+    common_arguments,
+    parse_sizes,
+)
+from collplan.cli.bench.ranks import Advance, Document, run_benchmark
+from collplan.cli.bench.tables import STATISTICS, plot_rows, statistics
+from collplan.cli.options import Json, Spec
+
+if TYPE_CHECKING:
+    from collplan.measure.guideline import Guideline
+    from collplan.specs import PlanSpec
+    from collplan.specs.collective import Collective
+
+
+@dataclass(frozen=True, slots=True)
+class GuidelineBenchmark:
+    """What is to be measured.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        The collective and the machine.
+    candidates : dict of str to PlanSpec
+        More candidates, by name.
+    counts : list of int
+        Counts of the collective, one for each size.
+    repetitions : int
+        How many to count.
+    plot : Path, optional
+        Where to plot.
+    as_json : bool
+        Whether to print JSON instead of tables.
+    """
+
+    spec: PlanSpec
+    candidates: dict[str, PlanSpec]
+    counts: list[int]
+    repetitions: int
+    plot: Path | None
+    as_json: bool
+
+    @property
+    def n_ranks(self) -> int:
+        """Return the ranks of the spec's machine."""
+        return self.spec.machine.n_ranks
+
+    @property
+    def n_steps(self) -> int:
+        """Return the number of repetitions, warm-ups included."""
+        from collplan.measure.timing import WARM_UPS
+
+        return len(self.counts) * (WARM_UPS + self.repetitions)
+
+    def measure(self, comm: Any, advance: Advance) -> Document:
+        """Measure on the ranks of a communicator; return the same on all."""
+        from collplan.measure.guideline import (
+            Candidate,
+            measure_guideline,
+            standard_candidates,
+        )
+        from collplan.measure.lanes import node_of_ranks
+        from collplan.measure.timing import library_name
+
+        more = [Candidate(name, spec) for name, spec in self.candidates.items()]
+        found = measure_guideline(
+            comm,
+            self.spec,
+            [*standard_candidates(self.spec), *more],
+            self.counts,
+            repetitions=self.repetitions,
+            advance=advance,
+        )
+        return {
+            "library": library_name(),
+            "collective": self.spec.collective.kind,
+            "ranks": comm.size,
+            "nodes": len(set(node_of_ranks(comm))),
+            "repetitions": self.repetitions,
+            **_findings(found),
+        }
+
+    def show(self, document: Document) -> None:
+        """Print what was measured, and plot it if asked to."""
+        from collplan.reports.output import print_json
+
+        if self.as_json:
+            print_json(document)
+        else:
+            _print(document, self.spec.machine.nodes)
+        if self.plot is not None:
+            title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
+            names = [row["candidate"] for row in document["rows"]]
+            plot_rows(
+                self.plot, document["rows"], names, title=title, size_label="bytes of the count"
+            )
+
+
+def _findings(found: Guideline) -> Document:
+    return {
+        "rows": [row.to_json() for row in found.rows],
+        "refused": [
+            {"bytes": entry.bytes, "candidate": entry.candidate, "reason": entry.reason}
+            for entry in found.refused
+        ],
+        "violations": sum(row.violation for row in found.rows),
+        "correct": found.is_correct,
+        "checked_against": found.checked_against,
+    }
+
+
+def command(
+    source: Spec,
+    ranks: Ranks = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE,...",
+            help="Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
+        ),
+    ] = None,
+    candidate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SPEC",
+            help="Another spec of the same collective; may be given several times.",
+        ),
+    ] = None,
+    repetitions: Repetitions = 20,
+    timeout: Timeout = 600,
+    progress: Progress = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """Time the native collective beside its decompositions.
+
+    Candidates are hierarchical, full_lane, and best, which is what the planner
+    chooses. Native must not be slower than any: where it is, and the 95 %
+    intervals of the means do not overlap, that is a violation, shown with its
+    factor. A violation is a finding, and exit status 0; a candidate's wrong
+    result is 1.
+    """
+    given = list(candidate or ())
+    prepare = partial(_prepare, source, ranks, sizes, given, repetitions, plot, as_json)
+    arguments: list[object] = ["guideline", source]
+    arguments += ["--sizes", sizes] if sizes is not None else []
+    arguments += [text for name in given for text in ("--candidate", name)]
+    arguments += common_arguments(repetitions, ranks, None, plot, as_json)
+    return run_benchmark(prepare, arguments, timeout_s=timeout, progress=progress)
+
+
+def _prepare(
+    source: Path,
+    ranks: int | None,
+    sizes: str | None,
+    candidates: list[str],
+    repetitions: int,
+    plot: Path | None,
+    as_json: bool,
+) -> GuidelineBenchmark:
+    """Read what the options say.
+
+    Raises
+    ------
+    CollplanError
+        If they don't make sense, alone or together.
+    """
+    from collplan.cli.inputs import open_spec
+    from collplan.cli.run import resize
+    from collplan.reports.plots import check_plot_path
+
+    if plot is not None:
+        check_plot_path(plot)
+    spec = resize(open_spec(source), ranks)
+    collective = spec.collective
+    counts = [collective.count]
+    if sizes is not None and collective.kind != "barrier":
+        parsed = parse_sizes(sizes, collective.itemsize, collective.datatype)
+        counts = [size // collective.itemsize for size in parsed]
+        _check_counts(spec, counts)
+    named: dict[str, PlanSpec] = {}
+    for text in candidates:
+        name, other = _read_candidate(text, spec)
+        _check_name(name, named)
+        named[name] = other
+    return GuidelineBenchmark(spec, named, counts, repetitions, plot, as_json)
+
+
+def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
+    from pydantic import ValidationError
+
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.explaining import explain
+
+    try:
+        for count in counts:
+            spec.replace(collective=spec.collective.replace(count=count))
+    except ValidationError as error:
+        raise CollplanError(explain(error, before="--sizes: ")) from None
+
+
+def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
+    from collplan.cli.inputs import open_spec
+    from collplan.specs.errors import CollplanError
+
+    name, separator, path = text.partition("=")
+    if not (name and separator and path):
+        raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
+    other = open_spec(Path(path))
+    if _but_for_count(other.collective) != _but_for_count(spec.collective):
+        raise CollplanError(
+            f"--candidate: {path} is of another collective than the guideline's; "
+            f"let them differ in count only"
+        )
+    if other.machine.n_ranks != spec.machine.n_ranks:
+        raise CollplanError(
+            f"--candidate: {path} is for {other.machine.n_ranks} ranks, the guideline for "
+            f"{spec.machine.n_ranks}; make them the same"
+        )
+    return name, other
+
+
+def _but_for_count(collective: Collective) -> Collective:
+    return collective if collective.kind == "barrier" else collective.replace(count=0)
+
+
+def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
+    from collplan.specs.errors import CollplanError
+
+    taken = {"native", "hierarchical", "full_lane", "best", *others}
+    if name in taken:
+        raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
+
+
+def _print(document: Document, n_nodes: int) -> None:
+    from collplan.reports.output import format_bytes, print_line, print_table
+
+    on = f"{document['nodes']} node" + ("s" if document["nodes"] > 1 else "")
+    planned = "" if n_nodes == document["nodes"] else f" (the spec says {n_nodes})"
+    print_line(
+        f"{document['collective']} on {document['ranks']} ranks, {on}{planned}, "
+        f"{document['library']}"
+    )
+    for size in sorted({row["bytes"] for row in document["rows"]}):
+        print_table(
+            [format_bytes(size), *STATISTICS, "native/it", "finding"],
+            [
+                [row["candidate"], *statistics(row), f"{row['factor']:.2f}", _finding(row)]
+                for row in document["rows"]
+                if row["bytes"] == size
+            ],
+            plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+        )
+        for row in document["rows"]:
+            if row["bytes"] == size and row["candidate"] == "best":
+                print_line(f"best: {row['plan']}")
+        for refusal in document["refused"]:
+            if refusal["bytes"] == size:
+                print_line(f"refused: {refusal['candidate']}: {refusal['reason']}")
+    print_line(
+        f"{document['repetitions']} repetitions in turns; the slowest rank of each counts; "
+        f"violations: {document['violations']}"
+    )
+
+
+def _finding(row: Document) -> str:
+    if row["wrong"] is not None:
+        return f"WRONG: {row['wrong']}"
+    return f"violation x{row['factor']:.2f}" if row["violation"] else ""

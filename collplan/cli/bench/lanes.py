@@ -1,0 +1,290 @@
+"""``collplan bench lane-pattern`` and ``multi-collective``: how many lanes a machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from collplan.cli.bench.options import (
+    NodesFrom,
+    Plot,
+    Progress,
+    Ranks,
+    Repetitions,
+    Timeout,
+    common_arguments,
+    parse_sizes,
+)
+from collplan.cli.bench.ranks import Advance, Document, run_benchmark
+from collplan.cli.bench.tables import STATISTICS, plot_rows, statistics
+from collplan.cli.options import Json
+
+if TYPE_CHECKING:
+    from collplan.measure.lanes import Lanes, LaneTimes
+
+SIZES: Final = "4KiB,64KiB,1MiB"
+"""Sizes where none are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneBenchmark:
+    """What is to be measured.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Bytes.
+    repetitions : int
+        How many to count.
+    n_ranks : int, optional
+        How many ranks it must be.
+    rank_to_node : tuple of int, optional
+        The node of every rank, where it is not MPI that says.
+    inner : int
+        Exchanges in a repetition of the lane pattern.
+    collective : str, optional
+        Which collective; None for the lane pattern.
+    plot : Path, optional
+        Where to plot.
+    as_json : bool
+        Whether to print JSON instead of tables.
+    """
+
+    sizes: list[int]
+    repetitions: int
+    n_ranks: int | None
+    rank_to_node: tuple[int, ...] | None
+    inner: int
+    collective: str | None
+    plot: Path | None
+    as_json: bool
+
+    @property
+    def n_steps(self) -> int:
+        """Return the number of repetitions, warm-ups included."""
+        from collplan.measure.timing import WARM_UPS
+
+        return len(self.sizes) * (WARM_UPS + self.repetitions)
+
+    @property
+    def compared(self) -> str:
+        """Return what a row says of its time beside that of one lane."""
+        return "speedup" if self.collective is None else "slowdown"
+
+    def measure(self, comm: Any, advance: Advance) -> Document:
+        """Measure on the ranks of a communicator; return the same on all."""
+        from collplan.measure.lanes import split_lanes
+        from collplan.measure.timing import library_name
+
+        lanes = split_lanes(comm, self.rank_to_node)
+        asked = {"repetitions": self.repetitions}
+        if self.collective is None:
+            asked["inner"] = self.inner
+        document = {
+            "library": library_name(),
+            "ranks": comm.size,
+            "nodes": lanes.n_nodes,
+            "ranks_per_node": lanes.ranks_per_node,
+            "idle_ranks": lanes.n_idle,
+            "rows": self._rows(self._times(comm, lanes, advance)),
+            **asked,
+        }
+        lanes.free()
+        return document
+
+    def _times(self, comm: Any, lanes: Lanes, advance: Advance) -> list[LaneTimes]:
+        from collplan.measure.lanes import lane_pattern, multi_collective
+
+        if self.collective is None:
+            run = partial(lane_pattern, comm, lanes, inner=self.inner)
+        else:
+            run = partial(multi_collective, comm, lanes, self.collective)
+        return run(sizes=self.sizes, repetitions=self.repetitions, advance=advance)
+
+    def _rows(self, times: Sequence[LaneTimes]) -> list[Document]:
+        one = {entry.bytes: entry.summary.median_s for entry in times if entry.lanes == 1}
+        rows = []
+        for entry in times:
+            slowdown = entry.summary.median_s / one[entry.bytes]
+            row = {"bytes": entry.bytes, "lanes": entry.lanes, **entry.summary.to_json()}
+            row[self.compared] = slowdown if self.collective else 1 / slowdown
+            rows.append(row)
+        return rows
+
+    def show(self, document: Document) -> None:
+        """Print what was measured, and plot it if asked to."""
+        from collplan.reports.output import print_json
+
+        if self.as_json:
+            print_json(document)
+        else:
+            self._print(document)
+        if self.plot is not None:
+            names = [_name(row["lanes"]) for row in document["rows"]]
+            label = "bytes of each lane" if self.collective else "bytes out of each node"
+            title = f"{self._title}, {document['library']}"
+            plot_rows(self.plot, document["rows"], names, title=title, size_label=label)
+
+    @property
+    def _title(self) -> str:
+        if self.collective is not None:
+            return f"{self.collective} on each lane"
+        return f"{self.inner} exchanges of the lane pattern"
+
+    def _print(self, document: Document) -> None:
+        from collplan.reports.output import format_bytes, print_line, print_table
+
+        print_line(
+            f"{self._title}: {document['nodes']} nodes, {document['ranks']} ranks, "
+            f"{document['library']}"
+        )
+        if document["idle_ranks"]:
+            print_line(
+                f"nodes have different numbers of ranks: {document['ranks_per_node']} of each take "
+                f"part; idle: {document['idle_ranks']} of {document['ranks']}"
+            )
+        for size in self.sizes:
+            print_table(
+                [format_bytes(size), *STATISTICS, self.compared],
+                [
+                    [_name(row["lanes"]), *statistics(row), f"{row[self.compared]:.2f}"]
+                    for row in document["rows"]
+                    if row["bytes"] == size
+                ],
+                plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+            )
+        print_line(f"{self.repetitions} repetitions; the slowest rank of each counts")
+
+
+def _name(n_lanes: int) -> str:
+    return "1 lane" if n_lanes == 1 else f"{n_lanes} lanes"
+
+
+def lane_pattern(
+    ranks: Ranks = None,
+    sizes: Annotated[
+        str, typer.Option(metavar="SIZE,...", help="Bytes that leave a node in an exchange.")
+    ] = SIZES,
+    inner: Annotated[
+        int, typer.Option(min=1, help="Exchanges back to back that make a repetition.")
+    ] = 100,
+    repetitions: Repetitions = 80,
+    nodes_from: NodesFrom = None,
+    timeout: Timeout = 600,
+    progress: Progress = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """Time how much faster k ranks a node send the same data than one does.
+
+    Every node sends SIZE bytes to the next one on a ring, and receives as many,
+    divided over its first k ranks, for k = 1, 2, 4 and so on. With k' lanes a
+    speed-up of k' is to be expected from k = k' on. Where nodes have different
+    numbers of ranks, as many of each take part as the emptiest has.
+    """
+    prepare = partial(_prepare, sizes, repetitions, ranks, nodes_from, inner, None, plot, as_json)
+    arguments = ["lane-pattern", "--sizes", sizes, "--inner", inner]
+    arguments += common_arguments(repetitions, ranks, nodes_from, plot, as_json)
+    return run_benchmark(prepare, arguments, timeout_s=timeout, progress=progress)
+
+
+def multi_collective(
+    collective: Annotated[
+        str, typer.Option(metavar="KIND", help="The native collective that lanes run.")
+    ] = "alltoall",
+    ranks: Ranks = None,
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE,...",
+            help="Bytes of each lane: of the vector, or of all blocks together.",
+        ),
+    ] = SIZES,
+    repetitions: Repetitions = 80,
+    nodes_from: NodesFrom = None,
+    timeout: Timeout = 600,
+    progress: Progress = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> int:
+    """Time the same native collective on k lane communicators at once.
+
+    A lane communicator has one rank of each node. Each of the first k handles
+    SIZE bytes of int32, for k = 1, 2, 4 and so on, so that k lanes move k times
+    as much. With k' lanes no slow-down is to be expected up to k = k', and one
+    of k / k' beyond.
+    """
+    prepare = partial(_prepare, sizes, repetitions, ranks, nodes_from, 1, collective, plot, as_json)
+    arguments = ["multi-collective", "--sizes", sizes, "--collective", collective]
+    arguments += common_arguments(repetitions, ranks, nodes_from, plot, as_json)
+    return run_benchmark(prepare, arguments, timeout_s=timeout, progress=progress)
+
+
+def _prepare(
+    sizes: str,
+    repetitions: int,
+    ranks: int | None,
+    nodes_from: Path | None,
+    inner: int,
+    collective: str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> LaneBenchmark:
+    """Read what the options say.
+
+    Raises
+    ------
+    CollplanError
+        If they don't make sense, alone or together.
+    """
+    from collplan.cli.inputs import open_spec
+    from collplan.reports.plots import check_plot_path
+    from collplan.specs.errors import CollplanError
+
+    if plot is not None:
+        check_plot_path(plot)
+    if collective is not None:
+        _check_collective(collective)
+    rank_to_node = None
+    if nodes_from is not None:
+        rank_to_node = open_spec(nodes_from).machine.rank_to_node
+        if ranks not in (None, len(rank_to_node)):
+            raise CollplanError(
+                f"-n: {ranks} ranks, but the machine of {nodes_from} has {len(rank_to_node)}; "
+                f"leave -n out"
+            )
+        ranks = len(rank_to_node)
+    itemsize, datatype = (1, "a byte") if collective is None else (4, "int32")
+    return LaneBenchmark(
+        sizes=parse_sizes(sizes, itemsize, datatype),
+        repetitions=repetitions,
+        n_ranks=ranks,
+        rank_to_node=rank_to_node,
+        inner=inner,
+        collective=collective,
+        plot=plot,
+        as_json=as_json,
+    )
+
+
+def _check_collective(kind: str) -> None:
+    import difflib
+
+    from collplan.specs.collective import COLLECTIVES
+    from collplan.specs.errors import CollplanError
+
+    kinds = [name for name in COLLECTIVES if name != "barrier"]
+    if kind in kinds:
+        return
+    if kind == "barrier":
+        raise CollplanError(
+            f"--collective: a barrier moves nothing over the lanes; valid: {', '.join(kinds)}"
+        )
+    close = difflib.get_close_matches(kind, kinds, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise CollplanError(f"--collective: {kind!r} is no collective; {hint}valid: {', '.join(kinds)}")

@@ -1,0 +1,211 @@
+"""Measure overlap on ranks: those that are there, or for every number of ranks a launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import typer
+
+from collplan.cli.bench.ranks import Advance, Document
+from collplan.cli.own_command import own_command
+
+if TYPE_CHECKING:
+    from collplan.measure.overlap.methods import Method, Sweep
+
+Part = Literal["blocking", "methods", "asynchronous"]
+
+ASYNCHRONOUS: Final = {
+    "mpich": "MPIR_CVAR_ASYNC_PROGRESS",
+    "intelmpi": "I_MPI_ASYNC_PROGRESS",
+}
+"""Environment variables that let an MPI make progress by itself, by family."""
+WITHOUT: Final = {"openmpi": "Open MPI 5.0 makes progress on one node inside its calls only"}
+"""Why there is no such variable."""
+_UNBOUND: Final = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
+"""Open MPI would bind ranks to cores; the benchmark places them itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What ranks are to measure.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        The collective; of its numbers of ranks, the first.
+    part : {"blocking", "methods", "asynchronous"}
+        The blocking collective alone; all plans and native calls; or the native
+        non-blocking call while the library makes progress by itself.
+    computation_s : float, optional
+        C(N_proc).
+    repetitions : int
+        How many to count.
+    """
+
+    sweep: Sweep
+    part: Part
+    computation_s: float | None
+    repetitions: int
+
+    def write(self, path: Path) -> None:
+        """Write the job for ranks to read."""
+        path.write_text(json.dumps(asdict(self) | {"sweep": self.sweep.to_json()}))
+
+    @classmethod
+    def read(cls, path: Path) -> Job:
+        """Read what `write` wrote."""
+        from collplan.measure.overlap.methods import Sweep
+
+        document = json.loads(path.read_text())
+        return cls(**(document | {"sweep": Sweep.from_json(document["sweep"])}))
+
+
+@dataclass(frozen=True, slots=True)
+class RankBenchmark:
+    """A job on the ranks that are there; rank 0 delivers what was measured."""
+
+    job: Job
+    deliver: Callable[[Document], object]
+
+    @property
+    def n_ranks(self) -> int:
+        """Return how many ranks it needs."""
+        sweep = self.job.sweep
+        return sweep.n_cores if self.job.part == "blocking" else sweep.ranks[0]
+
+    @property
+    def n_steps(self) -> int:
+        """Return the number of repetitions, warm-ups included."""
+        from collplan.measure.timing import WARM_UPS
+
+        n_timed = 2 if self.job.part == "methods" and self.job.computation_s is None else 1
+        return n_timed * (WARM_UPS + self.job.repetitions)
+
+    def measure(self, comm: Any, advance: Advance) -> Document:
+        """Measure on the ranks of a communicator; all of them know the result."""
+        from collplan.measure.overlap.timing import measure_blocking, measure_overlap
+        from collplan.measure.timing import library_name
+
+        job, library = self.job, {"library": library_name()}
+        if job.part == "blocking":
+            seconds = measure_blocking(comm, job.sweep, job.repetitions, advance)
+            return library | {"blocking_s": seconds}
+        found = measure_overlap(
+            comm,
+            job.sweep,
+            self._methods(),
+            on_all_cores_s=job.computation_s,
+            repetitions=job.repetitions,
+            advance=advance,
+        )
+        return library | {
+            "rows": found.rows,
+            "states": [states.to_json() for states in found.states],
+            "wrong": found.wrong,
+            "correct": not found.wrong,
+            "computation_s": found.on_all_cores_s,
+            "processors": len(found.processors),
+        }
+
+    def _methods(self) -> list[Method]:
+        from collplan.measure.overlap.methods import ASYNCHRONOUS, NATIVE
+
+        if self.job.part == "asynchronous":
+            return [ASYNCHRONOUS]
+        own = self.job.sweep.methods(self.job.sweep.ranks[0])
+        return [*own, NATIVE[0], ASYNCHRONOUS if _is_asynchronous() else NATIVE[1]]
+
+    def show(self, document: Document) -> None:
+        """Hand over what was measured."""
+        self.deliver(document)
+
+
+def _is_asynchronous() -> bool:
+    """Return whether whoever started us lets the library make progress by itself."""
+    return any(os.environ.get(name, "0") not in ("", "0") for name in ASYNCHRONOUS.values())
+
+
+def launch_all(
+    job: Job, *, timeout_s: float, tell: Callable[[str], object]
+) -> Iterator[tuple[Part, Document]]:
+    """Generate what the ranks of every launch measured.
+
+    Parameters
+    ----------
+    job : Job
+        For all its sweep's numbers of ranks; without a computation, the blocking
+        collective is measured first, on as many ranks as there are cores.
+    timeout_s : float
+        When the ranks of a launch are given up.
+    tell : callable
+        Called before each launch with what it is.
+
+    Raises
+    ------
+    LaunchError
+        If MPI is missing, or ranks take too long.
+    Exit
+        With the ranks' status, where they failed and have said why.
+    """
+    from collplan.executors.mpi.launch.launch import find_launcher
+
+    family = find_launcher().library.family
+    variable = ASYNCHRONOUS.get(family)
+    if job.computation_s is None:
+        tell(f"blocking {job.sweep.kind} on {job.sweep.n_cores} ranks")
+        document = _launch(replace(job, part="blocking"), variable, timeout_s)
+        yield "blocking", document
+        job = replace(job, computation_s=document["blocking_s"])
+    for n_ranks in job.sweep.ranks:
+        single = replace(job, sweep=replace(job.sweep, ranks=(n_ranks,)))
+        parts: list[Part] = ["methods"] if variable is None else ["methods", "asynchronous"]
+        for part in parts:
+            manner = ", the library making progress" if part == "asynchronous" else ""
+            tell(f"{job.sweep.kind} on {n_ranks} ranks{manner}")
+            yield part, _launch(replace(single, part=part), variable, timeout_s)
+
+
+def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
+    """Run a job on ranks started for it, and return what they measured."""
+    from collplan.executors.mpi.launch.jobs import run_job
+    from collplan.executors.mpi.launch.launch import find_launcher, launch_environment
+
+    with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
+        path = Path(folder, "job.json")
+        job.write(path)
+        launcher, n_ranks = find_launcher(), RankBenchmark(job, _ignore).n_ranks
+        program = own_command("bench", "overlap", "--job", path)
+        environment = launcher.environment(n_ranks) | _UNBOUND
+        # Where cores share processors, ranks do, however few they are.
+        environment |= launch_environment(launcher.library.family, job.sweep.n_cores)
+        if variable is not None:
+            environment[variable] = str(int(job.part == "asynchronous"))
+        status = run_job(launcher.command(n_ranks, program), environment, timeout_s)
+        result = _result_path(path)
+        if not result.exists():
+            raise typer.Exit(status or 1)
+        document: Document = json.loads(result.read_text())
+        return document
+
+
+def job_benchmark(path: Path) -> RankBenchmark:
+    """Return the benchmark that a launched rank finds in its job's file."""
+    return RankBenchmark(Job.read(path), lambda document: _deliver(_result_path(path), document))
+
+
+def _deliver(path: Path, document: Document) -> None:
+    path.write_text(json.dumps(document, allow_nan=False))
+
+
+def _ignore(document: Document) -> None:
+    pass
+
+
+def _result_path(path: Path) -> Path:
+    return path.with_suffix(".result")

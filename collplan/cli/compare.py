@@ -1,0 +1,187 @@
+"""``collplan compare``: every candidate of a collective, size by size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from collplan.cli.options import Json, Spec
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from collplan.select.comparison import Progress
+    from collplan.specs import PlanSpec
+
+WORTH_A_POOL: Final = 1_000
+"""From so many ranks times sizes on, processes save more than they take to start."""
+
+
+def command(
+    source: Spec,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
+            metavar="SIZE,...",
+        ),
+    ] = None,
+    candidates: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these, by name or family, like 'ring,full_lane*,mesh'.",
+            metavar="NAME,...",
+        ),
+    ] = None,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="Simulate and show all; leave nothing out by bounds.")
+    ] = False,
+    max_tasks: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="TASKS", help="Simulate no larger plans; no limit by default."),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long every processor works, appraising and simulating; 45 by default.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            writable=True, metavar="FILE", help="Draw times against sizes into an SVG or PNG file."
+        ),
+    ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option(
+            "--metrics",
+            help="Alltoall: what each design needs of a node, beside the published formulas.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Compare all candidates of the spec's collective over a range of sizes.
+
+    Flat algorithms, through one leader a node, several or all, meshes and
+    compositions of other collectives, in several segment sizes. What an
+    algorithm cannot do is said, and so is what is left out.
+    """
+    from collplan.cli.inputs import open_spec
+    from collplan.reports.comparison import plot_comparison, print_comparison, to_json
+    from collplan.reports.output import print_json
+    from collplan.reports.plots import check_plot_path
+    from collplan.select.comparison import MAX_TASKS, SECONDS, compare
+
+    spec = open_spec(source)
+    specs = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
+    if plot is not None and not metrics:
+        check_plot_path(plot)
+    patterns = [] if candidates is None else [part.strip() for part in candidates.split(",")]
+    if metrics:
+        return _count_designs(specs, patterns, max_tasks or MAX_TASKS, plot, as_json=as_json)
+    with _progress(spec) as advance, _executor(spec, len(specs)) as executor:
+        comparison = compare(
+            specs,
+            executor,
+            patterns=patterns,
+            prune=not is_all,
+            max_tasks=max_tasks,
+            seconds=SECONDS if seconds is None else seconds,
+            on_progress=advance,
+        )
+    if as_json:
+        print_json(to_json(comparison))
+    else:
+        print_comparison(comparison, is_all=is_all)
+    # The plot may fail, as on a full disk: the result is printed before.
+    if plot is not None:
+        plot_comparison(plot, spec, comparison)
+    return 0 if comparison.makespans else 1
+
+
+def _count_designs(
+    specs: list[PlanSpec], patterns: list[str], max_tasks: int, plot: Path | None, *, as_json: bool
+) -> int:
+    from collplan.reports.designs import count_designs, print_designs, to_json
+    from collplan.reports.output import print_json
+    from collplan.specs.errors import CollplanError
+
+    if plot is not None:
+        raise CollplanError("--metrics: there are no times to plot; leave --plot out")
+    rows = count_designs(specs, max_tasks, patterns)
+    if as_json:
+        print_json({"metrics": to_json(rows)})
+    else:
+        print_designs(specs[0], rows)
+    return 0
+
+
+def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
+    from collplan.cli.bench.options import parse_sizes
+    from collplan.specs.collective import MAX_COUNT
+
+    collective = spec.collective
+    if text is None or collective.kind == "barrier":
+        return [collective.count * collective.itemsize]
+    datatype = getattr(collective, "datatype", "a byte")
+    return parse_sizes(text, collective.itemsize, datatype, MAX_COUNT)
+
+
+def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
+    if spec.collective.kind == "barrier":
+        return spec
+    count = n_bytes // spec.collective.itemsize
+    return spec.replace(collective=spec.collective.replace(count=count))
+
+
+@contextmanager
+def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
+    """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
+    from concurrent.futures import BrokenExecutor
+
+    from collplan.executors.mpi.launch.futures import is_under_futures, mpi_executor
+    from collplan.own_algorithms import import_own
+    from collplan.select.sweep import processes
+    from collplan.specs.errors import CollplanError
+
+    try:
+        if is_under_futures():
+            with mpi_executor(import_own) as executor:
+                yield executor
+        elif spec.machine.n_ranks * n_sizes < WORTH_A_POOL:
+            yield None
+        else:
+            with processes(initializer=import_own) as pool:
+                yield pool
+    except BrokenExecutor:
+        raise CollplanError(
+            "a process that simulated was killed, as where memory runs out; lower --max-tasks"
+        ) from None
+
+
+@contextmanager
+def _progress(spec: PlanSpec) -> Iterator[Progress | None]:
+    """Show a bar on standard error, if that is a terminal."""
+    import sys
+
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title)
+
+        def advance(what: str, n_done: int, n: int) -> None:
+            bar.update(task, description=f"{title}: {what}", completed=n_done, total=n)
+
+        yield advance

@@ -1,0 +1,133 @@
+"""``collplan compile``: a spec into a plan file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collplan.cli.options import Json, Spec
+
+if TYPE_CHECKING:
+    from collplan.specs import PlanSpec
+
+
+def command(
+    source: Spec,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", writable=True, help="Write the plan here.", metavar="PLAN"),
+    ] = None,
+    passes: Annotated[bool, typer.Option("--passes", help="Show what each pass changes.")] = False,
+    as_json: Json = False,
+) -> int:
+    """Compile a spec into a plan file; report its metrics beside lower bounds."""
+    from collplan.cli.inputs import compile_warning, open_spec
+    from collplan.planner.arrays.compile_time import Stopwatch
+    from collplan.planner.formats.npz import save
+    from collplan.planner.metrics import measure
+    from collplan.reports.output import print_json, show_progress
+
+    spec = open_spec(source)
+    import_module("collplan.planner.compiler")  # so that the time below leaves out imports
+    with show_progress(f"compiling for {spec.machine.n_ranks} ranks"):
+        watch = Stopwatch()
+        plan = compile_warning(spec)
+        compile_s = watch.work_s
+        document = measure(plan).to_json() | {"compile_s": compile_s}
+        if spec.decomposition.name == "auto" and plan.spec is not None:
+            document["chosen"] = _chosen(plan.spec, plan.phases)
+        if passes:
+            document["passes"] = trace_passes(plan.spec or spec)
+        document["kernels_s"] = watch.kernels_s
+    if output is not None:
+        save(plan, output)
+        document["output"] = str(output)
+    if as_json:
+        print_json(document)
+    else:
+        _print_report(document)
+    return 0
+
+
+def _chosen(spec: PlanSpec, phases: Sequence[str]) -> str:
+    """Say in one line what auto became."""
+    passes = "; ".join(map(str, spec.passes)) or "none"
+    return f"{spec.decomposition}: {', '.join(phases)}; passes: {passes}"
+
+
+def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
+    """Return what the plan costs before the first pass and after each."""
+    from collplan.compiling import compile_spec
+    from collplan.executors.cost import cost_report, simulate
+    from collplan.planner.metrics import measure
+
+    steps = []
+    for n_passes in range(len(spec.passes) + 1):
+        plan = compile_spec(spec.replace(passes=spec.passes[:n_passes]), idle=[])
+        metrics = measure(plan)
+        report = cost_report(plan, simulate(plan, spec.machine.network))
+        steps.append(
+            {
+                "after": str(spec.passes[n_passes - 1]) if n_passes else None,
+                "n_tasks": metrics.n_tasks,
+                "n_messages": metrics.n_messages,
+                "bytes_sent_per_lane": metrics.bytes_sent_per_lane,
+                "n_rounds": metrics.n_rounds,
+                "makespan_s": report["makespan_s"],
+            }
+        )
+    return steps
+
+
+def _print_report(document: dict[str, Any]) -> None:
+    from collplan.reports.output import (
+        format_bytes,
+        format_kernels,
+        format_seconds,
+        print_line,
+        print_table,
+    )
+
+    bounds = document["bounds"] or {}
+    rows = []
+    for name, value in document.items():
+        if name in ("bounds", "chosen", "compile_s", "kernels_s", "output", "passes"):
+            continue
+        is_bytes = "bytes" in name
+        bound = bounds.get(name)
+        rows.append(
+            [
+                name.replace("n_", "", 1).replace("_", " "),
+                format_bytes(value) if is_bytes else value,
+                "" if bound is None else format_bytes(bound) if is_bytes else bound,
+            ]
+        )
+    print_table(["", "plan", "at least"], rows)
+    if "chosen" in document:
+        print_line(f"auto chose {document['chosen']}")
+    if "argument" in bounds:
+        print_line(f"at least: {bounds['argument']}")
+    if bounds.get("lane_bytes"):
+        print_line(f"the busiest lane's wire takes at least {format_seconds(bounds['time_s'])}")
+    if "passes" in document:
+        print_table(
+            ["after", "tasks", "messages", "bytes a lane", "rounds", "makespan"],
+            [
+                [
+                    step["after"] or "(no pass)",
+                    step["n_tasks"],
+                    step["n_messages"],
+                    format_bytes(step["bytes_sent_per_lane"]),
+                    step["n_rounds"],
+                    format_seconds(step["makespan_s"]),
+                ]
+                for step in document["passes"]
+            ],
+        )
+    where = f", wrote {document['output']}" if "output" in document else ""
+    took = format_seconds(document["compile_s"]) + format_kernels(document["kernels_s"])
+    print_line(f"compiled in {took}{where}")

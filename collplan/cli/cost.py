@@ -1,0 +1,113 @@
+"""``collplan cost``: the price of a plan on a machine model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from collplan.cli.options import Json, Schedule
+
+if TYPE_CHECKING:
+    from collplan.executors.cost import Timeline
+    from collplan.planner.plan.plan import Plan
+    from collplan.specs import Network
+
+LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
+"""LogGOPSim's own parameters, for schedules that come without a machine."""
+
+
+def command(
+    source: Schedule,
+    loggps: Annotated[
+        str | None,
+        typer.Option(
+            help="Parameters of all links, in ns and bytes, instead of the machine's; "
+            "GOAL schedules use LogGOPSim's own by default.",
+            metavar="L=..,o=..,g=..,G=..,O=..,S=..",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the timeline, too: FILE.json for Perfetto, FILE.paje for Paje.",
+            writable=True,
+            metavar="FILE",
+        ),
+    ] = None,
+    allocated: Annotated[
+        bool,
+        typer.Option(
+            "--allocated",
+            help="Buffers as a bound plan's allocate() provides them: copies that only stage "
+            "them for other ranks take no time.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Simulate a plan or a GOAL schedule; needs no MPI.
+
+    A clock a core and a lane and direction of each node, LogGPS parameters for
+    each distance between ranks.
+    """
+    from collplan.cli.inputs import open_plan
+    from collplan.executors.cost import cost_report, simulate
+    from collplan.planner.arrays.compile_time import Stopwatch
+    from collplan.reports.cost import print_cost
+    from collplan.reports.output import print_json, print_line, show_progress
+
+    if trace is not None:
+        from collplan.executors.cost.traces import check_trace_path
+
+        check_trace_path(trace)
+    watch = Stopwatch()
+    plan = open_plan(source)
+    network = choose_network(plan, loggps)
+    with show_progress(f"simulating {plan.n_tasks} tasks"):
+        timeline = simulate(plan, network, allocated)
+        report = cost_report(plan, timeline, network)
+    report["kernels_s"] = watch.kernels_s
+    if trace is not None:
+        _write_trace(trace, timeline, network)
+        report["trace"] = str(trace)
+    if as_json:
+        print_json(report)
+    else:
+        print_cost(report)
+        if trace is not None:
+            print_line(f"wrote {trace}")
+    return 0
+
+
+def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:
+    from collplan.executors.cost.traces import MANY_TASKS, simulated_layer, write_trace
+    from collplan.reports.output import show_progress
+
+    n_tasks = timeline.plan.n_tasks
+    if n_tasks > MANY_TASKS:
+        sys.stderr.write(
+            f"collplan: warning: {path}: a trace of {n_tasks} tasks is hundreds of megabytes, "
+            f"more than a viewer may open; trace fewer ranks or larger segments\n"
+        )
+    with show_progress(f"writing {path}"):
+        write_trace(path, [simulated_layer(timeline, network)])
+
+
+def choose_network(plan: Plan, loggps: str | None) -> Network:
+    """Return the network to price `plan` on.
+
+    Parameters given as `loggps` hold for links; what copies and reductions
+    cost stays the machine's.
+    """
+    from collplan.executors.cost import Loggps
+
+    if plan.spec is None:
+        return Loggps.parse(loggps or LOGGOPSIM)
+    own = plan.spec.machine.network
+    if loggps is None:
+        return own
+    return Loggps.parse(loggps).replace(
+        copy_ns_per_byte=own.copy_ns_per_byte, reduce_ns_per_byte=own.reduce_ns_per_byte
+    )

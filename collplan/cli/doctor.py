@@ -1,0 +1,31 @@
+"""``collplan doctor``: what is installed, what would be used, what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from collplan.cli.options import Json
+
+
+def command(as_json: Json = False) -> int:
+    """Say which MPI, mpiexec and graphviz would be used, and what is wrong with them.
+
+    Exit status 1 where something would not work.
+    """
+    from collplan.executors.mpi.launch.doctor import diagnose
+    from collplan.reports.output import print_json, print_table, show_progress
+
+    with show_progress("looking for MPI and graphviz"):
+        findings = diagnose()
+    ok = all(finding.ok for finding in findings)
+    if as_json:
+        print_json({"ok": ok, "findings": [asdict(finding) for finding in findings]})
+    else:
+        print_table(
+            ["", "found", "", "advice"],
+            [
+                [finding.name, finding.found, "ok" if finding.ok else "WRONG", finding.advice]
+                for finding in findings
+            ],
+        )
+    return 0 if ok else 1

@@ -1,0 +1,49 @@
+"""``collplan draw``: a picture of the task graph."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collplan.cli.options import Json, Schedule
+
+
+class By(StrEnum):
+    """What becomes a node of the picture."""
+
+    auto = "auto"
+    task = "task"
+    phase = "phase"
+    rank = "rank"
+    node = "node"
+
+
+def command(
+    source: Schedule,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--output", writable=True, help="An SVG, PNG, PDF or dot file.", metavar="FILE"
+        ),
+    ],
+    by: Annotated[
+        By, typer.Option("--by", help="What becomes a box; auto collapses large graphs.")
+    ] = By.auto,
+    as_json: Json = False,
+) -> int:
+    """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
+    from collplan.cli.inputs import open_plan
+    from collplan.planner.draw import draw
+    from collplan.reports.output import print_json, print_line, show_progress
+
+    plan = open_plan(source)
+    with show_progress(f"drawing {plan.n_tasks} tasks"):
+        path = draw(plan, output, by=by.value)
+    if as_json:
+        print_json({"output": str(path), "n_tasks": plan.n_tasks})
+    else:
+        print_line(f"wrote {path}")
+    return 0

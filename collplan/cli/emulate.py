@@ -1,0 +1,72 @@
+"""``collplan emulate``: a command on a multi-lane cluster that exists only meanwhile."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    program: Annotated[
+        list[str], typer.Argument(metavar="CMD...", help="What every rank runs, behind '--'.")
+    ],
+    nodes: Annotated[int, typer.Option(metavar="N", help="Number of nodes.")],
+    per_node: Annotated[
+        str, typer.Option(metavar="n", help="Ranks on every node, or a list for each, as 5,5,2.")
+    ],
+    lanes: Annotated[int, typer.Option(metavar="k", help="Network interfaces a node.")] = 1,
+    rate: Annotated[
+        str,
+        typer.Option(
+            metavar="R", help="What a lane carries each way, as 100Mbit, 1Gbit or 12.5MB/s."
+        ),
+    ] = "100Mbit",
+    order: Annotated[
+        str,
+        typer.Option(metavar="ORDER", help="block, cyclic, or the node of every rank, as 0,1,1,0."),
+    ] = "block",
+    mpi: Annotated[
+        str | None,
+        typer.Option(metavar="mpich|openmpi", help="The MPI this environment must have."),
+    ] = None,
+    stripe: Annotated[
+        bool, typer.Option("--stripe", help="Let the MPI use all lanes, instead of one a rank.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
+    ] = None,
+) -> int:
+    """Run CMD once a rank on a real multi-lane cluster emulated on this machine.
+
+    A node is a set of Linux namespaces, a lane an interface of it that is shaped
+    to a rate; nothing of it is left when the command has ended. Rank i of a node
+    uses lane i mod k. There is no --json: standard output and exit status are
+    the command's. COLLPLAN_MACHINE tells the ranks their machine.
+    """
+    from collplan.emulate.cluster import Cluster, parse_rate
+    from collplan.emulate.running import run_emulated
+
+    ranks = _numbers("per-node", per_node)
+    cluster = Cluster(
+        nodes=nodes,
+        ranks_per_node=ranks if len(ranks) > 1 else ranks[0],
+        lanes=lanes,
+        rate_bits_per_s=parse_rate(rate),
+        rank_order=order if order in ("block", "cyclic") else _numbers("order", order),
+        striped=stripe,
+    )
+    done = run_emulated(cluster, program, timeout_s=timeout, mpi=mpi, capture=False)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    from collplan.emulate.errors import EmulationError
+
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        example = "block, cyclic, or nodes as 0,1,1,0" if option == "order" else "4, or 5,5,2"
+        raise EmulationError(
+            f"--{option}: {text!r} is not a list of numbers; give {example}"
+        ) from None

@@ -1,0 +1,171 @@
+"""``collplan exec``: an unchanged mpi4py program on what the table says."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from collplan.cli.own_command import own_command
+
+_BAD_INPUT: Final = 2
+CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
+"""What comes behind the program is the program's."""
+
+
+def command(
+    program: Annotated[
+        list[str],
+        typer.Argument(metavar="APP.py ARGS...", help="The program and what it gets."),
+    ],
+    table: Annotated[
+        Path, typer.Option(metavar="TABLE", help="The tuning table, as collplan tune writes it.")
+    ],
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "-n",
+            "--ranks",
+            min=1,
+            metavar="RANKS",
+            help="Start so many; under mpiexec it must be as many as there are.",
+        ),
+    ] = None,
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="APP is a module's name, as for python -m.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Use the table though it was tuned elsewhere.")
+    ] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
+    ] = None,
+) -> int:
+    """Run an mpi4py program with collectives as a tuning table says.
+
+    MPI.COMM_WORLD is a drop-in before the program imports it, and so is every
+    communicator made from it. Starts the right mpiexec by itself where -n is
+    given; under mpiexec it just runs. With COLLPLAN_LOG=1 rank 0 says at the end
+    what ran. There is no --json: standard output and exit status are the
+    program's.
+    """
+    from collplan.executors.mpi.launch.launch import is_under_mpi, relaunch
+    from collplan.specs.errors import CollplanError
+    from collplan.tune.table import load_table
+
+    if not module and not Path(program[0]).is_file():
+        raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
+    if is_under_mpi() or ranks is None:
+        return _run_as_rank(program, table, ranks, module=module, force=force)
+    # What is wrong with the file is said once, before any rank is started.
+    load_table(table)
+    line = own_command("exec", "--table", table, "-n", ranks)
+    line += [flag for flag, is_set in (("-m", module), ("--force", force)) if is_set]
+    return relaunch([*line, "--", *program], ranks, timeout_s=timeout, reads_input=True)
+
+
+def _run_as_rank(
+    program: list[str], table: Path, ranks: int | None, *, module: bool, force: bool
+) -> int:
+    """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
+    from collplan.executors.mpi.launch.launch import launcher_rank, take_input
+    from collplan.specs.errors import CollplanError
+
+    take_input()
+    try:
+        replace_world(table, ranks, force=force)
+    except CollplanError:
+        if launcher_rank() > 0:
+            return _BAD_INPUT
+        raise
+    return _run_program(program, module=module)
+
+
+def replace_world(table: Path, ranks: int | None = None, *, force: bool = False) -> Any:
+    """Make ``MPI.COMM_WORLD`` a drop-in for all who import it from now on, and return it.
+
+    Raises
+    ------
+    CollplanError
+        If MPI does not come up as asked, or the table does not fit; on all ranks.
+    """
+    # Only here: without mpi4py these are no modules that can be imported.
+    from collplan.dropin import Comm
+    from collplan.executors.mpi.world import join_world
+
+    native = join_world(ranks)
+    world = Comm(native, table=table, force=force)
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    mpi.COMM_WORLD = world
+    _let_programs_initialize(mpi)
+    return world
+
+
+def _let_programs_initialize(mpi: Any) -> None:
+    """Let programs call ``MPI.Init`` that have told mpi4py not to: it has been done for them."""
+    rc = sys.modules["mpi4py"].rc
+    rc.initialize, rc.finalize = True, None  # what programs find there otherwise
+    native_init, native_init_thread = mpi.Init, mpi.Init_thread
+
+    def is_for_us() -> bool:
+        return not rc.initialize and not mpi.Is_finalized()
+
+    @wraps(native_init)
+    def init() -> None:
+        if not is_for_us():
+            native_init()
+
+    @wraps(native_init_thread)
+    def init_thread(required: int = mpi.THREAD_MULTIPLE) -> int:
+        provided: int = mpi.Query_thread() if is_for_us() else native_init_thread(required)
+        return provided
+
+    mpi.Init, mpi.Init_thread = init, init_thread
+
+
+def _run_program(program: list[str], *, module: bool) -> int:
+    """Run a program as Python would; a rank that fails ends the job, or others'd wait for it."""
+    from collplan.reports.output import restore_streams
+
+    restore_streams()
+    sys.argv = list(program)
+    if not sys.flags.safe_path:
+        del sys.path[0]  # where this command lies
+    folder = Path.cwd() if module else Path(program[0]).resolve().parent
+    sys.path.insert(0, str(folder))
+    try:
+        if module:
+            runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(program[0], run_name="__main__")
+    except SystemExit as stop:
+        return _status_of(stop)
+    except BaseException:
+        traceback.print_exc()
+        return _abort(1)
+    return 0
+
+
+def _status_of(stop: SystemExit) -> int:
+    """Return what a program exits with, as Python takes it; a failure ends the job."""
+    if stop.code is None:
+        return 0
+    if not isinstance(stop.code, int):
+        sys.stderr.write(f"{stop.code}\n")
+        return _abort(1)
+    return _abort(stop.code) if stop.code else 0
+
+
+def _abort(status: int) -> int:
+    """End all ranks where there are several: they could wait for this one for ever."""
+    world = sys.modules["mpi4py.MPI"].COMM_WORLD
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if world.Get_size() > 1:
+        world.Abort(status)
+    return status

@@ -1,0 +1,130 @@
+"""``collplan export``: a plan or a tuning table in another project's format."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from collplan.cli.options import Json
+
+if TYPE_CHECKING:
+    from collplan.exports.mpich import Tree
+    from collplan.exports.selection import Export
+
+
+class To(StrEnum):
+    """The formats."""
+
+    goal = "goal"
+    ompi = "ompi"
+    ompi_json = "ompi-json"
+    mpich = "mpich"
+    ucc = "ucc"
+
+
+def command(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC|PLAN|TABLE", help="For goal a spec or a plan file, else a tuning table."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", writable=True, help="Write here.", metavar="FILE")
+    ],
+    to: Annotated[
+        To,
+        typer.Option(
+            "--to",
+            help="goal: LogGOPSim's and ATLAHS's schedules. Of tables, what a library has: "
+            "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
+            "mpich: MPICH's selection; ucc: UCC's tune string.",
+        ),
+    ],
+    defaults: Annotated[
+        Path | None,
+        typer.Option(
+            help="For mpich: MPICH's library, or coll_selection.json of its sources, for what "
+            "the table does not say. By default the library of mpi4py.",
+            metavar="FILE",
+        ),
+    ] = None,
+    assume_commuting: Annotated[
+        bool,
+        typer.Option(
+            "--assume-commuting",
+            help="For ompi: take algorithms that are wrong for operations that do not commute.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Write a plan or a tuning table in another project's format."""
+    from collplan.cli.inputs import open_plan
+    from collplan.planner.formats.goal import write_goal
+    from collplan.planner.formats.output_files import replacing
+    from collplan.reports.output import print_json, print_line
+    from collplan.specs.showing import printable
+    from collplan.tune.table import load_table
+
+    found: dict[str, Any] = {"output": str(output), "to": to.value}
+    if to is To.goal:
+        plan = open_plan(source)
+        write_goal(plan, output)
+        found["n_tasks"] = plan.n_tasks
+    else:
+        table = load_table(source)
+        export = _export(table, to, defaults, assume_commuting)
+        with replacing(output) as file:
+            file.write(export.text.encode())
+        for note in export.notes:
+            sys.stderr.write(f"collplan: {printable(note)}\n")
+        found |= {"n_rules": export.n_rules, "notes": export.notes}
+        found["use"] = export.use.format(path=output)
+    if as_json:
+        print_json(found)
+        return 0
+    print_line(f"wrote {output}")
+    if to is To.goal:
+        return 0
+    if found["n_rules"]:
+        print_line(f"{found['n_rules']} rules; use them by: {found['use']} ...")
+    else:
+        print_line(
+            "no rules: of what the library has, nothing was measured to be faster than native"
+        )
+    return 0
+
+
+def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -> Export:
+    from collplan.exports.mpich import write_mpich
+    from collplan.exports.openmpi import write_classic, write_json
+    from collplan.exports.ucc import write_ucc
+
+    if to is To.ompi:
+        return write_classic(table, assume_commuting)
+    if to is To.ompi_json:
+        return write_json(table, assume_commuting)
+    if to is To.ucc:
+        return write_ucc(table)
+    return write_mpich(table, _mpich_defaults(defaults))
+
+
+def _mpich_defaults(defaults: Path | None) -> Tree:
+    from collplan.executors.mpi.launch.launch import probe_library
+    from collplan.exports.mpich import built_in_selection
+    from collplan.specs.errors import CollplanError
+
+    if defaults is not None:
+        return built_in_selection(defaults)
+    library = probe_library()
+    if library.family != "mpich" or not library.library:
+        raise CollplanError(
+            f"--defaults: MPICH needs its own rules for what the table does not say, and mpi4py's "
+            f"MPI here is {library.version}; export where it is MPICH, or give MPICH's libmpi.so "
+            f"or the file src/mpi/coll/coll_selection.json of its sources"
+        )
+    return built_in_selection(Path(library.library))

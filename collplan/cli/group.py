@@ -1,0 +1,107 @@
+"""The commands: a table for the help, each module imported when its command runs."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from collplan.cli.options import guard_files
+
+COMMANDS: Final = {
+    "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
+    "verify": "Prove a plan, or show the counter-example.",
+    "draw": "Draw the task graph into an SVG, PNG, PDF or dot file.",
+    "show": "Print a plan as text, a line a task.",
+    "cost": "Price a plan or a GOAL schedule on a machine model.",
+    "compare": "Compare all candidates of a collective over a range of sizes.",
+    "overlap": "Say where to split a tree between computing and communicating cores.",
+    "run": "Run a plan under MPI; check it against numpy, time it against native.",
+    "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
+    "calibrate": "Measure the cost model's parameters here; write a machine file.",
+    "tune": "Measure candidates here; write a table of what is best for which size.",
+    "exec": "Run an unchanged mpi4py program on what a tuning table says.",
+    "bench": "Measure lanes, performance guidelines, and overlap with computation.",
+    "export": "Write a plan or a tuning table in another project's format.",
+    "algorithms": "List the algorithms and what they can do.",
+    "schema": "Write the JSON Schema of specs, for editors.",
+    "doctor": "Say which MPI and graphviz are used, and what is wrong with them.",
+}
+"""Every command with its line of help; the module of the same name holds it."""
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports a command's module only to run it or to print its help."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return all commands, in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, built from its module."""
+        if cmd_name not in COMMANDS:
+            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            ctx.fail(f"{cmd_name!r} is no command; {hint}valid: {', '.join(COMMANDS)}")
+        module = import_module(f"collplan.cli.{cmd_name}")
+        if hasattr(module, "app"):  # a command of several
+            return typer.main.get_command(module.app)
+        app = typer.Typer(add_completion=False, rich_markup_mode=None)
+        settings = getattr(module, "CONTEXT_SETTINGS", None)
+        command = guard_files(module.command)
+        app.command(name=cmd_name, context_settings=settings)(command)
+        return typer.main.get_command(app)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the table, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@cache
+def group() -> Any:
+    """Return the root command."""
+    app = typer.Typer(
+        cls=LazyGroup, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+    )
+    app.callback()(_root)
+    return typer.main.get_command(app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from collplan import __version__
+
+        typer.echo(f"collplan {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True),
+    ] = False,
+    imports: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--import",
+            metavar="FILE.py",
+            help="Import a Python file with algorithms, passes or operations of your own first; "
+            "may be repeated.",
+        ),
+    ] = None,
+) -> None:
+    """Plan, prove, draw, price and run MPI collectives.
+
+    SPEC is a YAML file that says what to plan, PLAN a compiled file. Exit
+    status: 0 good, 1 the answer is no, 2 bad input.
+    """
+    from collplan.own_algorithms import ask_for, import_own
+
+    ask_for(imports or [])
+    import_own()

@@ -1,0 +1,113 @@
+"""The `collplan` command: one line on standard error for each mistake, and exit 2."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, TextIO
+
+import typer
+
+from collplan.cli.group import group
+from collplan.cli.process_memory import keep_freed_memory
+from collplan.reports.output import OutputError, flush, forget_warnings, prepare_streams
+from collplan.specs.errors import CollplanError
+from collplan.specs.showing import printable
+
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+INTERRUPTED: Final = 130
+BROKEN_PIPE: Final = 141
+"""Exit status after a write into a pipe without a reader: 128 + SIGPIPE, as shells report it."""
+
+# click's UsageError: its home differs between versions of typer, its child is public.
+UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; those of the process by default.
+
+    Returns
+    -------
+    int
+        0 good, 1 the answer is no or the output cannot be written, 2 bad input,
+        130 interrupted, 141 the reader of the output has left.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        keep_freed_memory()
+    forget_warnings()
+    prepare_streams()
+    try:
+        status = _run(arguments or ["--help"])
+        flush()
+    except BrokenPipeError:
+        _abandon(sys.stdout)
+        return BROKEN_PIPE
+    except (OSError, OutputError) as error:
+        return _fail(error)
+    return status
+
+
+def _fail(error: OSError | OutputError) -> int:
+    """Say in one line what the system refused."""
+    try:
+        flush()
+    except (OSError, OutputError) as refusal:
+        _abandon(sys.stdout)
+        error = refusal
+    _complain(getattr(error, "strerror", None) or str(error))
+    return FAILED
+
+
+def _abandon(stream: TextIO) -> None:
+    """Drop what is not written yet, which Python would try to write at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        with group().make_context("collplan", arguments) as context:
+            status = group().invoke(context)
+        return status if isinstance(status, int) else 0
+    except typer.Exit as stop:
+        return stop.exit_code
+    except CollplanError as error:
+        return _complain(str(error))
+    except UsageError as error:
+        return _complain(" ".join(_describe_usage(error).split()))
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _complain(f"{error.filename}: {error.strerror}; give another path")
+    except MemoryError:
+        return _complain("the plan does not fit into memory; use fewer ranks or a smaller count")
+
+
+def _describe_usage(error: BaseException) -> str:
+    text = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "collplan"
+    return f"{text.rstrip('.')}; see '{command} --help'"
+
+
+def _complain(text: str) -> int:
+    try:
+        for line in text.splitlines():
+            sys.stderr.write(f"collplan: error: {printable(line)}\n")
+        sys.stderr.flush()
+    except OSError:
+        _abandon(sys.stderr)
+    return BAD_INPUT

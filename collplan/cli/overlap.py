@@ -1,0 +1,151 @@
+"""``collplan overlap``: which levels of a tree communicate beside computation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, cast
+
+import typer
+
+from collplan.cli.options import Json
+
+if TYPE_CHECKING:
+    from collplan.measure.overlap.simulation import Transport
+    from collplan.specs import Machine
+
+CORES: Final = 64
+"""Cores of a node where neither they nor a machine are given: KNL's."""
+
+
+def command(
+    collective: Annotated[
+        str,
+        typer.Option(
+            help="reduce, bcast, gather, scatter or allreduce, as binomial trees.", metavar="KIND"
+        ),
+    ] = "reduce",
+    cores: Annotated[
+        int | None,
+        typer.Option(help=f"Cores of the node; {CORES} by default.", metavar="CORES"),
+    ] = None,
+    simulates: Annotated[
+        bool,
+        typer.Option(
+            "--simulate", help="Price real plans on the simulator, too, and put them beside."
+        ),
+    ] = False,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            help="A preset or a machine file: a node of it is simulated. Without it every "
+            "transfer takes one unit, and nothing else takes any time.",
+            metavar="PRESET|FILE",
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            "--bytes",
+            help="Bytes of a transfer on that machine: of the buffer, or of one rank's block; "
+            "2MiB by default.",
+            metavar="SIZE",
+        ),
+    ] = None,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            help="How simulated ranks pass each other data: shared, or messages; as suits the "
+            "collective by default.",
+            metavar="TRANSPORT",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(writable=True, metavar="FILE", help="Draw the times into an SVG or PNG file."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Say how many levels of a tree belong on the application cores, for every number of ranks.
+
+    The ranks of a node leave some cores free, which make communication progress
+    while the ranks compute. S levels nearest the tree's leaves stay with the ranks,
+    and do not overlap; the others fold onto the communication cores. Times are by
+    closed forms (Denis and others, 2019), in transfers of one buffer.
+    """
+    from collplan.measure.overlap.model import overlap_model
+    from collplan.measure.overlap.simulation import simulate_overlap
+    from collplan.reports.output import print_json, print_line, show_progress
+    from collplan.reports.overlap_tables import print_overlap, to_json
+    from collplan.reports.plots import check_plot_path
+
+    on = None if machine is None else _open_machine(machine, cores)
+    n_cores = on.cores_per_node if on is not None else CORES if cores is None else cores
+    n_bytes = _parse_size(size, has_machine=on is not None)
+    chosen = _parse_transport(transport, is_used=simulates or on is not None)
+    model = overlap_model(collective, n_cores)
+    if plot is not None:
+        check_plot_path(plot)
+    simulated = None
+    if simulates or on is not None:
+        with show_progress(f"simulating {collective} on up to {n_cores} ranks"):
+            simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen)
+    if as_json:
+        document = to_json(model, simulated)
+        print_json(document if plot is None else {**document, "plot": str(plot)})
+    else:
+        print_overlap(model, simulated)
+    # The plot may fail, as on a full disk: the result is printed before.
+    if plot is not None:
+        from collplan.reports.overlap_plots import plot_overlap
+
+        plot_overlap(plot, model, None if simulated is None else simulated.table)
+        if not as_json:
+            print_line(f"wrote {plot}")
+    return 0
+
+
+def _open_machine(source: str, cores: int | None) -> Machine:
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.loading import load_machine
+
+    machine = load_machine(source)
+    if cores not in (None, machine.cores_per_node):
+        raise CollplanError(
+            f"--cores: {cores}, but a node of {source} has {machine.cores_per_node}; "
+            "leave one of the two out"
+        )
+    return machine
+
+
+def _parse_size(text: str | None, *, has_machine: bool) -> int:
+    from collplan.measure.overlap.simulation import TRANSFER_BYTES
+    from collplan.specs.errors import CollplanError
+    from collplan.specs.sizes import parse_bytes
+
+    if text is not None and not has_machine:
+        raise CollplanError(
+            f"--bytes: {text}, but without --machine every transfer takes one unit; "
+            "add --machine, or leave it out"
+        )
+    try:
+        n_bytes = parse_bytes(TRANSFER_BYTES if text is None else text)
+    except ValueError as error:
+        raise CollplanError(f"--bytes: {error}") from None
+    if n_bytes == 0:
+        raise CollplanError("--bytes: 0 bytes take no time to compare; give 1 or more")
+    return n_bytes
+
+
+def _parse_transport(text: str | None, *, is_used: bool) -> Transport | None:
+    from collplan.measure.overlap.simulation import TRANSPORTS
+    from collplan.specs.errors import CollplanError
+
+    if text not in (None, *TRANSPORTS):
+        raise CollplanError(
+            f"--transport: {text!r} is no transport; use one of {', '.join(TRANSPORTS)}"
+        )
+    if text is not None and not is_used:
+        raise CollplanError(
+            f"--transport: {text}, but nothing is simulated; add --simulate, or leave it out"
+        )
+    return cast("Transport | None", text)

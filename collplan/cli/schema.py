@@ -1,0 +1,45 @@
+"""``collplan schema``: the JSON Schema of specs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from collplan.cli.options import Json
+
+
+def schema_text() -> str:
+    """Return the schema as text, as it is written into files."""
+    from collplan.specs import json_schema
+
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def command(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", writable=True, help="Write to this file.", metavar="FILE"),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Write the JSON Schema of specs, so that editors complete and check them.
+
+    Begin a spec with '# yaml-language-server: $schema=FILE' to have it used.
+    """
+    from collplan.reports.output import print_json, print_line
+
+    if output is None:
+        print_line(schema_text().rstrip("\n"))
+        return 0
+    from collplan.planner.formats.output_files import replacing
+
+    with replacing(output) as file:
+        file.write(schema_text().encode())
+    if as_json:
+        print_json({"output": str(output)})
+    else:
+        print_line(f"wrote {output}")
+    return 0

@@ -1,0 +1,37 @@
+"""``collplan show``: a plan as text."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from collplan.cli.options import Json, Schedule
+
+
+def command(
+    source: Schedule,
+    rank: Annotated[
+        int | None, typer.Option("--rank", help="Only this rank's tasks.", metavar="RANK")
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Print a plan as text, a line a task, grouped by rank."""
+    from collplan.cli.inputs import open_plan
+    from collplan.planner.formats.text import to_text, where_and_when
+    from collplan.reports.output import print_json, print_line
+    from collplan.specs.errors import CollplanError
+
+    plan = open_plan(source)
+    if rank is not None and not 0 <= rank < plan.n_ranks:
+        raise CollplanError(f"--rank: {rank} is no rank; the plan's are 0 to {plan.n_ranks - 1}")
+    if rank is None and not as_json:
+        print_line(to_text(plan).rstrip("\n"))
+        return 0
+    rows = range(plan.n_tasks) if rank is None else (plan.rank == rank).nonzero()[0].tolist()
+    tasks = [" ".join((str(task), *where_and_when(plan, task))) for task in map(plan.task, rows)]
+    if as_json:
+        print_json({"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks})
+    else:
+        print_line("\n".join(tasks))
+    return 0

@@ -1,0 +1,46 @@
+"""``collplan verify``: the proof, or the counter-example."""
+
+from __future__ import annotations
+
+from collplan.cli.options import Json, SpecOrPlan
+
+
+def command(source: SpecOrPlan, as_json: Json = False) -> int:
+    """Prove that a plan computes its collective, without race or deadlock.
+
+    Exit status 1 where it does not; the counter-example names the tasks.
+    """
+    from collplan.cli.inputs import open_plan
+    from collplan.planner.arrays.compile_time import Stopwatch
+    from collplan.planner.errors import PlanError
+    from collplan.planner.verify import verify
+    from collplan.reports.output import (
+        format_kernels,
+        format_seconds,
+        print_json,
+        print_line,
+        show_progress,
+    )
+
+    whole = Stopwatch()
+    plan = open_plan(source)
+    proof = Stopwatch()
+    try:
+        with show_progress(f"proving {plan.n_tasks} tasks"):
+            verify(plan)
+    except PlanError as error:
+        if as_json:
+            print_json({"ok": False, "error": str(error), "kind": error.kind})
+        else:
+            print_line(f"{source}: {error.kind}: {error}")
+        return 1
+    verify_s, kernels_s = proof.work_s, whole.kernels_s
+    if as_json:
+        document = {"ok": True, "n_tasks": plan.n_tasks, "n_ranks": plan.n_ranks}
+        print_json(document | {"verify_s": verify_s, "kernels_s": kernels_s})
+    else:
+        print_line(
+            f"{source}: proved: {plan.n_tasks} tasks on {plan.n_ranks} ranks "
+            f"in {format_seconds(verify_s)}{format_kernels(kernels_s)}"
+        )
+    return 0

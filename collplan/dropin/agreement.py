@@ -1,0 +1,218 @@
+"""Whether all ranks bring the same request, and who runs an old plan meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.engine.running import this_thread
+from collplan.specs import CollplanError
+
+if TYPE_CHECKING:
+    from collplan.dropin.calls import CollectiveCall
+    from collplan.dropin.routes import Route
+
+Words = npt.NDArray[np.int64]
+
+_SPINS: Final = 200
+"""Looks in a row before a rank leaves its core to others between them."""
+_SLEEP_S: Final = 50e-6
+_PATIENCE_S: Final = 2.0
+"""How long messages of the plan that a rank missed may come later than those of the next."""
+_ARRIVING_S: Final = 0.5
+"""How long messages may take that were sent."""
+_unfinished: list[tuple[MPI.Request, Words, Words]] = []
+"""Meetings to which not all ranks came: MPI may still write there."""
+
+
+class Different(Exception):
+    """Ranks bring different requests.
+
+    Parameters
+    ----------
+    requests : list of CollectiveCall
+        Of all ranks.
+    """
+
+    def __init__(self, requests: list[CollectiveCall]) -> None:
+        super().__init__()
+        self.requests = requests
+
+
+class Meetings:
+    """Meetings of all ranks of a communicator, one for each request that is new to them.
+
+    A rank whose request other ranks have met about before, since they ask for another size
+    than it does, would wait for ever. It sees that they have started that plan: until all
+    have met, none of them can be further than in the same call.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        For meetings, and nothing else that does not block.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._begun: tuple[MPI.Request, Words, Words] | None = None
+
+    def all_bring(self, request: CollectiveCall, kept: Collection[Route]) -> None:
+        """Return if all ranks bring the same request; collective.
+
+        Parameters
+        ----------
+        request : CollectiveCall
+            This rank's.
+        kept : collection of Route
+            The plans that ranks have.
+
+        Raises
+        ------
+        MPI.Exception
+            Of class ``ERR_TRUNCATE``, where others send more than this rank has room for.
+        Different
+            If ranks bring different requests; on all that have come.
+        CollplanError
+            If others are in another collective.
+        """
+        while not self._is_same(request, kept):
+            requests = self._comm.allgather(request)
+            if all(one == request for one in requests):
+                return
+            # Others may have gone on, and meet about what comes after the plan that one missed.
+            missed = _missed(request, kept)
+            is_any_missed = self._comm.allreduce(missed is not None, MPI.LOR)
+            if missed is not None:
+                _catch_up(request, missed)
+            if not is_any_missed:
+                raise Different(requests)
+
+    def _is_same(self, request: CollectiveCall, kept: Collection[Route]) -> bool:
+        """Meet once; return whether all ranks brought the same digest."""
+        # One that ranks did not come to is left for the next request; digests differ then.
+        begun = self._begun = self._begun or self._begin(request)
+        n_looks, seen_s = 0, 0.0
+        while not begun[0].Test():
+            n_looks += 1
+            # Others may have to complete what was started before, to come here.
+            for engine in this_thread.engines.copy():
+                engine.advance()
+            if n_looks > _SPINS:
+                seen_s = _look(request, kept, seen_s)
+                time.sleep(_SLEEP_S)
+        self._begun = None
+        return int(begun[2][0]) == ~int(begun[2][1])
+
+    def end(self) -> None:
+        """Forget the communicator, which may be freed then."""
+        if self._begun is not None:
+            _unfinished.append(self._begun)
+            self._begun = None
+
+    def _begin(self, request: CollectiveCall) -> tuple[MPI.Request, Words, Words]:
+        digest = _digest(request)
+        # The minimum of complements is the complement of the maximum.
+        mine = np.array([digest, ~digest], np.int64)
+        least = np.empty_like(mine)
+        return self._comm.Iallreduce(mine, least, MPI.MIN), mine, least
+
+
+def _digest(request: CollectiveCall) -> int:
+    digest = hashlib.blake2b(repr(request).encode(), digest_size=7)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _look(request: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
+    """Raise what is wrong if others run an old plan; return since when one is seen, 0 if none."""
+    expected = _expected(kept)
+    for entry in expected:
+        if _is_resized(request, entry.request):
+            _catch_up(request, entry)
+    # Others may have gone on to what comes after the plan that this rank missed.
+    now_s = time.monotonic()
+    if expected and seen_s and now_s - seen_s > _PATIENCE_S:
+        raise CollplanError(_dispute(request, expected[0].request))
+    return (seen_s or now_s) if expected else 0.0
+
+
+def _missed(request: CollectiveCall, kept: Collection[Route]) -> Route | None:
+    """Return the plan that others have run and this rank asked for in another size, if any."""
+    resized = [entry for entry in kept if _is_resized(request, entry.request)]
+    end_s = time.monotonic() + _ARRIVING_S
+    while resized and time.monotonic() < end_s:
+        for entry in _expected(resized):
+            return entry
+        time.sleep(_SLEEP_S)
+    return None
+
+
+def _expected(kept: Collection[Route]) -> list[Route]:
+    return [one for one in kept if one.bound is not None and one.bound.is_expected]
+
+
+def _catch_up(request: CollectiveCall, entry: Route) -> NoReturn:
+    """Take part in a plan on memory of its own, so that others need not wait; raise the error."""
+    sendbuf = np.zeros(entry.sent_bytes + entry.itemsize, np.uint8)
+    recvbuf = np.empty(entry.received_bytes + entry.itemsize, np.uint8)
+    places = (MPI.Get_address(one) for one in (sendbuf, recvbuf))
+    entry.use(*(place + -place % entry.itemsize for place in places))
+    assert entry.bound is not None
+    entry.bound()
+    raise _misfit(request, entry.request)
+
+
+def run_different(
+    comm: Any,
+    native: Any,
+    given: tuple[Any, ...],
+    mine: CollectiveCall,
+    requests: Sequence[CollectiveCall],
+) -> None:
+    """Do natively what ranks can do together that ask for different sizes; collective.
+
+    Where one rank sends, all get what there is, and those whose buffers do not fit get it
+    elsewhere: none waits for another.
+
+    Raises
+    ------
+    MPI.Exception, CollplanError
+        What is wrong with this rank's buffers; on all ranks where several send.
+    """
+    root = requests[mine.root]
+    others = [one for one in requests if one != root]
+    if mine.kind not in ("bcast", "scatter") or not all(_is_resized(one, root) for one in others):
+        raise CollplanError(_dispute(mine, next(one for one in requests if one != mine)))
+    if mine == root:
+        native(comm, *given)
+        return
+    room = [np.empty(root.n_bytes, np.uint8), MPI.BYTE]
+    native(comm, *([room] if mine.kind == "bcast" else [None, room]), mine.root)
+    raise _misfit(mine, root)
+
+
+def _is_resized(mine: CollectiveCall, theirs: CollectiveCall) -> bool:
+    """Return whether two requests differ in size alone, and move what one rank has."""
+    is_same = (mine.kind, mine.root) == (theirs.kind, theirs.root)
+    return is_same and theirs.op is None and mine.n_bytes != theirs.n_bytes
+
+
+def _misfit(mine: CollectiveCall, theirs: CollectiveCall) -> Exception:
+    """Return the error of a rank that has room for less, or for more, than is sent."""
+    if mine.n_bytes < theirs.n_bytes:
+        return MPI.Exception(MPI.ERR_TRUNCATE)
+    return CollplanError(_dispute(mine, theirs))
+
+
+def _dispute(mine: CollectiveCall, theirs: CollectiveCall) -> str:
+    own, other = (f"{one.kind} of {one.n_bytes} bytes" for one in (mine, theirs))
+    for name in ("root", "op", "element"):
+        if getattr(mine, name) != getattr(theirs, name):
+            own += f", {name} {getattr(mine, name)}"
+            other += f", {name} {getattr(theirs, name)}"
+    return f"this rank calls {own}, another one {other}; all ranks have to call the same"

@@ -1,0 +1,72 @@
+"""Load what plans need before a program can change what imports find."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Final
+
+import numpy as np
+from mpi4py import MPI
+
+from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.engine.in_flight import load_machine_code
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.executors.mpi.world import first_alone
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec, parse_spec
+
+_PACKAGES: Final = ("collplan", "llvmlite", "numba", "numpy")
+_COUNT: Final = 64
+_loaded: dict[str, ModuleType] = {}
+
+
+def load_all(comm: MPI.Intracomm) -> None:
+    """Import what making and running plans needs, and load machine code; collective.
+
+    Raises
+    ------
+    Exception
+        On all ranks, if one cannot.
+    """
+    # What has to be compiled rank 0 compiles, and others find it in the cache.
+    RollCall(comm, None, "load machine code").together(lambda: first_alone(comm, _load))
+    found = {name: one for name, one in sys.modules.items() if _is_needed(name) and one}
+    _loaded.update(found)
+
+
+def _load() -> None:
+    """Compile a plan of several ranks, bind and run one of this rank alone."""
+    compile_plan(_allreduce(4), rank=0)
+    buffers = np.zeros(_COUNT, np.uint8), np.empty(_COUNT, np.uint8)
+    with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
+        bound()
+    load_machine_code()
+
+
+def _allreduce(n_ranks: int) -> PlanSpec:
+    collective = {"kind": "allreduce", "count": _COUNT, "datatype": "uint8"}
+    return parse_spec({"machine": {"ranks_per_node": n_ranks}, "collective": collective})
+
+
+def _is_needed(name: str) -> bool:
+    return name.partition(".")[0] in _PACKAGES
+
+
+@contextmanager
+def as_loaded() -> Iterator[None]:
+    """Let imports find what `load_all` has loaded, whatever the program has hidden since.
+
+    Machine code in the cache names the modules that it needs, and numba imports some late.
+    """
+    hidden = [name for name, one in _loaded.items() if sys.modules.get(name) is not one]
+    before = {name: sys.modules[name] for name in hidden if name in sys.modules}
+    sys.modules.update({name: _loaded[name] for name in hidden})
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]
+        sys.modules.update(before)

@@ -1,0 +1,139 @@
+"""Start ranks on the cluster's nodes: what MPICH's and Open MPI's launchers must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from collplan.emulate.nodes import ENTER, SCRIPTS
+from collplan.emulate.switches import lane_name, node_name
+from collplan.executors.mpi.launch.launch import Launcher
+from collplan.specs.machine import Machine
+
+FAMILIES: Final = ("mpich", "openmpi")
+"""The MPIs whose launchers are known here."""
+INTERFACE_CHOICES: Final = (
+    "UCX_NET_DEVICES",
+    "FI_TCP_IFACE",
+    "OMPI_MCA_btl_tcp_if_include",
+    "OMPI_MCA_btl_tcp_if_exclude",
+)
+"""Environment variables that name interfaces; those of this machine are not in the nodes."""
+NODE: Final = "COLLPLAN_NODE"
+"""Environment variable with the number of the node a rank is on."""
+LANE: Final = "COLLPLAN_LANE"
+"""Environment variable with the lane a rank receives on; not set where lanes are striped."""
+
+_RANK: Final = """\
+#!/bin/sh
+# Run a rank's program, told on which node and lane the rank is.
+rank=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}
+case $rank in
+{cases}
+esac
+read -r here < /proc/sys/kernel/hostname
+if [ "$here" != "node$node" ]; then
+  echo "collplan emulate: the launcher started rank $rank on $here instead of node$node" >&2
+  exit 1
+fi
+export {node}=$node
+{pin}exec "$@"
+"""
+# One lane a rank, for UCX, for libfabric's tcp provider and for Open MPI's btl/tcp.
+_PIN: Final = """\
+export {lane}=$lane
+export UCX_NET_DEVICES={name} FI_TCP_IFACE={name} OMPI_MCA_btl_tcp_if_include={name}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What runs a command on the cluster.
+
+    Parameters
+    ----------
+    command : list of str
+        The launcher and its arguments, to run on the first node.
+    environment : mapping of str to str
+        What its MPI needs.
+    files : mapping of str to str
+        Files that every node must have in `SCRIPTS`.
+    """
+
+    command: list[str]
+    environment: Mapping[str, str]
+    files: Mapping[str, str]
+
+
+def prepare_launch(
+    launcher: Launcher, machine: Machine, program: Sequence[str], *, striped: bool
+) -> Launch:
+    """Return what runs `program` on every rank of `machine`.
+
+    Parameters
+    ----------
+    launcher : Launcher
+        The mpiexec, of MPICH or Open MPI.
+    machine : Machine
+        Where every rank must be.
+    program : sequence of str
+        What a rank runs.
+    striped : bool
+        Leave the choice of lanes to the MPI.
+    """
+    wrapped = [f"{SCRIPTS}/rank", *program]
+    files = {"rank": _rank_script(machine, striped)}
+    environment: dict[str, str] = {}
+    if launcher.library.family == "openmpi":
+        files["ranks"] = "".join(f"{node_name(node)}\n" for node in machine.rank_to_node)
+        environment = {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMPI_MCA_pml": "ob1",
+            "OMPI_MCA_btl": "self,sm,tcp",
+        }
+        options = _openmpi_options()
+    else:
+        if striped:
+            # By itself the library takes UCX, and that no more than two interfaces a message.
+            environment = {"UCX_MAX_RNDV_RAILS": str(machine.lanes)}
+        else:
+            environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+        options = _mpich_options(machine)
+    command = [str(launcher.mpiexec), *options, "-n", str(machine.n_ranks), *wrapped]
+    return Launch(command, environment, files)
+
+
+def _mpich_options(machine: Machine) -> list[str]:
+    # Hydra wants hosts in the order in which the ranks' map first names them.
+    nodes = list(dict.fromkeys(machine.rank_to_node))
+    hosts = ",".join(f"{node_name(node)}:{machine.node_to_n_ranks[node]}" for node in nodes)
+    place = {node: i for i, node in enumerate(nodes)}
+    ranks = ",".join(str(place[node]) for node in machine.rank_to_node)
+    return ["-launcher", "ssh", "-launcher-exec", ENTER, "-hosts", hosts, "-rankmap", ranks]
+
+
+def _openmpi_options() -> list[str]:
+    options = ["--hostfile", f"{SCRIPTS}/ranks", "--map-by", "seq:OVERSUBSCRIBE"]
+    options += ["--bind-to", "none"]
+    for name, value in (
+        ("plm_ssh_agent", ENTER),
+        ("prte_if_include", lane_name(0)),
+        # Names of its folders come from process ids, which are the same in every sandbox.
+        ("prte_tmpdir_base", str(Path(SCRIPTS))),
+    ):
+        options += ["--prtemca", name, value]
+    return options
+
+
+def _rank_script(machine: Machine, striped: bool) -> str:
+    cases = [
+        f"{rank}) node={node} lane={lane} ;;"
+        for rank, (node, lane) in enumerate(
+            zip(machine.rank_to_node, machine.rank_to_lane, strict=True)
+        )
+    ]
+    pin = "" if striped else _PIN.format(lane=LANE, name="lane$lane")
+    return _RANK.format(cases="\n".join(cases), node=NODE, pin=pin)

@@ -1,0 +1,206 @@
+"""Build the cluster, inside the sandbox: a process a node holds the node's namespaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NoReturn
+
+from collplan.emulate import kernel, switches
+
+SCRIPTS: Final = "/dev/shm/collplan"
+"""Where every node has the programs and files that launchers need."""
+ENTER: Final = f"{SCRIPTS}/enter"
+"""The program launchers take for ssh."""
+
+_ENTER: Final = """\
+#!/bin/sh
+# ssh's stand-in: run a command line on a node.
+while :; do
+  case $1 in
+    -[bceFiJlmopS]) shift 2 ;;
+    -*) shift ;;
+    *) break ;;
+  esac
+done
+node=$1
+shift
+case $node in
+{cases}
+*) echo "collplan emulate: $node is no node of the cluster" >&2; exit 255 ;;
+esac
+exec {enter} /bin/sh -c "$*"
+"""
+
+_PROTOCOLS: Final = {
+    # Neighbour discovery would put bytes on the lanes that no rank sent.
+    "ipv6/conf/{}/disable_ipv6": "1",
+    # From a rank on lane 0 to one on lane 1 packets leave and arrive on lane 1, with lane 0's
+    # address as their source, which a strict kernel would not answer.
+    "ipv4/conf/{}/rp_filter": "0",
+    "ipv4/conf/{}/arp_filter": "0",
+    "ipv4/conf/{}/arp_ignore": "0",
+}
+_START: Final = 'cd "$0" && exec "$@"'
+_FAILED_LINE: Final = re.compile(r"Command failed -:(\d+)")
+_MODULES: Final = {"type bridge": "bridge", "type veth": "veth", "tbf": "sch_tbf"}
+
+
+class SetUpError(Exception):
+    """Something this machine does not allow; said in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to build.
+
+    Parameters
+    ----------
+    nodes, lanes, rate_bits_per_s : int
+        How many nodes and lanes, and what a lane carries each way.
+    ip, tc, nsenter : str
+        Paths of the programs.
+    files : mapping of str to str
+        Programs every node gets in `SCRIPTS`, by name.
+    """
+
+    nodes: int
+    lanes: int
+    rate_bits_per_s: int
+    ip: str
+    tc: str
+    nsenter: str
+    files: Mapping[str, str]
+
+
+def build(request: Request) -> list[int]:
+    """Build nodes, switches and lanes.
+
+    Returns
+    -------
+    list of int
+        The process that holds each node's namespaces.
+
+    Raises
+    ------
+    SetUpError
+        If the machine lacks something or does not allow it.
+    """
+    _set_up_protocols()
+    pids = _start_nodes(request.nodes)
+    _batch(request.ip, switches.switch_links(pids, request.lanes))
+    _batch(
+        request.tc, switches.switch_queues(request.nodes, request.lanes, request.rate_bits_per_s)
+    )
+    for node, pid in enumerate(pids):
+        enter = [request.nsenter, "--target", str(pid), "--net", "--"]
+        _batch(request.ip, switches.node_links(node, request.lanes), enter)
+        _batch(request.tc, switches.node_queues(request.lanes, request.rate_bits_per_s), enter)
+    for pid in pids:
+        _install(pid, {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)})
+    return pids
+
+
+def start(nsenter: str, pid: int, directory: str, command: Sequence[str]) -> NoReturn:
+    """Become `command`, in a directory, on the node whose process is `pid`."""
+    # Entering a mount namespace leads to its root, so the directory is found again from there.
+    shell = ["/bin/sh", "-c", _START, directory]
+    os.execv(nsenter, [*_enter_command(nsenter, str(pid)), *shell, *command])
+
+
+def _start_nodes(n_nodes: int) -> list[int]:
+    hosts = switches.hosts_file(n_nodes)
+    started = []
+    for node in range(n_nodes):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            _be_node(switches.node_name(node), hosts, writer)
+        os.close(writer)
+        started.append((pid, reader))
+    for node, (_, reader) in enumerate(started):
+        with os.fdopen(reader) as answer:
+            problem = answer.read()
+        if problem:
+            raise SetUpError(f"{switches.node_name(node)}: {problem}")
+    return [pid for pid, _ in started]
+
+
+def _be_node(name: str, hosts: str, answer: int) -> NoReturn:
+    """Hold a node's namespaces until the sandbox ends; `answer` is closed when they stand."""
+    try:
+        _furnish_node(name, hosts)
+    except OSError as error:
+        os.write(answer, kernel.describe(error).encode())
+        os._exit(1)
+    os.close(answer)
+    while True:
+        signal.pause()
+
+
+def _furnish_node(name: str, hosts: str) -> None:
+    kernel.unshare(kernel.NEWNS | kernel.NEWUTS | kernel.NEWIPC | kernel.NEWNET)
+    socket.sethostname(name)
+    # What MPIs read of interfaces below /sys/class/net must be this node's.
+    kernel.mount("sysfs", "/sys", "sysfs", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
+    os.mkdir(SCRIPTS)
+    table = Path(SCRIPTS, "hosts")
+    table.write_text(hosts)
+    kernel.mount(str(table), "/etc/hosts", "", kernel.MS_BIND)
+    # A name server's cache would answer from the machine's own table.
+    if Path("/run/nscd").is_dir():
+        kernel.mount("tmpfs", "/run/nscd", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
+    _set_up_protocols()
+
+
+def _set_up_protocols() -> None:
+    """Set what interfaces to come inherit; by itself that is the machine's own set-up."""
+    for name, value in _PROTOCOLS.items():
+        for scope in ("all", "default"):
+            setting = Path("/proc/sys/net", name.format(scope))
+            if setting.exists():
+                setting.write_text(value)
+
+
+def _install(pid: int, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = Path(f"/proc/{pid}/root{SCRIPTS}", name)
+        path.write_text(text)
+        path.chmod(0o755)
+
+
+def _enter_script(nsenter: str, pids: Sequence[int]) -> str:
+    cases = [f"{switches.node_name(node)}) pid={pid} ;;" for node, pid in enumerate(pids)]
+    enter = " ".join(_enter_command(nsenter, "$pid"))
+    return _ENTER.format(cases="\n".join(cases), enter=enter)
+
+
+def _enter_command(nsenter: str, pid: str) -> list[str]:
+    return [nsenter, "--target", pid, "--mount", "--uts", "--ipc", "--net", "--"]
+
+
+def _batch(program: str, commands: Sequence[str], enter: Sequence[str] = ()) -> None:
+    """Run all commands in one process of ip or tc, as one process a command takes too long."""
+    done = subprocess.run(
+        [*enter, program, "-batch", "-"],
+        input="\n".join(commands) + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return
+    failed = _FAILED_LINE.search(done.stderr)
+    command = commands[int(failed[1]) - 1] if failed else "-batch"
+    reason = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[0]
+    modules = [module for words, module in _MODULES.items() if words in command]
+    way_out = f"; load the kernel's module: modprobe {modules[0]}" if modules else ""
+    raise SetUpError(f"{Path(program).name} {command}: {reason}{way_out}")

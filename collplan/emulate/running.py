@@ -1,0 +1,180 @@
+"""Run a command on an emulated cluster, from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from collplan.emulate.cluster import Cluster
+from collplan.emulate.errors import EmulationError
+from collplan.emulate.host import find_tools
+from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
+from collplan.emulate.machine import emulated_machine
+from collplan.emulate.sandbox import BOOT
+from collplan.executors.mpi.launch.jobs import capture_job, run_job
+from collplan.executors.mpi.launch.launch import (
+    EXPECTED_RANKS,
+    MPIEXEC,
+    Launcher,
+    clean_environment,
+    find_launcher,
+    launch_environment,
+)
+from collplan.specs.loading import MACHINE
+from collplan.specs.machine import Machine
+
+MAX_RANKS: Final = 2048
+"""Each is a process of this machine, and the ranks' table must fit an argument of Linux."""
+
+_ROOT: Final = Path(__file__).parents[3]
+"""The folder that holds the package `collplan`, into which this folder is linked."""
+_NAME: Final = "the command on the emulated cluster"
+_SCHEDULERS: Final = ("SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "PE_HOSTFILE", "JOB_ID")
+"""Beginnings of variables by which launchers find out which nodes a batch job may use."""
+
+
+def run_emulated(
+    cluster: Cluster,
+    program: Sequence[str],
+    *,
+    timeout_s: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    mpi: str | None = None,
+    capture: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program once a rank on a cluster that exists only meanwhile.
+
+    However it ends, all of it is gone: processes, namespaces, interfaces, mounts.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster.
+    program : sequence of str
+        What every rank runs; found on PATH, this environment's programs first.
+    timeout_s : float, optional
+        When to give up.
+    environment : mapping of str to str, optional
+        Variables for the ranks, beside those of this process.
+    mpi : "mpich" or "openmpi", optional
+        The MPI this environment must have.
+    capture : bool
+        Return what was printed instead of letting it pass through.
+
+    Returns
+    -------
+    subprocess.CompletedProcess
+        With the launcher's exit status.
+
+    Raises
+    ------
+    EmulationError
+        If the cluster is impossible, here or at all.
+    LaunchError
+        If MPI is missing or `program` takes too long.
+    """
+    machine = emulated_machine(cluster)
+    if machine.n_ranks > MAX_RANKS:
+        raise EmulationError(
+            f"ranks: {machine.n_ranks} would be started on this machine; give at most {MAX_RANKS}"
+        )
+    tools = find_tools()
+    launcher = _launcher_of(mpi)
+    directory = _directory()
+    launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
+    variables = {
+        **_environment(launcher, machine),
+        **launch.environment,
+        **(environment or {}),
+    }
+    if shutil.which(program[0], path=variables["PATH"]) is None:
+        raise EmulationError(f"CMD: {program[0]!r} is no program; give one on PATH, or its path")
+    request = {
+        "nodes": cluster.nodes,
+        "lanes": cluster.lanes,
+        "rate_bits_per_s": cluster.rate_bits_per_s,
+        **asdict(tools),
+        "files": launch.files,
+        "directory": directory,
+    }
+    # Without site packages Python starts in a third of the time; nothing inside needs them.
+    boot = [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), json.dumps(request), "--"]
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            command = [*boot, *launch.command]
+            if capture:
+                done = capture_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
+            else:
+                status = run_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
+                done = subprocess.CompletedProcess(command, status)
+        _raise_reported(ours, done.returncode)
+    return done
+
+
+def _directory() -> str:
+    directory = Path.cwd()
+    for hidden in ("/dev/shm", "/proc", "/sys"):
+        if directory.is_relative_to(hidden):
+            raise EmulationError(
+                f"the current directory is {directory}, and every emulated node has its own "
+                f"{hidden}; change to another directory"
+            )
+    return str(directory)
+
+
+def _launcher_of(mpi: str | None) -> Launcher:
+    launcher = find_launcher()
+    family = launcher.library.family
+    if mpi is not None and mpi not in FAMILIES:
+        raise EmulationError(f"mpi: {mpi!r} cannot be emulated on; valid: {', '.join(FAMILIES)}")
+    if mpi is not None and mpi != family:
+        raise EmulationError(
+            f"mpi: {mpi} is asked for, {sys.executable} has {launcher.library.version}; "
+            f"run the collplan of an environment with {mpi}"
+        )
+    if family not in FAMILIES:
+        raise EmulationError(
+            f"mpi: {launcher.library.version} cannot be started on emulated nodes; "
+            f"use an environment with MPICH or Open MPI"
+        )
+    return launcher
+
+
+def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
+    inherited = {
+        name: value
+        for name, value in clean_environment().items()
+        if not name.startswith(_SCHEDULERS) and name not in (*INTERFACE_CHOICES, LANE)
+    }
+    path = [str(Path(sys.prefix) / "bin"), inherited.get("PATH", os.defpath)]
+    return {
+        **inherited,
+        **launch_environment(launcher.library.family, machine.n_ranks),
+        "PATH": os.pathsep.join(path),
+        EXPECTED_RANKS: str(machine.n_ranks),
+        MPIEXEC: str(launcher.mpiexec),
+        MACHINE: machine.model_dump_json(),
+    }
+
+
+def _raise_reported(ours: socket.socket, status: int) -> None:
+    """Raise what the sandbox said went wrong."""
+    ours.shutdown(socket.SHUT_WR)  # Were anything of it still there, this would end it.
+    with ours.makefile() as report:
+        text = report.read()
+    if not text:
+        raise EmulationError(
+            f"the sandbox ended with status {status} before the cluster stood; try again"
+        )
+    problem = json.loads(text)["error"]
+    if problem is not None:
+        raise EmulationError(problem)

@@ -1,0 +1,135 @@
+"""The first processes inside: namespaces that take everything with them when they end.
+
+``python -c BOOT ROOT REQUEST -- COMMAND`` with `REQUEST` the JSON of a `nodes.Request`,
+and a socket as standard input. The socket's other end is held by who asked
+for the cluster. Through it comes one JSON object when the cluster stands or cannot
+be built; and when it is closed, however that comes, the sandbox ends.
+
+Three processes: the outermost waits; process 1 of the new process namespace
+watches the socket and collects orphans, and with it the kernel ends all others;
+the third builds the cluster and becomes the command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from collplan.emulate import kernel
+from collplan.emulate.nodes import Request, SetUpError, build, start
+
+BOOT: Final = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "sys.path.append(sys.argv[1]); "
+    "from collplan.emulate.sandbox import main; main(sys.argv[2], sys.argv[4:])"
+)
+"""The code that starts a sandbox in a Python without site packages."""
+
+LIFELINE: Final = 0
+FAILED: Final = 2
+_OWN: Final = kernel.NEWNS | kernel.NEWNET | kernel.NEWPID | kernel.NEWIPC | kernel.NEWUTS
+
+
+def main(request: str, command: list[str]) -> NoReturn:
+    """Build the cluster of `request`, run `command` on its first node, end with its status."""
+    try:
+        _leave()
+    except OSError as error:
+        _report(error=kernel.describe(error))
+        os._exit(FAILED)
+    first = os.fork()
+    if first == 0:
+        _be_first(json.loads(request), command)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: os.kill(first, signal.SIGKILL))
+    _, status = os.waitpid(first, 0)
+    os._exit(_code_of(status))
+
+
+def _leave() -> None:
+    """Enter namespaces of our own; without root's rights a user namespace gives them."""
+    if os.geteuid() == 0:
+        try:
+            kernel.unshare(_OWN)
+        except PermissionError:
+            pass  # Root of a container that took this right away; a user may still be allowed.
+        else:
+            return
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.unshare(kernel.NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
+    kernel.unshare(_OWN)
+
+
+def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
+    """Be process 1: watch the lifeline, collect orphans, end with the command."""
+    kernel.die_with_parent()
+    # A terminal's signals reach the command itself, which decides what becomes of it.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    child = os.fork()
+    if child == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _become(request, command)
+    while True:
+        ready, _, _ = select.select([LIFELINE, woken], [], [])
+        if LIFELINE in ready:  # Nobody writes to it: it has been closed.
+            os._exit(FAILED)
+        os.read(woken, 4096)
+        status = _collect(child)
+        if status is not None:
+            os._exit(_code_of(status))
+
+
+def _collect(child: int) -> int | None:
+    """Collect whoever has ended; return the status of `child` if it is among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == child:
+            found = status
+
+
+def _become(request: dict[str, Any], command: list[str]) -> NoReturn:
+    """Build the cluster, say so, and become the command."""
+    directory = request.pop("directory")
+    try:
+        kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+        # Process ids are the new namespace's, so must be what /proc says of them.
+        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+        pids = build(Request(**request))
+    except (SetUpError, OSError) as error:
+        _report(error=kernel.describe(error) if isinstance(error, OSError) else str(error))
+        os._exit(FAILED)
+    _report(error=None)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    start(request["nsenter"], pids[0], directory, command)
+
+
+def _report(error: str | None) -> None:
+    """Say whether the cluster stands."""
+    # Where nobody listens any more, process 1 knows that, too, and ends the sandbox.
+    with suppress(ConnectionError):
+        os.write(LIFELINE, json.dumps({"error": error}).encode())
+
+
+def _code_of(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,1 @@
+"""Calibration: measure a machine and fit the parameters of the cost model."""

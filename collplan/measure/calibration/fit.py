@@ -1,0 +1,259 @@
+"""Fit the cost model's parameters to measurements; the same measurements give the same machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from collplan.measure.calibration.local_fit import fit_local
+from collplan.measure.calibration.measurements import LinkClass, Measurements, Place
+from collplan.measure.calibration.message_fit import (
+    eager_bracket,
+    fit_burst,
+    fit_link,
+    fit_speed_up,
+    lane_ns_per_byte,
+)
+from collplan.specs.machine import Machine
+
+LINKS: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
+_RESAMPLES: Final = 100
+_INTERVAL: Final = (2.5, 97.5)
+_DIGITS: Final = 4
+_BYTES: Final = ("eager_limit_bytes", "cache_bytes", "burst_bytes")
+
+Draw = Callable[[Sequence[float]], float]
+Number = float | int | bool | None
+Value = Number | str | list[int]
+Estimates = dict[str, tuple[Number, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the model, and what the measurements say of it.
+
+    Parameters
+    ----------
+    name : str
+        As in a machine file, ``network.network.L_ns``.
+    value : float, int, bool, str, list of int, or None
+        The estimate.
+    interval : tuple of float or None
+        Where 95 % of the estimates from resampled measurements lie; None where
+        the value was not estimated from times.
+    method : str
+        How it was measured.
+    """
+
+    name: str
+    value: Value
+    interval: tuple[float, float] | None
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A machine fitted to measurements.
+
+    Parameters
+    ----------
+    machine : Machine
+        With every parameter that could be measured; the others have defaults.
+    parameters : tuple of Parameter
+        All that were measured, in the order of the machine file.
+    """
+
+    machine: Machine
+    parameters: tuple[Parameter, ...]
+
+
+def fit_machine(measurements: Measurements) -> Calibration:
+    """Fit a machine to measurements.
+
+    Estimates are medians, and lines of least absolute deviation: a tenth of
+    wild measurements does not move them. Intervals come from measurements and
+    pairs drawn again with replacement, by a generator of a fixed seed.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        What `collplan calibrate` measured.
+
+    Returns
+    -------
+    Calibration
+        The machine, and each parameter's value and spread.
+    """
+    estimates = _estimate(measurements, _median)
+    generator = np.random.default_rng(0)
+
+    def draw(times: Sequence[float]) -> float:
+        return _median(generator.choice(np.asarray(times), size=len(times)).tolist())
+
+    samples = [_estimate(_redrawn(measurements, generator), draw) for _ in range(_RESAMPLES)]
+    place = measurements.place
+    lanes = _lanes(place, estimates)
+    parameters = _place_parameters(place, lanes, estimates, samples)
+    for name, (value, method) in estimates.items():
+        if name == "speed_up":
+            continue
+        interval = None
+        if name == "network.eager_limit_bytes":
+            interval = eager_bracket(measurements, _limiting_link(measurements))
+        elif not isinstance(value, bool) and value is not None:
+            drawn = [sample[name][0] for sample in samples if name in sample]
+            known = [number for number in drawn if number is not None]
+            low, high = np.percentile(known, _INTERVAL) if known else (value, value)
+            interval = (float(low), float(high))
+        parameters.append(Parameter(name, _rounded(name, value), interval, method))
+    return Calibration(_machine(parameters), tuple(parameters))
+
+
+def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
+    """Return every parameter's value and method, from one draw of the measurements."""
+    found: Estimates = {}
+    at_once = fit_speed_up(measurements, draw)
+    if at_once is not None:
+        found["speed_up"] = (at_once, "")
+    for link in LINKS:
+        if not any(entry.link == link for entry in measurements.ping_pongs):
+            continue
+        own = fit_link(measurements, link, draw)
+        lane = None
+        if link == "network":
+            lanes = _lanes(measurements.place, found)
+            lane = lane_ns_per_byte(measurements, lanes, draw)
+        for name, (value, method) in own.items():
+            if name == "G_ns_per_byte" and lane is not None:
+                found[f"network.{link}.{name}"] = (lane, "long messages of 1, 2, ... ranks at once")
+            else:
+                found[f"network.{link}.{name}"] = (value, method)
+    limiting = _limiting_link(measurements)
+    bracket = eager_bracket(measurements, limiting)
+    if bracket is not None:
+        method = f"longest send that does not wait for a late receiver, {limiting}"
+        found["network.eager_limit_bytes"] = (int(bracket[0]), method)
+        handshake = found.pop(f"network.{limiting}.handshake", None)
+        if handshake is not None:
+            found["network.handshake"] = handshake
+    for link in LINKS:
+        found.pop(f"network.{link}.handshake", None)
+    gap = found.get("network.network.G_ns_per_byte")
+    burst = None if gap is None else fit_burst(measurements, float(gap[0] or 0), draw)
+    if burst is not None:
+        found["network.burst_bytes"] = (burst, "what long messages of a ping-pong save against G")
+    for name, pair in fit_local(measurements, draw).items():
+        found[f"network.{name}"] = pair
+    return found
+
+
+def _median(times: Sequence[float]) -> float:
+    return float(np.median(times))
+
+
+def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Measurements:
+    """Return the measurements of as many pairs of each link, drawn with replacement."""
+    chosen: list[tuple[str, tuple[int, int]]] = []
+    for link in LINKS:
+        pairs = sorted({entry.pair for entry in measurements.ping_pongs if entry.link == link})
+        if pairs:
+            drawn = generator.integers(len(pairs), size=len(pairs))
+            chosen += [(link, pairs[i]) for i in drawn]
+
+    def of_chosen(entries: Sequence[Any]) -> tuple[Any, ...]:
+        own: dict[tuple[str, tuple[int, int]], list[Any]] = {}
+        for entry in entries:
+            own.setdefault((entry.link, entry.pair), []).append(entry)
+        return tuple(entry for key in chosen for entry in own.get(key, ()))
+
+    # Checks are for what comes from outside; around its limit only some pairs measured.
+    return measurements.model_copy(
+        update={
+            "ping_pongs": of_chosen(measurements.ping_pongs),
+            "bursts": of_chosen(measurements.bursts),
+            "transfers": of_chosen(measurements.transfers),
+        }
+    )
+
+
+def _limiting_link(measurements: Measurements) -> LinkClass:
+    """Return the link whose eager limit counts: that of the longest way."""
+    return max((entry.link for entry in measurements.ping_pongs), key=LINKS.index)
+
+
+def _lanes(place: Place, estimates: Estimates) -> int:
+    if place.lanes is not None:
+        return place.lanes
+    speed_up = estimates.get("speed_up", (1.0, ""))[0]
+    return max(1, round(float(speed_up or 1.0)))
+
+
+def _rounded(name: str, value: Number) -> Number:
+    if value is None or isinstance(value, bool):
+        return value
+    if name.rpartition(".")[2] in _BYTES:
+        return int(value)
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _place_parameters(
+    place: Place, lanes: int, estimates: Estimates, samples: Sequence[Estimates]
+) -> list[Parameter]:
+    counts = Counter(place.rank_to_node)
+    per_node = [counts[node] for node in range(len(counts))]
+    same = len(set(per_node)) == 1
+    found = [
+        Parameter("nodes", len(per_node), None, "ranks that can share memory share a node"),
+        Parameter("ranks_per_node", per_node[0] if same else per_node, None, "counted"),
+        Parameter("numa_domains", place.numa_domains, None, "domains that ranks are bound to"),
+    ]
+    if place.lanes is not None:
+        found.append(Parameter("lanes", lanes, None, "given"))
+    elif "speed_up" in estimates:
+        drawn = [float(sample["speed_up"][0] or 1) for sample in samples]
+        low, high = np.percentile(drawn, _INTERVAL)
+        method = "how much more ranks at once send than one"
+        found.append(Parameter("lanes", lanes, (float(low), float(high)), method))
+    order = _rank_order(place, per_node)
+    found.append(Parameter("rank_order", order, None, "where ranks are"))
+    if place.processors is not None:
+        method = "of the one host that all nodes share"
+        found.append(Parameter("network.processors", place.processors, None, method))
+    return found
+
+
+def _rank_order(place: Place, per_node: Sequence[int]) -> str | list[int]:
+    for order in ("block", "cyclic"):
+        machine = Machine(nodes=len(per_node), ranks_per_node=tuple(per_node), rank_order=order)
+        if machine.rank_to_node == place.rank_to_node:
+            return order
+    return list(place.rank_to_node)
+
+
+def _machine(parameters: Sequence[Parameter]) -> Machine:
+    return Machine.model_validate(machine_document(parameters))
+
+
+def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Return the machine's fields as a file has them.
+
+    Links that no two ranks had take the parameters of the nearest: one core
+    and two domains those of one domain. The others are left out.
+    """
+    document: dict[str, Any] = {}
+    for parameter in parameters:
+        *path, last = parameter.name.split(".")
+        inner = document
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = parameter.value
+    links = document.setdefault("network", {})
+    inside = links.get("numa") or links.get("node")
+    if inside is not None:
+        for link in ("core", "numa", "node"):
+            links.setdefault(link, inside)
+    return document

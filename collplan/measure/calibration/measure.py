@@ -1,0 +1,275 @@
+"""Measure everything the cost model has parameters for, on the ranks at hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from itertools import combinations
+from statistics import median
+from typing import Final, TypeVar, cast
+
+import numpy as np
+from mpi4py import MPI
+
+from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.host.cores import share_cores_as
+from collplan.measure.calibration.exchanges import burst_plan
+from collplan.measure.calibration.local_timing import LocalTimer
+from collplan.measure.calibration.measurements import (
+    LanesAtOnce,
+    LinkClass,
+    Measurements,
+    Place,
+    Rounds,
+)
+from collplan.measure.calibration.pair_timing import (
+    QUICK,
+    THOROUGH,
+    Effort,
+    PairTimer,
+    PairTimes,
+    meet_asleep,
+)
+from collplan.measure.calibration.placement import find_place, host_name
+from collplan.measure.timing import library_name, nothing, time_in_turns
+from collplan.planner import compile_plan
+from collplan.specs import PlanSpec
+
+T = TypeVar("T")
+Pair = tuple[int, int]
+
+N_PAIRS: Final = 3
+"""Pairs of ranks to measure of each class of link."""
+LINK_CLASSES: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
+_MOST_AT_ONCE: Final = 8
+_AT_ONCE_S: Final = 0.02
+_AT_ONCE_MESSAGES: Final = 4
+_BARRIERS: Final = 50
+_LARGEST_SET: Final = 1 << 26
+_LARGEST_QUICK_SET: Final = 1 << 22
+
+
+def measure_machine(
+    comm: MPI.Intracomm,
+    *,
+    lanes: int | None = None,
+    quick: bool = False,
+    advance: Callable[[], object] = nothing,
+) -> Measurements:
+    """Measure messages, copies and reductions; collective.
+
+    While two ranks are timed the others sleep. Messages are timed in plans, run
+    by the engine: how it waits is part of what they cost.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        At least two ranks.
+    lanes : int, optional
+        Lanes a node, if known.
+    quick : bool
+        Measure little, to see that it works.
+    advance : callable
+        Called `n_steps` times, to show progress.
+
+    Returns
+    -------
+    Measurements
+        The same on all ranks.
+
+    Raises
+    ------
+    LaunchError
+        If there is only one rank.
+    """
+    if comm.size < 2:
+        raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
+    effort = QUICK if quick else THOROUGH
+    place = find_place(comm, lanes)
+    pairs = [
+        (link, pair)
+        for link in LINK_CLASSES
+        for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]
+    ]
+    times = _Gathered()
+    limits: dict[LinkClass, int] = {}
+    for link, pair in pairs:
+        found = _time_pair(comm, link, pair, effort, limits.get(link))
+        limits[link] = found.limit
+        times.add(found)
+        advance()
+    at_once = _lanes_at_once(comm, place, effort, times.ns_per_byte("network"))
+    advance()
+    rounds = _rounds(comm) if place.ranks_per_core > 1 else None
+    local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
+    work = [*local.alone(), *local.together(_neighbours(place))]
+    advance()
+    measurements: Measurements | None = None
+    if comm.rank == 0:
+        measurements = Measurements(
+            host=host_name(),
+            mpi=library_name(),
+            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            place=place,
+            ping_pongs=tuple(times.all.ping_pongs),
+            bursts=tuple(times.all.bursts),
+            transfers=tuple(times.all.transfers),
+            late_receives=tuple(times.all.late_receives),
+            lanes_at_once=tuple(at_once),
+            local_work=tuple(work),
+            rounds=rounds,
+        )
+    return _everywhere(comm, measurements)
+
+
+def n_steps(quick: bool) -> int:
+    """Return how often `measure_machine` says that it has advanced, at most."""
+    return len(LINK_CLASSES) * (1 if quick else N_PAIRS) + 2
+
+
+def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
+    """Return pairs of ranks that have such a link between them, those that share no rank first.
+
+    Examples
+    --------
+    >>> place = Place(rank_to_node=(0, 0, 1, 1), rank_to_numa=(0, 0, 0, 0))
+    >>> choose_pairs(place, "network")
+    [(0, 2), (1, 3), (0, 3), (1, 2)]
+    >>> choose_pairs(place, "node")
+    []
+    """
+
+    def distance(pair: Pair) -> LinkClass:
+        if place.rank_to_node[pair[0]] != place.rank_to_node[pair[1]]:
+            return "network"
+        return "numa" if place.rank_to_numa[pair[0]] == place.rank_to_numa[pair[1]] else "node"
+
+    fresh: list[Pair] = []
+    others: list[Pair] = []
+    used: set[int] = set()
+    for pair in combinations(range(len(place.rank_to_node)), 2):
+        if distance(pair) != link:
+            continue
+        if used.isdisjoint(pair):
+            used.update(pair)
+            fresh.append(pair)
+        elif len(others) < N_PAIRS:
+            others.append(pair)
+    return fresh + others
+
+
+class _Gathered:
+    """What pairs measured, on all ranks."""
+
+    def __init__(self) -> None:
+        self.all = PairTimes()
+
+    def add(self, times: PairTimes) -> None:
+        self.all.ping_pongs += times.ping_pongs
+        self.all.bursts += times.bursts
+        self.all.transfers += times.transfers
+        self.all.late_receives += times.late_receives
+
+    def ns_per_byte(self, link: LinkClass) -> float:
+        """Return about what a byte of a long message takes, 0 where there is no such link."""
+        own = [entry for entry in self.all.ping_pongs if entry.link == link and entry.bytes]
+        if not own:
+            return 0.0
+        longest = max(own, key=lambda entry: entry.bytes)
+        return 1e9 * median(longest.seconds) / longest.bytes
+
+
+def _time_pair(
+    comm: MPI.Intracomm, link: LinkClass, pair: Pair, effort: Effort, limit: int | None
+) -> PairTimes:
+    """Return what two ranks measure, on all ranks."""
+    part = _split(comm, 0 if comm.rank in pair else None)
+    times = PairTimes()
+    if part != MPI.COMM_NULL:
+        share_cores_as(part, comm)
+        timer = PairTimer(part, link, pair, effort)
+        timer.run(limit)
+        times = timer.times
+        part.Free()
+    meet_asleep(comm)
+    return _everywhere(comm, times, root=pair[0])
+
+
+def _split(comm: MPI.Intracomm, colour: int | None) -> MPI.Intracomm:
+    """Return the ranks of this one's colour in their order, ``COMM_NULL`` where it has none."""
+    part = comm.Split(MPI.UNDEFINED if colour is None else colour, key=comm.rank)
+    return cast("MPI.Intracomm", part)
+
+
+def _everywhere(comm: MPI.Intracomm, value: T | None, root: int = 0) -> T:
+    """Return the root's value, on all ranks."""
+    known: T = comm.bcast(value, root=root)
+    return known
+
+
+def _neighbours(place: Place) -> list[int]:
+    """Return the ranks of rank 0's node, as many as have a processor."""
+    mine = [rank for rank, node in enumerate(place.rank_to_node) if node == place.rank_to_node[0]]
+    return mine if place.processors is None else mine[: place.processors]
+
+
+def _lanes_at_once(
+    comm: MPI.Intracomm, place: Place, effort: Effort, ns_per_byte: float
+) -> list[LanesAtOnce]:
+    """Return how long it takes when 1, 2, ... ranks of a node send to the next at once."""
+    senders, receivers = (
+        [rank for rank, node in enumerate(place.rank_to_node) if node == which] for which in (0, 1)
+    )
+    most = min(len(senders), len(receivers), _MOST_AT_ONCE)
+    lasting = min(_AT_ONCE_S, effort.longest_s)
+    fitting = lasting * 1e9 / (_AT_ONCE_MESSAGES * (ns_per_byte or 1))
+    n_bytes = max(1 << 12, min(1 << 20, int(fitting)))
+    found = []
+    for k in range(1, most + 1):
+        for factor in (1, 3):
+            pairs = list(zip(senders[:k], receivers[:k], strict=True))
+            seconds = _send_at_once(comm, pairs, n_bytes, factor * _AT_ONCE_MESSAGES, effort)
+            total = factor * _AT_ONCE_MESSAGES * n_bytes
+            found.append(LanesAtOnce(ranks=k, bytes=total, seconds=seconds))
+    return found
+
+
+def _rounds(comm: MPI.Intracomm) -> Rounds:
+    """Return how long all ranks take for a barrier by dissemination."""
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"ranks_per_node": comm.size},
+            "collective": {"kind": "barrier"},
+            "algorithms": "dissemination",
+        }
+    )
+    with bind(compile_plan(spec, rank=comm.rank), comm) as barrier:
+        seconds = time_in_turns(comm, [barrier], _BARRIERS)
+    meet_asleep(comm)
+    return Rounds(rounds=(comm.size - 1).bit_length(), seconds=tuple(seconds[0].tolist()))
+
+
+def _send_at_once(
+    comm: MPI.Intracomm, pairs: Sequence[Pair], n_bytes: int, n_messages: int, effort: Effort
+) -> tuple[float, ...]:
+    """Return how long the slowest of some pairs took, each time; on all ranks."""
+    mine = next((i for i, pair in enumerate(pairs) if comm.rank in pair), None)
+    all_at_once = _split(comm, None if mine is None else 0)
+    own = _split(comm, mine)
+    seconds: list[float] = []
+    if mine is not None:
+        share_cores_as(own, comm)
+        plan = burst_plan(n_bytes, n_messages)
+        buffers = (np.ones(size, np.uint8) for size in plan.buffer_sizes[own.rank, :2])
+        with bind(plan, own, *buffers) as exchange:
+            for _ in range(1 + effort.least):
+                all_at_once.Barrier()
+                begin = time.perf_counter()
+                exchange()
+                seconds.append(all_at_once.allreduce(time.perf_counter() - begin, MPI.MAX))
+        own.Free()
+        all_at_once.Free()
+    meet_asleep(comm)
+    return _everywhere(comm, tuple(seconds[1:]), root=pairs[0][0])

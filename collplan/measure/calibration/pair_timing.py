@@ -1,0 +1,326 @@
+"""Time messages between two ranks by the engine, and sends whose receive comes late."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.measure.calibration.exchanges import burst_plan, ping_pong_plan
+from collplan.measure.calibration.measurements import (
+    Burst,
+    LateReceive,
+    LinkClass,
+    PingPong,
+    Transfer,
+)
+from collplan.planner.plan.plan import Plan
+
+T = TypeVar("T", float, int, bool)
+Test = Callable[[], bool]
+
+PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
+"""Bytes of the messages that are passed to and fro."""
+BURST_MESSAGES: Final = (4, 8, 32)
+"""Messages of a byte in bursts: what comes with a burst as a whole shows, too."""
+TRANSFER_SIZES: Final = (1 << 16, 1 << 18, 1 << 20)
+"""Bytes of the messages whose processor time is taken."""
+MOST_BYTES: Final = PING_PONG_SIZES[-1]
+_ROUND_TRIPS: Final = 8
+_LEAST_DELAY_S: Final = 0.02
+_POLL_S: Final = 50e-6
+_RARE_POLL_S: Final = 3e-3
+_POLLS: Final = 5
+_SPINNING: Final = 0.7
+"""From this share of its processor on a waiting rank does nothing but poll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to measure.
+
+    Parameters
+    ----------
+    point_s : float
+        Time for each point, roughly.
+    longest_s : float
+        Messages that take longer are left out.
+    least, most : int
+        Bounds of the repetitions of a point.
+    tries : int
+        Late receives of each size.
+    """
+
+    point_s: float
+    longest_s: float
+    least: int
+    most: int
+    tries: int
+
+
+THOROUGH: Final = Effort(point_s=0.1, longest_s=0.1, least=5, most=40, tries=3)
+QUICK: Final = Effort(point_s=0.02, longest_s=0.01, least=3, most=5, tries=1)
+
+
+@dataclass(slots=True)
+class PairTimes:
+    """What was measured between two ranks, and the eager limit; complete on the pair's first."""
+
+    ping_pongs: list[PingPong] = field(default_factory=list)
+    bursts: list[Burst] = field(default_factory=list)
+    transfers: list[Transfer] = field(default_factory=list)
+    late_receives: list[LateReceive] = field(default_factory=list)
+    limit: int = 0
+
+
+class PairTimer:
+    """Time what two ranks do with each other; both make the same calls.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The two.
+    link : str
+        What is between them.
+    pair : tuple of int
+        Their ranks, for the record.
+    effort : Effort
+        How long to measure.
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, link: LinkClass, pair: tuple[int, int], effort: Effort
+    ) -> None:
+        self._comm = comm
+        self._link = link
+        self._pair = pair
+        self._effort = effort
+        self._half_s: dict[int, float] = {}
+        self._idle_share = 1.0
+        self.times = PairTimes()
+
+    def run(self, limit: int | None) -> None:
+        """Measure everything, the eager limit only where it is not known, as that takes long."""
+        for n_bytes in PING_PONG_SIZES:
+            if self._expected_s(n_bytes) > self._effort.longest_s:
+                break
+            self._ping_pong(n_bytes)
+        self.times.limit = self._find_limit() if limit is None else limit
+        for n_bytes in (self.times.limit, self.times.limit + 1):
+            if n_bytes not in self._half_s:
+                self._ping_pong(n_bytes)
+        self._idle_share = self._measure_idling()
+        for n in BURST_MESSAGES:
+            self._burst(1, n)
+        for n_bytes in TRANSFER_SIZES:
+            if self._expected_s(n_bytes) <= self._effort.longest_s or n_bytes == TRANSFER_SIZES[0]:
+                self._transfer(n_bytes)
+
+    def _expected_s(self, n_bytes: int) -> float:
+        """Return about how long a message takes, by those of about its size."""
+        if not self._half_s:
+            return 0.0
+        longest = max(self._half_s)
+        nearest = min((known for known in self._half_s if known >= n_bytes), default=longest)
+        return self._half_s[nearest] * max(1.0, n_bytes / max(nearest, 1024))
+
+    def _repetitions(self, once_s: float) -> int:
+        effort = self._effort
+        return min(effort.most, max(effort.least, int(effort.point_s / max(once_s, 1e-6))))
+
+    def _bound(self, plan: Plan) -> BoundPlan:
+        # Not zeros: those are all one page, which never leaves the cache.
+        sizes = plan.buffer_sizes[self._comm.rank, :2]
+        return bind(plan, self._comm, *(np.ones(size, np.uint8) for size in sizes))
+
+    def _ping_pong(self, n_bytes: int) -> None:
+        expected = self._expected_s(n_bytes)
+        trips = max(1, min(_ROUND_TRIPS, int(self._effort.longest_s / 2 / max(expected, 1e-6))))
+        with self._bound(ping_pong_plan(n_bytes, trips)) as exchange:
+
+            def once() -> float:
+                self._comm.Barrier()
+                begin = time.perf_counter()
+                exchange()
+                return time.perf_counter() - begin
+
+            once()
+            first = once()
+            n = self._agree(self._repetitions(first))
+            seconds = tuple(once() / (2 * trips) for _ in range(n))
+        self._half_s[n_bytes] = self._agree(median(seconds))
+        self.times.ping_pongs.append(
+            PingPong(link=self._link, pair=self._pair, bytes=n_bytes, seconds=seconds)
+        )
+
+    def _measure_idling(self) -> float:
+        """Return what share of a processor the engine takes while it waits."""
+        shares = []
+        with self._bound(burst_plan(1, 1)) as exchange:
+            for _ in range(self._effort.least):
+                self._comm.Barrier()
+                if self._comm.rank == 0:
+                    time.sleep(_LEAST_DELAY_S)
+                begin, busy = time.perf_counter(), time.process_time()
+                exchange()
+                elapsed = time.perf_counter() - begin
+                shares.append((time.process_time() - busy) / elapsed)
+        return float(self._comm.bcast(median(shares), root=1))
+
+    def _burst(self, n_bytes: int, n: int) -> None:
+        # Both come from sleep, and to lanes that were idle. A receiver that comes later finds
+        # its messages there; for one of long messages its sender would only wait.
+        pause = _LEAST_DELAY_S / 4
+        late = pause if n_bytes <= self.times.limit else 0.0
+        found: list[tuple[float, float]] = []
+        with self._bound(burst_plan(n_bytes, n)) as exchange:
+            for _ in range(1 + self._agree(self._repetitions(pause))):
+                self._comm.Barrier()
+                time.sleep(pause + (late if self._comm.rank == 1 else 0.0))
+                begin, before = time.perf_counter(), time.process_time()
+                exchange.start()
+                started = time.process_time() - before
+                exchange.wait()
+                elapsed, busy = time.perf_counter() - begin, time.process_time() - before
+                found.append((self._work(elapsed, started, busy), elapsed))
+        own = found[1:]
+        sides = self._comm.gather(own, root=0)
+        if sides is None:
+            return
+        self.times.bursts.append(
+            Burst(
+                link=self._link,
+                pair=self._pair,
+                bytes=n_bytes,
+                messages=n,
+                send_cpu_s=tuple(busy for busy, _ in sides[0]),
+                recv_cpu_s=tuple(busy for busy, _ in sides[1]),
+                send_s=tuple(elapsed for _, elapsed in sides[0]),
+            )
+        )
+
+    def _transfer(self, n_bytes: int) -> None:
+        """Take the processor time of a message while both ranks sleep between rare polls."""
+        poll = self._poll_cpu()
+        message = np.ones(n_bytes, np.uint8)
+        own: list[float] = []
+        for _ in range(1 + self._effort.least):
+            self._comm.Barrier()
+            before = time.process_time()
+            request = self._start(message)
+            polls = _wait_asleep(request.Test, _RARE_POLL_S)
+            own.append(max(0.0, time.process_time() - before - polls * poll))
+        sides = self._comm.gather(tuple(own[1:]), root=0)
+        if sides is not None:
+            self.times.transfers.append(
+                Transfer(
+                    link=self._link,
+                    pair=self._pair,
+                    bytes=n_bytes,
+                    send_cpu_s=sides[0],
+                    recv_cpu_s=sides[1],
+                )
+            )
+
+    def _poll_cpu(self) -> float:
+        """Return the processor time of a rare poll that finds nothing."""
+        own = []
+        message = np.ones(1, np.uint8)
+        peer = 1 - self._comm.rank
+        for _ in range(self._effort.least):
+            request = self._comm.Irecv([message, MPI.BYTE], source=peer)
+            before = time.process_time()
+            for _ in range(_POLLS):
+                request.Test()
+                time.sleep(_RARE_POLL_S)
+            own.append((time.process_time() - before) / _POLLS)
+            self._comm.Send([message, MPI.BYTE], dest=peer)
+            _wait_asleep(request.Test)
+        return median(own)
+
+    def _start(self, message: npt.NDArray[np.uint8]) -> MPI.Request:
+        if self._comm.rank == 0:
+            return self._comm.Isend([message, MPI.BYTE], dest=1)
+        return self._comm.Irecv([message, MPI.BYTE], source=0)
+
+    def _work(self, elapsed: float, started: float, busy: float) -> float:
+        """Return a burst's processor time without idle polls.
+
+        A rank that spins has polled only after its sends were started, and a receiver, who
+        comes late, not at all. Otherwise elapsed = work + idle, busy = work + share · idle.
+        """
+        share = self._idle_share
+        if share > _SPINNING:
+            return started if self._comm.rank == 0 else busy
+        return max(0.0, busy - share * max(0.0, elapsed - busy) / (1 - share))
+
+    def _find_limit(self) -> int:
+        """Return the longest message whose send does not wait, by bisection."""
+        low, high = 0, MOST_BYTES
+        while self._expected_s(high) > 2 * self._effort.longest_s:
+            high //= 4
+        if self._is_eager(high):
+            return high
+        while high - low > 1:
+            # By halves of the logarithm first: limits are small against the range.
+            middle = (low + high) // 2 if low else high // 8
+            if low and high > 2 * low:
+                middle = round((low * high) ** 0.5)
+            if self._is_eager(middle):
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def _is_eager(self, n_bytes: int) -> bool:
+        delay = _LEAST_DELAY_S + 4 * self._expected_s(n_bytes)
+        message = np.ones(n_bytes, np.uint8)
+        seconds = [self._late_send(message, delay) for _ in range(self._effort.tries)]
+        self.times.late_receives.append(
+            LateReceive(
+                link=self._link,
+                pair=self._pair,
+                bytes=n_bytes,
+                delay_s=delay,
+                seconds=tuple(seconds),
+            )
+        )
+        return bool(self._agree(median(seconds) < delay / 2))
+
+    def _late_send(self, message: npt.NDArray[np.uint8], delay: float) -> float:
+        """Return how long the send takes; on the receiver, something else."""
+        comm = self._comm
+        comm.Barrier()
+        begin = time.perf_counter()
+        if comm.rank == 1:
+            time.sleep(delay)
+        request = self._start(message)
+        _wait_asleep(request.Test)
+        return time.perf_counter() - begin
+
+    def _agree(self, value: T) -> T:
+        """Return rank 0's value."""
+        agreed: T = self._comm.bcast(value)
+        return agreed
+
+
+def meet_asleep(comm: MPI.Intracomm) -> None:
+    """Return when all ranks have come; until then sleep, and leave the cores to those at work."""
+    request = comm.Ibarrier()
+    _wait_asleep(request.Test, _LEAST_DELAY_S / 4)
+
+
+def _wait_asleep(test: Test, poll_s: float = _POLL_S) -> int:
+    """Return after how many polls there was something."""
+    polls = 1
+    while not test():
+        time.sleep(poll_s)
+        polls += 1
+    return polls

@@ -1,0 +1,288 @@
+"""The two benchmarks that say how many lanes a machine has: lane pattern and multi-collective.
+
+References
+----------
+.. [1] Träff, Hunold, Decomposing MPI Collectives for Exploiting Multi-lane Communication,
+   2020, section II.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Final, cast
+
+import numpy as np
+from mpi4py import MPI
+from pydantic import TypeAdapter, ValidationError
+
+from collplan.executors.mpi.errors import LaunchError
+from collplan.measure.native import NativeCollective
+from collplan.measure.statistics import Summary, summarize
+from collplan.measure.timing import Call, nothing, time_in_turns
+from collplan.specs.collective import Collective
+from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explain
+
+DATATYPE: Final = "int32"
+"""What multi-collectives move: MPI_INT, as in [1]_."""
+_ITEMSIZE: Final = 4
+_OF_BLOCKS: Final = ("gather", "scatter", "allgather", "alltoall", "reduce_scatter_block")
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """A communicator's nodes, and this rank's virtual lane through them.
+
+    Parameters
+    ----------
+    n_nodes : int
+        Number of nodes.
+    ranks_per_node : int
+        Ranks of the emptiest node: so many virtual lanes there are.
+    n_idle : int
+        Ranks of fuller nodes beyond that; they take no part.
+    local : int
+        Which rank of its node this one is.
+    comm : MPI.Intracomm
+        The ranks with the same `local`, node by node; ``COMM_NULL`` where idle.
+    """
+
+    n_nodes: int
+    ranks_per_node: int
+    n_idle: int
+    local: int
+    comm: MPI.Intracomm
+
+    @property
+    def steps(self) -> list[int]:
+        """Return the numbers of lanes to try: powers of two, and all of them."""
+        powers = (2**i for i in range(self.ranks_per_node.bit_length()))
+        return sorted({k for k in powers if k <= self.ranks_per_node} | {self.ranks_per_node})
+
+    def free(self) -> None:
+        """Free the lane's communicator."""
+        if self.comm != MPI.COMM_NULL:
+            self.comm.Free()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneTimes:
+    """How long it took with some number of lanes.
+
+    Parameters
+    ----------
+    bytes : int
+        Lane pattern: what a node sends, in all. Multi-collective: what each lane handles.
+    lanes : int
+        Virtual lanes that were used at the same time.
+    summary : Summary
+        Of the repetitions' slowest ranks.
+    """
+
+    bytes: int
+    lanes: int
+    summary: Summary
+
+
+def split_lanes(comm: MPI.Intracomm, rank_to_node: Sequence[int] | None = None) -> Lanes:
+    """Divide a communicator into nodes and lanes; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks.
+    rank_to_node : sequence of int, shape (size,), optional
+        The node of every rank; by default, ranks that can share memory share a node.
+
+    Raises
+    ------
+    LaunchError
+        If there are fewer than two nodes, or `rank_to_node` is for another size.
+    """
+    colours = node_of_ranks(comm) if rank_to_node is None else list(rank_to_node)
+    if len(colours) != comm.size:
+        raise LaunchError(
+            f"the machine has {len(colours)} ranks, the communicator {comm.size}; "
+            f"start {len(colours)} ranks"
+        )
+    sizes = Counter(colours)
+    if len(sizes) < 2:
+        raise LaunchError(
+            f"one node has all ranks ({comm.size}), lanes join two or more; start ranks on "
+            f"more nodes, or say with a spec's machine which ranks stand for a node"
+        )
+    node = list(sizes).index(colours[comm.rank])  # in order of the nodes' first ranks
+    local = colours[: comm.rank].count(colours[comm.rank])
+    least = min(sizes.values())
+    lane = cast("MPI.Intracomm", comm.Split(local if local < least else MPI.UNDEFINED, key=node))
+    return Lanes(len(sizes), least, comm.size - least * len(sizes), local, lane)
+
+
+def node_of_ranks(comm: MPI.Intracomm) -> list[int]:
+    """Return the lowest rank of every rank's node, by what MPI says of shared memory."""
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=comm.rank)
+    lowest = node.bcast(comm.rank)
+    node.Free()
+    found: list[int] = comm.allgather(lowest)
+    return found
+
+
+def lane_pattern(
+    comm: MPI.Intracomm,
+    lanes: Lanes,
+    sizes: Sequence[int],
+    *,
+    repetitions: int,
+    inner: int,
+    advance: Call = nothing,
+) -> list[LaneTimes]:
+    """Time how fast the nodes pass data around their ring over 1, 2, 4 ... lanes.
+
+    Every node sends so many bytes to the next and receives as many from the one
+    before, divided over its first k ranks. Collective over `comm`.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks that `lanes` divides.
+    lanes : Lanes
+        Its nodes.
+    sizes : sequence of int
+        Bytes that leave a node in each exchange.
+    repetitions : int
+        At least 2.
+    inner : int
+        Exchanges without a barrier between them that make a repetition.
+    advance : callable
+        Called after each repetition.
+
+    Returns
+    -------
+    list of LaneTimes
+        For every size and number of lanes; a repetition's time is that of all its exchanges.
+    """
+    found = []
+    for n_bytes in sizes:
+        calls = [_exchange(lanes, n_bytes, k, inner) for k in lanes.steps]
+        times = time_in_turns(comm, calls, repetitions, advance=advance)
+        for k, row in zip(lanes.steps, times, strict=True):
+            found.append(LaneTimes(n_bytes, k, summarize(row)))
+    return found
+
+
+def _exchange(lanes: Lanes, n_bytes: int, k: int, inner: int) -> Call:
+    """Return what this rank does in a repetition with `k` lanes."""
+    if lanes.local >= k:
+        return nothing
+    share = n_bytes // k + (n_bytes % k if lanes.local == 0 else 0)
+    # Not zeros: those are all one page, which never leaves the cache.
+    sent, received = np.ones(share, np.uint8), np.ones(share, np.uint8)
+    comm = lanes.comm
+    following, preceding = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+
+    def exchange() -> None:
+        for _ in range(inner):
+            comm.Sendrecv(
+                [sent, MPI.BYTE],
+                following,
+                recvbuf=[received, MPI.BYTE],
+                source=preceding,
+            )
+
+    return exchange
+
+
+def multi_collective(
+    comm: MPI.Intracomm,
+    lanes: Lanes,
+    kind: str,
+    sizes: Sequence[int],
+    *,
+    repetitions: int,
+    advance: Call = nothing,
+) -> list[LaneTimes]:
+    """Time the native collective on 1, 2, 4 ... lanes at the same time.
+
+    Each of the first k lane communicators calls it with the full size, so k
+    lanes move k times as much. Collective over `comm`.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks that `lanes` divides.
+    lanes : Lanes
+        Its nodes.
+    kind : str
+        A collective with elements; reductions sum, and root is the lane's rank 0.
+    sizes : sequence of int
+        Bytes of each lane: of the vector, or of all blocks together, which are
+        rounded down to whole elements.
+    repetitions : int
+        At least 2.
+    advance : callable
+        Called after each repetition.
+
+    Returns
+    -------
+    list of LaneTimes
+        For every size and number of lanes.
+
+    Raises
+    ------
+    CollplanError
+        If a size is not whole elements, or too small to have blocks.
+    """
+    collectives = [lane_collective(kind, n_bytes, lanes.n_nodes) for n_bytes in sizes]
+    found = []
+    for n_bytes, collective in zip(sizes, collectives, strict=True):
+        with _native(lanes, collective, n_bytes) as native:
+            calls = [native if lanes.local < k else nothing for k in lanes.steps]
+            times = time_in_turns(comm, calls, repetitions, advance=advance)
+        for k, row in zip(lanes.steps, times, strict=True):
+            found.append(LaneTimes(n_bytes, k, summarize(row)))
+    return found
+
+
+def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
+    """Return the collective that handles so many bytes on a lane through `n_nodes` nodes.
+
+    Raises
+    ------
+    CollplanError
+        If they are not whole elements, too many, or too few, but for none at all.
+
+    Examples
+    --------
+    >>> lane_collective("alltoall", 4096, 4).count, lane_collective("bcast", 4096, 4).count
+    (256, 1024)
+    """
+    count, rest = divmod(n_bytes, _ITEMSIZE)
+    if rest:
+        raise CollplanError(
+            f"--sizes: {n_bytes} is no multiple of the {_ITEMSIZE} bytes of {DATATYPE}; "
+            f"give whole elements"
+        )
+    blocks = n_nodes if kind in _OF_BLOCKS else 1
+    if 0 < count < blocks:
+        raise CollplanError(
+            f"--sizes: {n_bytes} bytes are {count} elements, {kind} over {n_nodes} nodes divides "
+            f"them into {blocks} blocks; give {blocks * _ITEMSIZE} bytes or more"
+        )
+    adapter: TypeAdapter[Collective] = TypeAdapter(Collective)
+    try:
+        return adapter.validate_python(
+            {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
+        )
+    except ValidationError as error:
+        raise CollplanError(explain(error, before="--sizes: ")) from None
+
+
+def _native(lanes: Lanes, collective: Collective, n_bytes: int) -> AbstractContextManager[Call]:
+    if lanes.comm == MPI.COMM_NULL:
+        return nullcontext(nothing)
+    # Neither zeros, which are all one page, nor two: sums stay in range for any number of nodes.
+    sent, received = (np.ones(n_bytes // _ITEMSIZE, DATATYPE) for _ in range(2))
+    return NativeCollective(collective, lanes.comm, sent, received)

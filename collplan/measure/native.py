@@ -1,0 +1,160 @@
+"""The same collective by the MPI library's own call: what a plan is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.planner.collective.operations import ReductionOperation, get_operation
+from collplan.specs.datatype import PAIRS, numpy_dtype
+from collplan.specs.operation import LOGICAL
+
+if TYPE_CHECKING:
+    from collplan.specs.collective import Collective
+
+Array = npt.NDArray[Any]
+
+
+class NativeCollective:
+    """A native call made ready once, so that calling it measures MPI alone.
+
+    Free it after use: operations that MPI does not predefine are created here.
+
+    Parameters
+    ----------
+    collective : Collective
+        What to compute; with `in_place` as MPI defines it.
+    comm : MPI.Intracomm
+        All ranks of it call.
+    sendbuf, recvbuf : ndarray or None
+        As for a plan: what bcast works on lies in `recvbuf`.
+    op : ReductionOperation, optional
+        By default the operation registered under the collective's name for it.
+    """
+
+    def __init__(
+        self,
+        collective: Collective,
+        comm: MPI.Intracomm,
+        sendbuf: Array | None,
+        recvbuf: Array | None,
+        op: ReductionOperation | None = None,
+    ) -> None:
+        self._op: MPI.Op | None = None
+        self._is_own_op = self._is_own_datatype = False
+        dtype = numpy_dtype(collective.datatype)
+        if collective.datatype in PAIRS:
+            self._datatype: MPI.Datatype = getattr(MPI, collective.datatype.upper())
+        else:
+            self._datatype = MPI.Datatype.fromcode(dtype.char)
+        if self._datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
+            self._datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
+            self._is_own_datatype = True
+        asked = getattr(collective, "op", None)
+        if asked is not None:
+            operation = op or get_operation(asked.name)
+            is_predefined = asked.is_builtin and asked.commutative and not self._is_own_datatype
+            if is_predefined and (dtype.name != "bool" or asked.name in LOGICAL):
+                self._op = getattr(MPI, asked.name.upper())
+            else:
+                self._op = MPI.Op.Create(_user_function(operation, dtype), asked.commutative)
+                self._is_own_op = True
+        sent, received = self._arguments(collective, comm, sendbuf, recvbuf)
+        call = partial(_bound_call, collective, comm, sent, received, self._op)
+        self._call, self._begin = call(""), call("I")
+
+    def __call__(self) -> None:
+        """Compute the collective; returns when this rank is done."""
+        self._call()
+
+    def start(self) -> MPI.Request:
+        """Call MPI's non-blocking form, on the same buffers; wait for what it returns."""
+        return cast("MPI.Request", self._begin())
+
+    def free(self) -> None:
+        """Free what MPI did not predefine."""
+        if self._is_own_op and self._op:
+            self._op.Free()
+        if self._is_own_datatype:
+            self._datatype.Free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.free()
+
+    def _arguments(
+        self,
+        collective: Collective,
+        comm: MPI.Intracomm,
+        sendbuf: Array | None,
+        recvbuf: Array | None,
+    ) -> tuple[Any, Any]:
+        """Return MPI's send and receive arguments of exactly the collective's elements."""
+        sends, receives = _blocks(collective.kind, comm.size)
+        is_root = comm.rank == getattr(collective, "root", comm.rank)
+        in_place = collective.is_in_place and is_root
+        if in_place and collective.kind == "reduce_scatter_block":
+            receives = sends  # the input, which the result is a part of
+        sent = self._buffer(sendbuf, sends * collective.count)
+        received = self._buffer(recvbuf, receives * collective.count)
+        if in_place and collective.kind == "scatter":
+            received = MPI.IN_PLACE
+        elif in_place:
+            sent = MPI.IN_PLACE
+        return sent, received
+
+    def _buffer(self, array: Array | None, n_elements: int) -> Any:
+        if array is None:
+            return None
+        return [array.reshape(-1)[:n_elements], self._datatype]
+
+
+def _blocks(kind: str, size: int) -> tuple[int, int]:
+    """Return how many times `count` elements a full send and receive buffer has."""
+    return {
+        "gather": (1, size),
+        "scatter": (size, 1),
+        "allgather": (1, size),
+        "reduce_scatter_block": (size, 1),
+        "alltoall": (size, size),
+    }.get(kind, (1, 1))
+
+
+def _user_function(operation: ReductionOperation, dtype: np.dtype[Any]) -> Callable[..., None]:
+    def combine(left: Any, right: Any, _: MPI.Datatype) -> None:
+        out = np.frombuffer(right, dtype=dtype)
+        # MPI's order: inout = in op inout, with the lower rank's operand in `in`.
+        operation.apply(np.frombuffer(left, dtype=dtype), out, out)
+
+    return combine
+
+
+def _bound_call(
+    collective: Collective,
+    comm: MPI.Intracomm,
+    sent: Any,
+    received: Any,
+    op: MPI.Op | None,
+    prefix: Literal["", "I"],
+) -> Callable[[], object]:
+    method = getattr(comm, (prefix + collective.kind).capitalize())
+    if collective.kind == "barrier":
+        return cast("Callable[[], object]", method)
+    root = [int(getattr(collective, "root", 0))] if collective.is_rooted else []
+    if collective.kind == "bcast":
+        return partial(method, received, *root)
+    operation = [] if op is None else [op]
+    return partial(method, sent, received, *operation, *root)

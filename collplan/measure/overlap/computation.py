@@ -1,0 +1,66 @@
+"""Work for a core, sized in time, on memory of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.arrays.jit import compile_with
+
+BYTES: Final = 256 * 2**10
+"""What the computation sweeps over: it stays in a core's own cache."""
+_ITEMSIZE: Final = 8
+_CALIBRATION_S: Final = 0.01
+_TRIALS: Final = 3
+
+
+class Computation:
+    """Updates of an array in memory, again and again, for about so many seconds.
+
+    Calling it computes; the interpreter's lock is released meanwhile. How many
+    updates that takes is found out at first, by the processor's time that the
+    thread gets: others that share it don't count.
+
+    Parameters
+    ----------
+    seconds : float
+        How long it takes on a core of its own; 0 for nothing at all.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._values = np.ones(BYTES // _ITEMSIZE)
+        self.n_updates = round(seconds / self._s_per_update()) if seconds > 0 else 0
+
+    def __call__(self) -> None:
+        """Compute."""
+        _update(self._values, self.n_updates)
+
+    def _s_per_update(self) -> float:
+        _update(self._values, 1)  # compiled, or taken from the cache
+        n_updates = len(self._values)
+        while True:
+            best = min(self._timed(n_updates) for _ in range(_TRIALS))
+            if best >= _CALIBRATION_S:
+                return best / n_updates
+            n_updates *= 2
+
+    def _timed(self, n_updates: int) -> float:
+        begin = time.thread_time()
+        _update(self._values, n_updates)
+        return time.thread_time() - begin
+
+
+def _swept(values: npt.NDArray[np.float64], n_updates: int) -> None:
+    size = len(values)
+    for _ in range(n_updates // size):
+        for i in range(size):
+            values[i] = values[i] * 0.5 + 0.5
+    for i in range(n_updates % size):
+        values[i] = values[i] * 0.5 + 0.5
+
+
+_update: Callable[[Any, int], None] = compile_with(nogil=True)(_swept)

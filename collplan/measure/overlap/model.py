@@ -1,0 +1,210 @@
+"""How well a collective overlaps with computation, for all numbers of ranks and levels.
+
+`collplan.planner.passes.progress.tree_model` has the equations; here they fill tables,
+and tables say which number of levels is best where. A simulation fills tables of the
+same form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.passes.progress.tree_model import (
+    blocking_time,
+    compute_time,
+    non_blocking_time,
+    overlapped_time,
+    tree_height,
+)
+from collplan.specs.errors import CollplanError
+from collplan.specs.numbers import MAX_RANKS
+
+Times = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the model has to know of a collective.
+
+    Parameters
+    ----------
+    doubling : bool
+        Transfers double from level to level.
+    trees : int
+        How many trees it runs, one after the other.
+    """
+
+    doubling: bool = False
+    trees: int = 1
+
+
+SHAPES: Final = {
+    "reduce": Shape(),
+    "bcast": Shape(),
+    "gather": Shape(doubling=True),
+    "scatter": Shape(doubling=True),
+    "allreduce": Shape(trees=2),
+}
+"""The collectives that have a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A number of ranks, levels on the application cores, and how long that takes.
+
+    Parameters
+    ----------
+    ranks, levels : int
+    time : float
+        T_overlapped, in transfers.
+    """
+
+    ranks: int
+    levels: int
+    time: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {"ranks": self.ranks, "levels": self.levels, "time": self.time}
+
+
+@dataclass(frozen=True, eq=False)
+class OverlapTable:
+    """The times of one collective beside computation on the cores of one node.
+
+    Row i is of i + 1 ranks; the other cores are communication cores. Column S is
+    of S levels on the application cores. All times are in transfers.
+
+    Parameters
+    ----------
+    collective : str
+    n_cores : int
+        N_proc.
+    blocking : ndarray of float64, shape (n_cores - 1,)
+        T_blocking: the collective alone, on the application cores.
+    compute : ndarray of float64, shape (n_cores - 1,)
+        C: the computation alone.
+    communication : ndarray of float64, shape (n_cores - 1, n_levels)
+        T_non-blocking: the split collective alone.
+    overlapped : ndarray of float64, shape (n_cores - 1, n_levels)
+        T_overlapped: both.
+    """
+
+    collective: str
+    n_cores: int
+    blocking: Times
+    compute: Times
+    communication: Times
+    overlapped: Times
+
+    @property
+    def n_levels(self) -> int:
+        """Return the number of columns: one more than the tree of all cores has levels."""
+        return int(self.overlapped.shape[1])
+
+    def best(self) -> tuple[Choice, ...]:
+        """Return the fastest choice for every number of ranks; of equal ones the least levels."""
+        levels = self.overlapped.argmin(axis=1)
+        return tuple(self._choice(row, int(level)) for row, level in enumerate(levels))
+
+    def switches(self) -> tuple[Choice, ...]:
+        """Return the best choices whose levels are not those of one rank less."""
+        best = self.best()
+        return tuple(one for before, one in pairwise(best) if one.levels != before.levels)
+
+    def best_overall(self) -> Choice:
+        """Return the fastest choice of all; of equal ones the fewest ranks, then levels."""
+        row, level = np.unravel_index(self.overlapped.argmin(), self.overlapped.shape)
+        return self._choice(int(row), int(level))
+
+    def _choice(self, row: int, levels: int) -> Choice:
+        return Choice(row + 1, levels, float(self.overlapped[row, levels]))
+
+
+def overlap_model(collective: str, n_cores: int) -> OverlapTable:
+    """Return what the closed forms say for a split binomial tree.
+
+    Parameters
+    ----------
+    collective : str
+        One of `SHAPES`.
+    n_cores : int
+        Cores of the node, at least 2.
+
+    Returns
+    -------
+    OverlapTable
+
+    Raises
+    ------
+    CollplanError
+        If there is no model of the collective, or the number of cores is out of range.
+
+    Notes
+    -----
+    Equations 3 to 7 of the paper [1]_ for reduce and bcast, with 8 and 9 in place of 6
+    and 7 for gather and scatter. An allreduce is a reduce and then a bcast, both split
+    at the same level. Of the reduce, S levels come before the start returns; of the
+    bcast, S levels in the wait; the other levels of both follow each other beside the
+    computation, which is sized as the blocking allreduce on all cores, 2 H(N_proc)::
+
+        T_overlapped = S + max(C, Σ + Σ) + S
+
+    So all its times are twice a reduce's, and the best S is the same.
+
+    References
+    ----------
+    .. [1] A. Denis, J. Jaeger, E. Jeannot, M. Pérache, H. Taboada: Study on progress
+       threads placement and dedicated cores for overlapping MPI nonblocking collectives
+       on manycore processor, 2019, section 6.2.
+
+    Examples
+    --------
+    >>> table = overlap_model("reduce", 64)
+    >>> [(one.ranks, one.levels) for one in table.switches()]
+    [(52, 1), (58, 2), (62, 3)]
+    """
+    shape = shape_of(collective)
+    check_cores(n_cores, MAX_RANKS, "a plan")
+    ranks = np.arange(1, n_cores)
+    levels = np.arange(int(tree_height(n_cores)) + 1)
+    doubling = shape.doubling
+    return OverlapTable(
+        collective=collective,
+        n_cores=n_cores,
+        blocking=shape.trees * blocking_time(ranks, doubling),
+        compute=shape.trees * compute_time(ranks, n_cores, doubling),
+        communication=shape.trees * non_blocking_time(ranks[:, None], n_cores, levels, doubling),
+        overlapped=shape.trees * overlapped_time(ranks[:, None], n_cores, levels, doubling),
+    )
+
+
+def shape_of(collective: str) -> Shape:
+    """Return the shape of a collective.
+
+    Raises
+    ------
+    CollplanError
+        Naming those that have one.
+    """
+    if collective not in SHAPES:
+        raise CollplanError(
+            f"collective: there is no model of the overlap of {collective!r}; "
+            f"use {', '.join(SHAPES)}"
+        )
+    return SHAPES[collective]
+
+
+def check_cores(n_cores: int, most: int, what: str) -> None:
+    """Raise `CollplanError` where cores are not 2 to `most`, the most that `what` can have."""
+    if n_cores < 2:
+        raise CollplanError(
+            f"cores: {n_cores} leaves none beside a rank for communication; use 2 or more"
+        )
+    if n_cores > most:
+        raise CollplanError(f"cores: {n_cores} is too many for {what}; use {most} or fewer")

@@ -1,0 +1,249 @@
+"""Collectives made ready to be timed alone and beside computation."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.host.pinning import pin_thread, usable_processors
+from collplan.executors.mpi.world import first_alone
+from collplan.measure.lanes import node_of_ranks
+from collplan.measure.native import NativeCollective
+from collplan.measure.overlap.mapping import map_cores
+from collplan.measure.overlap.methods import BLOCKING, Method, Sweep
+from collplan.measure.run import (
+    Case,
+    WrongElement,
+    choose_oracle,
+    native_truth,
+    numpy_truth,
+)
+from collplan.measure.timing import Call, nothing
+from collplan.planner import compile_plan
+from collplan.planner.passes.progress.cores import CorePlacement
+from collplan.planner.plan.plan import Stage
+
+if TYPE_CHECKING:
+    from collplan.executors.mpi.engine.background import Progress
+    from collplan.planner.plan.plan import Plan
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """Where ranks are, after each has been put on the processor of its core.
+
+    Parameters
+    ----------
+    processors : list of int
+        All that ranks may use.
+    cores : list of int, shape (n_cores,)
+        The processor of every core.
+    core : int
+        This rank's.
+    """
+
+    processors: list[int]
+    cores: list[int]
+    core: int
+
+    @classmethod
+    def at(cls, comm: MPI.Intracomm, sweep: Sweep) -> Pinned:
+        """Put this rank's thread on the processor of its application core; collective.
+
+        Raises
+        ------
+        LaunchError
+            If ranks are on several nodes.
+        """
+        n_nodes = len(set(node_of_ranks(comm)))
+        if n_nodes > 1:
+            raise LaunchError(
+                f"ranks are on {n_nodes} nodes, overlap is measured on the cores of one; "
+                f"start them on one node"
+            )
+        processors = usable_processors(comm)
+        placement = CorePlacement.of(sweep.spec(comm.size, BLOCKING).machine)
+        cores = map_cores(sweep.n_cores, placement.free[0].tolist(), processors)
+        core = int(placement.application[comm.rank])
+        # Before anybody asks how many ranks share a core, as that is kept.
+        pin_thread(cores[core])
+        return cls(processors, cores, core)
+
+
+class Stamps(NamedTuple):
+    """When an overlapped run began, had started, had computed and ended, in ns.
+
+    `thread_ns` is the processor's time that the progress thread took for it.
+    """
+
+    began: int
+    started: int
+    computed: int
+    ended: int
+    thread_ns: int
+
+
+@dataclass(slots=True)
+class Timed:
+    """One way to run the collective, ready to run.
+
+    Parameters
+    ----------
+    method : Method
+        Which.
+    begin, finish : callable
+        Start it, and wait for it; a blocking one is all `finish`.
+    compute : callable
+        What runs in between.
+    progress : str
+        What makes this rank's progress: ``thread``, ``caller`` or ``library``.
+    why_caller : str or None
+        Why no thread does, where one should.
+    thread : int or None
+        Clock of the progress thread.
+    stages : list of tuple of int
+        Stages and cores of this rank's tasks, each pair once.
+    stamps : list of Stamps
+        Of every overlapped run.
+    """
+
+    method: Method
+    begin: Call
+    finish: Call
+    compute: Call
+    progress: str = "caller"
+    why_caller: str | None = None
+    thread: int | None = None
+    stages: list[tuple[int, int]] = field(default_factory=list)
+    stamps: list[Stamps] = field(default_factory=list)
+
+    def alone(self) -> None:
+        """Communicate."""
+        self.begin()
+        self.finish()
+
+    def both(self) -> None:
+        """Communicate and compute."""
+        before_ns = self._thread_ns()
+        began = monotonic_ns()
+        self.begin()
+        started = monotonic_ns()
+        self.compute()
+        computed = monotonic_ns()
+        self.finish()
+        ended = monotonic_ns()
+        thread_ns = self._thread_ns() - before_ns
+        self.stamps.append(Stamps(began, started, computed, ended, thread_ns))
+
+    def _thread_ns(self) -> int:
+        return 0 if self.thread is None else clock_gettime_ns(self.thread)
+
+
+class Collectives:
+    """The collective by plans and by MPI, on this rank's input; free it by leaving it.
+
+    Parameters
+    ----------
+    comm : Intracomm
+        The ranks.
+    sweep : Sweep
+        Says the collective.
+    pinned : Pinned
+        Where cores are.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, sweep: Sweep, pinned: Pinned) -> None:
+        self.comm, self.sweep, self._pinned = comm, sweep, pinned
+        self._stack = ExitStack()
+        spec = sweep.spec(comm.size, BLOCKING)
+        self._collective = spec.collective
+        plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
+        self._case = Case(plan, spec.collective, comm, seed=0)
+        case = self._case
+        native = NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf)
+        self._native = self._stack.enter_context(native)
+        self._received: dict[str, Array] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        # After an error other ranks may be anywhere: freeing is collective.
+        if kind is None:
+            self._stack.close()
+
+    def ready(self, method: Method, compute: Call = nothing) -> Timed:
+        """Return a method ready to run; collective.
+
+        Raises
+        ------
+        CollplanError
+            If its plan cannot be compiled or bound.
+        """
+        if method.source == "native":
+            if method.blocking:
+                return Timed(method, nothing, self._native, compute)
+            running: list[MPI.Request] = []
+            return Timed(
+                method,
+                lambda: running.append(self._native.start()),
+                lambda: running.pop().Wait(),
+                compute,
+                "library" if method.asynchronous else "caller",
+            )
+        threads = set(threading.enumerate())
+        bound, plan = self._bind(method)
+        started = set(threading.enumerate()) - threads
+        if method.blocking:
+            return Timed(method, nothing, bound, compute)
+        mine = plan.rank == self.comm.rank
+        stages = set(zip(plan.stage[mine].tolist(), plan.core[mine].tolist(), strict=True))
+        core = self._pinned.core
+        lacks_thread = any(s == Stage.BACKGROUND and other != core for s, other in stages)
+        return Timed(
+            method,
+            bound.start,
+            bound.wait,
+            compute,
+            bound.progress,
+            bound.why_caller if lacks_thread else None,
+            next((pthread_getcpuclockid(thread.ident) for thread in started if thread.ident), None),
+            sorted(stages),
+        )
+
+    def find_wrong(self) -> dict[str, WrongElement]:
+        """Return where results of plans are wrong, by method; collective, the same on all ranks."""
+        case = self._case
+        oracle = choose_oracle(self._collective, self.comm.size)
+        truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, self._native)
+        found = {}
+        for name, received in self._received.items():
+            case.fill()
+            case.recvbuf[: len(received)] = received
+            wrong = case.compare(truth)
+            if wrong is not None:
+                found[name] = wrong
+        return found
+
+    def _bind(self, method: Method) -> tuple[BoundPlan, Plan]:
+        comm, case = self.comm, self._case
+        spec = self.sweep.spec(comm.size, method)
+        plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
+        progress: Progress = "caller" if method.blocking else "auto"
+        bound = bind(plan, comm, progress=progress, cores=self._pinned.cores)
+        self._stack.enter_context(bound)
+        sendbuf, recvbuf = bound.allocate()
+        case.fill()
+        sendbuf[:], recvbuf[:] = case.sendbuf, case.recvbuf[: len(recvbuf)]
+        self._received[method.name] = recvbuf
+        return bound, plan

@@ -1,0 +1,194 @@
+"""What the simulator says of split trees beside computation, plan by plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+
+from collplan.executors.cost.simulator import simulate
+from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
+from collplan.planner.compiler import compile_plan
+from collplan.planner.passes.add_compute import add_compute
+from collplan.planner.passes.progress.split_tree import split_tree
+from collplan.planner.passes.progress.tree_model import tree_height
+from collplan.planner.plan.plan import Plan
+from collplan.specs import Link, Machine, Network, parse_spec
+
+Transport = Literal["shared", "messages"]
+TRANSPORTS: Final[tuple[str, ...]] = get_args(Transport)
+
+MOST_CORES: Final = 256
+"""Of so many cores all plans are simulated in a minute or two."""
+TRANSFER_BYTES: Final = 2**21
+"""Bytes of a transfer, as the paper measures."""
+UNIT_NS: Final = 10**9
+"""How long a transfer takes where nothing else takes any time."""
+_UNIT_BYTES: Final = 10**6
+"""So many that the first byte of a message, which LogGP does not count, does not matter."""
+_ALGORITHMS: Final = {"allreduce": "reduce_bcast"}
+_BLOCKS: Final = ("gather", "scatter")
+_BY_MESSAGES: Final = (*_BLOCKS, "allreduce")
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedOverlap:
+    """A table of simulated times, and what was simulated.
+
+    Parameters
+    ----------
+    table : OverlapTable
+        In transfers, as the model's.
+    machine : str or None
+        What the machine is called; None where a transfer takes a unit and nothing else
+        takes any time.
+    transport : "shared" or "messages"
+        How ranks of the node pass each other data.
+    transfer_bytes : int
+        Bytes of a transfer: of the buffer, or of one rank's block.
+    transfer_s : float
+        What one takes: the collective alone on two ranks, or half of an allreduce.
+    """
+
+    table: OverlapTable
+    machine: str | None
+    transport: Transport
+    transfer_bytes: int
+    transfer_s: float
+
+
+def simulate_overlap(
+    collective: str,
+    n_cores: int,
+    machine: Machine | None = None,
+    transfer_bytes: int = TRANSFER_BYTES,
+    name: str | None = None,
+    transport: Transport | None = None,
+) -> SimulatedOverlap:
+    """Simulate a split tree for every number of ranks and levels, alone and with computation.
+
+    Parameters
+    ----------
+    collective : str
+        One that has a model.
+    n_cores : int
+        Cores of the node, 2 to `MOST_CORES`.
+    machine : Machine, optional
+        One of its nodes is simulated, with its links and memory. Without it, a
+        transfer takes one unit, and nothing else takes any time.
+    transfer_bytes : int
+        Bytes of a transfer on that machine.
+    name : str, optional
+        What the machine is called.
+    transport : "shared" or "messages", optional
+        Left out, reduce and bcast go through shared memory, the others by messages:
+        through shared memory, blocks of a gather or scatter are read where they lie,
+        and no tree is left; an allreduce copies what no mirror can hold.
+
+    Returns
+    -------
+    SimulatedOverlap
+
+    Raises
+    ------
+    CollplanError
+        If there is no model of the collective, or the number of cores is out of range.
+
+    Notes
+    -----
+    Buffers are allocated ones. The computation is the model's, in transfers, so that the
+    two tables say how well the model knows the communication.
+    """
+    shape_of(collective)
+    check_cores(n_cores, MOST_CORES, "simulating all plans")
+    if transport is None:
+        transport = "messages" if collective in _BY_MESSAGES else "shared"
+    if machine is None:
+        network = _unit_network(transport)
+        machine, transfer_bytes = Machine(cores=n_cores, network=network), _UNIT_BYTES
+    trees = _Trees(collective, machine, n_cores, transfer_bytes, transport)
+    unit_ns = trees.time_ns(trees.plan(2)) / shape_of(collective).trees
+    return SimulatedOverlap(
+        table=trees.table(unit_ns),
+        machine=name,
+        transport=transport,
+        transfer_bytes=transfer_bytes,
+        transfer_s=unit_ns / 1e9,
+    )
+
+
+def _unit_network(transport: Transport) -> Network:
+    """Return a network on which a transfer keeps one core for a unit: a copy, or an arrival."""
+    per_byte = UNIT_NS / _UNIT_BYTES
+    is_message = transport == "messages"
+    link = Link(L_ns=0, o_ns=0, g_ns=0, G_ns_per_byte=per_byte if is_message else 0.0)
+    return Network(
+        core=link,
+        numa=link,
+        node=link,
+        network=link,
+        eager_limit_bytes=MOST_CORES * _UNIT_BYTES,
+        copy_ns_per_byte=0.0 if is_message else per_byte,
+        reduce_ns_per_byte=0.0 if is_message else per_byte,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """One collective on one node, with any number of ranks."""
+
+    collective: str
+    machine: Machine
+    n_cores: int
+    transfer_bytes: int
+    transport: Transport
+
+    def plan(self, n_ranks: int) -> Plan:
+        machine = self.machine.replace(
+            nodes=1, ranks_per_node=n_ranks, cores=self.n_cores, rank_order="block"
+        )
+        collective: dict[str, Any] = {
+            "kind": self.collective,
+            "count": self.transfer_bytes,
+            "datatype": "uint8",
+        }
+        if self.collective in _BLOCKS:
+            # What a root copies to itself is no transfer.
+            collective["in_place"] = True
+        spec = {
+            "machine": machine,
+            "collective": collective,
+            "algorithms": _ALGORITHMS.get(self.collective, "binomial"),
+            "transport": self.transport,
+        }
+        return compile_plan(parse_spec(spec))
+
+    def time_ns(self, plan: Plan) -> float:
+        return simulate(plan, self.machine.network, allocated=True).makespan_ns
+
+    def table(self, unit_ns: float) -> OverlapTable:
+        n, height = self.n_cores, int(tree_height(self.n_cores))
+        compute_ns = np.rint(overlap_model(self.collective, n).compute * unit_ns)
+        blocking_ns = np.zeros(n - 1)
+        alone_ns, both_ns = np.zeros((2, n - 1, height + 1))
+        for row in range(n - 1):
+            n_ranks = row + 1
+            plan = self.plan(n_ranks)
+            blocking_ns[row] = self.time_ns(plan)
+            own_height = int(tree_height(n_ranks))
+            for levels in range(own_height + 1):
+                split = split_tree(plan, levels) if plan.n_tasks else plan
+                beside = add_compute(split, int(compute_ns[row]))
+                alone_ns[row, levels], both_ns[row, levels] = map(self.time_ns, (split, beside))
+            # A tree of fewer levels has no more of them to split off.
+            for table in (alone_ns, both_ns):
+                table[row, own_height + 1 :] = table[row, own_height]
+        return OverlapTable(
+            collective=self.collective,
+            n_cores=n,
+            blocking=blocking_ns / unit_ns,
+            compute=compute_ns / unit_ns,
+            communication=alone_ns / unit_ns,
+            overlapped=both_ns / unit_ns,
+        )

@@ -1,0 +1,225 @@
+"""Time collectives alone, computation alone, and both at once, on one node.
+
+References
+----------
+.. [1] Denis, Jaeger, Jeannot, Pérache, Taboada: Study on progress threads placement and
+   dedicated cores for overlapping MPI nonblocking collectives on manycore processor, 2019,
+   section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.cost.traces.states import CoreStates, State
+from collplan.executors.mpi.world import first_alone
+from collplan.measure.overlap.computation import Computation
+from collplan.measure.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
+from collplan.measure.statistics import summarize
+from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
+from collplan.planner.plan.plan import Stage
+
+Interval = tuple[int, State, int, int]
+"""A core, what it did, from and until when, in ns."""
+Share = tuple[int, int, int, int]
+"""A core, from and until when a thread may have run there, and how long it did, in ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapTimes:
+    """What was measured on one number of ranks.
+
+    Parameters
+    ----------
+    rows : list of dict
+        For each method: its name, times in s, and the overlap ratio.
+    states : list of CoreStates
+        What the cores did in each method's median run.
+    wrong : list of str
+        Results that are not right.
+    on_all_cores_s : float
+        C(N_proc), which the computation was sized by.
+    processors : list of int
+        What the ranks may use.
+    """
+
+    rows: list[dict[str, Any]]
+    states: list[CoreStates]
+    wrong: list[str]
+    on_all_cores_s: float
+    processors: list[int]
+
+
+def measure_blocking(
+    comm: MPI.Intracomm, sweep: Sweep, repetitions: int, advance: Call = nothing
+) -> float:
+    """Return what the blocking collective takes on the ranks there are: the median, in s.
+
+    Collective over `comm`.
+    """
+    with Collectives(comm, sweep, Pinned.at(comm, sweep)) as collectives:
+        return _blocking_s(comm, collectives, repetitions, advance)
+
+
+def _blocking_s(
+    comm: MPI.Intracomm, collectives: Collectives, repetitions: int, advance: Call
+) -> float:
+    timed = collectives.ready(BLOCKING)
+    (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance, from_first=True)
+    return float(np.median(times))
+
+
+def measure_overlap(
+    comm: MPI.Intracomm,
+    sweep: Sweep,
+    methods: Sequence[Method],
+    *,
+    on_all_cores_s: float | None,
+    repetitions: int,
+    advance: Call = nothing,
+) -> OverlapTimes:
+    """Time every method alone and beside computation, in turns.
+
+    Collective over `comm`. Every rank's thread is kept on the processor of its
+    application core from now on.
+
+    Parameters
+    ----------
+    comm : Intracomm
+        Ranks of one node, less than it has cores.
+    sweep : Sweep
+        What to run.
+    methods : sequence of Method
+        How, each another way.
+    on_all_cores_s : float or None
+        C(N_proc), the computation's time on all cores; None to take the blocking
+        collective's on these ranks, times what the model says.
+    repetitions : int
+        At least 2.
+    advance : callable
+        Called after each repetition.
+
+    Returns
+    -------
+    OverlapTimes
+        The same on every rank, but for `states`, which rank 0 has.
+    """
+    pinned = Pinned.at(comm, sweep)
+    with Collectives(comm, sweep, pinned) as collectives:
+        if on_all_cores_s is None:
+            ratio = sweep.blocking_ratio(comm.size)
+            on_all_cores_s = ratio * _blocking_s(comm, collectives, repetitions, advance)
+        seconds = sweep.computation_s(comm.size, on_all_cores_s)
+        compute = first_alone(comm, lambda: Computation(seconds))
+        timed = [collectives.ready(method, compute) for method in methods]
+        for each in timed:
+            each.both()
+            each.stamps.clear()
+        wrong = collectives.find_wrong()
+        calls: list[Call] = [compute]
+        for each in timed:
+            calls += [each.alone, each.both]
+        times = time_in_turns(comm, calls, repetitions, advance=advance, from_first=True)
+        wrong = collectives.find_wrong() | wrong
+    return OverlapTimes(
+        _rows(comm, timed, times),
+        _states(comm, pinned, timed, times),
+        [f"{name}: {element}" for name, element in wrong.items()],
+        on_all_cores_s,
+        pinned.processors,
+    )
+
+
+def _rows(
+    comm: MPI.Intracomm, timed: Sequence[Timed], times: npt.NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    computation = summarize(times[0])
+    rows = []
+    for i, each in enumerate(timed):
+        # Ranks whose tasks are all their own have no thread, and lack none.
+        by_rank: list[tuple[str, str | None]] = comm.allgather((each.progress, each.why_caller))
+        progress = "thread" if ("thread", None) in by_rank else each.progress
+        reasons = [reason for _, reason in by_rank if reason is not None]
+        alone, both = summarize(times[1 + 2 * i]), summarize(times[2 + 2 * i])
+        medians = (alone.median_s, computation.median_s, both.median_s)
+        rows.append(
+            {
+                "ranks": comm.size,
+                "method": each.method.name,
+                "levels": each.method.levels,
+                "policy": each.method.policy,
+                "progress": progress,
+                "why_caller": reasons[0] if reasons else None,
+                "communication_s": medians[0],
+                "computation_s": medians[1],
+                "total_s": medians[2],
+                "total_ci95_s": both.ci95_s,
+                "overlap": overlap_ratio(*medians),
+            }
+        )
+    return rows
+
+
+def _states(
+    comm: MPI.Intracomm, pinned: Pinned, timed: Sequence[Timed], times: npt.NDArray[np.float64]
+) -> list[CoreStates]:
+    """Return what cores did in the run of each method whose time is the median."""
+    names = [f"core {core} (processor {at})" for core, at in enumerate(pinned.cores)]
+    found = []
+    for i, each in enumerate(timed):
+        both = times[2 + 2 * i]
+        median = int(np.argsort(both, kind="stable")[(len(both) - 1) // 2])
+        stamps = each.stamps[WARM_UPS + median]
+        parts: list[tuple[list[Interval], list[Share]]] | None = comm.gather(
+            (_own_intervals(each, stamps, pinned.core), _shares(each, stamps, pinned.core))
+        )
+        if parts is None:
+            continue
+        intervals = list(chain(*(own for own, _ in parts)))
+        intervals += _thread_intervals(list(chain(*(shares for _, shares in parts))))
+        core, state, begin, end = np.array(intervals, dtype=np.int64).T
+        first = begin.min()
+        label = f"measured, {comm.size} ranks, {each.method.name}"
+        found.append(CoreStates(label, names, core, state, begin - first, end - first))
+    return found
+
+
+def _own_intervals(each: Timed, stamps: Stamps, core: int) -> list[Interval]:
+    """Return what one rank did on its own core, as far as the caller can tell.
+
+    A wait that has nothing of its own to run is idle.
+    """
+    found = [(core, State.COMPUTATION, stamps.started, stamps.computed)]
+    if not each.method.blocking:
+        found.append((core, State.COMMUNICATION, stamps.began, stamps.started))
+    waits = any(stage == Stage.WAIT for stage, _ in each.stages)
+    if each.progress != "thread" or waits:
+        found.append((core, State.COMMUNICATION, stamps.computed, stamps.ended))
+    return found
+
+
+def _shares(each: Timed, stamps: Stamps, core: int) -> list[Share]:
+    """Return what a rank's progress thread did on its communication cores, divided evenly."""
+    if each.progress != "thread":
+        return []
+    cores = [other for stage, other in each.stages if stage == Stage.BACKGROUND and other != core]
+    busy_ns = stamps.thread_ns // max(1, len(cores))
+    return [(other, stamps.started, stamps.ended, busy_ns) for other in cores]
+
+
+def _thread_intervals(shares: Sequence[Share]) -> list[Interval]:
+    """Return when communication cores were busy: from the first start on, for all shares' time."""
+    found = []
+    for core in sorted({core for core, *_ in shares}):
+        begins, ends, busy = zip(*(rest for other, *rest in shares if other == core), strict=True)
+        end = min(max(ends), min(begins) + sum(busy))
+        found.append((core, State.COMMUNICATION, min(begins), end))
+    return found

@@ -1,0 +1,379 @@
+"""Run a plan under MPI: is it right, and how long does it take beside the native call?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.launch.launch import short_version
+from collplan.measure.native import NativeCollective
+from collplan.planner.collective.reference import expected, make_input, make_inputs
+from collplan.planner.collective.semantics import contribution_counts, precondition
+from collplan.planner.plan.plan import Buffer
+from collplan.specs import numpy_dtype
+
+if TYPE_CHECKING:
+    from collplan.executors.mpi.engine.background import ProgressBy
+    from collplan.planner.plan.plan import Plan
+    from collplan.specs.collective import Collective
+
+Array = npt.NDArray[Any]
+Times = npt.NDArray[np.float64]
+Oracle = Literal["numpy", "native"]
+
+ORACLE_BYTES: Final = 256 * 2**20
+"""Up to how much work one rank computes all results by numpy; above, native MPI's are taken."""
+PADDING: Final = 5
+"""Elements behind each receive buffer that no plan may touch."""
+WARM_UPS: Final = 2
+_SENTINEL: Final = 0xA5
+
+
+@dataclass(frozen=True, slots=True)
+class WrongElement:
+    """The first element that is not what the collective promises."""
+
+    rank: int
+    element: int
+    got: str
+    expected: str
+    n_wrong: int
+    """Wrong elements on all ranks."""
+
+    def __str__(self) -> str:
+        """Read like ``rank 3, element 7: got 5, expected 6 (12 wrong in all)``."""
+        return (
+            f"rank {self.rank}, element {self.element}: got {self.got}, expected {self.expected} "
+            f"({self.n_wrong} wrong in all)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run showed; times are those of the slowest rank of each repetition, in s.
+
+    Parameters
+    ----------
+    correct : bool or None
+        Whether all ranks' results are right; None if not checked.
+    checked_against : str or None
+        "numpy", or "native" where all inputs together are too large for it.
+    first_wrong : WrongElement or None
+        Where it went wrong.
+    ranks, repetitions : int
+        How many of each.
+    bytes : int
+        Bytes of the collective's count.
+    median_s, min_s, quartiles_s
+        The plan's times.
+    native_median_s, native_min_s, native_quartiles_s
+        The native call's, interleaved with the plan's.
+    ratio : float
+        ``median_s / native_median_s``.
+    ratio_quartiles : tuple of float
+        Quartiles of the ratio within a repetition.
+    library : str
+        Which MPI.
+    progress : {"thread", "caller"}
+        Who runs background tasks: threads on communication cores, or the ranks' own.
+    why_caller : str or None
+        Why threads that the plan has communication cores for are not there, on the
+        lowest of those ranks; None where none is missing.
+    """
+
+    correct: bool | None
+    checked_against: Oracle | None
+    first_wrong: WrongElement | None
+    ranks: int
+    repetitions: int
+    bytes: int
+    median_s: float
+    min_s: float
+    quartiles_s: tuple[float, float]
+    native_median_s: float
+    native_min_s: float
+    native_quartiles_s: tuple[float, float]
+    ratio: float
+    ratio_quartiles: tuple[float, float]
+    library: str
+    progress: ProgressBy
+    why_caller: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as what JSON can hold."""
+        return asdict(self)
+
+
+def run_plan(
+    plan: Plan,
+    comm: MPI.Intracomm,
+    *,
+    repetitions: int = 20,
+    check: bool = True,
+    seed: int = 0,
+    timeout_s: float | None = None,
+    cores: Sequence[int] | None = None,
+) -> RunReport:
+    """Execute a compiled plan, check every rank's result, and time it beside the native call.
+
+    Collective over `comm`. Each repetition runs both, each after a barrier,
+    in turns who goes first; the slowest rank's time counts.
+
+    Parameters
+    ----------
+    plan : Plan
+        Compiled from a spec: the whole plan, or this rank's program.
+    comm : MPI.Intracomm
+        As many ranks as the plan has.
+    repetitions : int
+        At least 1.
+    check : bool
+        Whether to compare results, those of the first and the last start.
+    seed : int
+        Of the inputs.
+    timeout_s : float, optional
+        How long the plan may stand still, as for `bind`.
+    cores : sequence of int, optional
+        The processor of each core of this rank's node, as for `bind`.
+
+    Returns
+    -------
+    RunReport
+        The same on every rank.
+
+    Raises
+    ------
+    BindError
+        If the plan has no spec or does not fit `comm`.
+    """
+    if plan.spec is None:
+        raise BindError("the plan was imported and names no collective; compile it from a spec")
+    collective = plan.spec.collective
+    case = allocate_case(plan, collective, comm, seed)
+    with (
+        bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
+        NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
+    ):
+        oracle: Oracle | None = None
+        wrong: WrongElement | None = None
+        if check:
+            oracle = choose_oracle(collective, comm.size)
+            truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+            case.fill()
+            planned()
+            wrong = case.compare(truth)
+        times = _time_both(case, planned, native, repetitions)
+        if check and wrong is None:
+            wrong = case.compare(truth)
+        progress = _common_progress(planned, comm)
+    comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
+    return _report(case, times, wrong, oracle, progress)
+
+
+def choose_oracle(collective: Collective, size: int) -> Oracle:
+    """Return what results are compared with: numpy's unless that took too long."""
+    total_bytes = int(contribution_counts(collective, size).sum()) * collective.itemsize
+    # The reference computes each rank's prefix from its beginning.
+    rounds = size if collective.kind in ("scan", "exscan") else 1
+    return "numpy" if total_bytes * rounds <= ORACLE_BYTES else "native"
+
+
+class Case:
+    """One rank's buffers for one collective: input, two receive buffers, and their padding."""
+
+    def __init__(self, plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int) -> None:
+        self.collective, self.comm, self.seed = collective, comm, seed
+        if comm.size != plan.n_ranks:
+            raise BindError(
+                f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "
+                f"start {plan.n_ranks} ranks or compile for {comm.size}"
+            )
+        sizes = plan.buffer_sizes[comm.rank]
+        self.n_received = int(sizes[Buffer.RECV])
+        dtype = numpy_dtype(collective.datatype)
+        self.sendbuf = np.empty(int(sizes[Buffer.SEND]), dtype)
+        self.recvbuf = np.empty(self.n_received + PADDING, dtype)
+        self.native_recvbuf = np.empty_like(self.recvbuf)
+        self._input = make_input(collective, comm.size, comm.rank, seed)
+        before = precondition(collective, comm.size)
+        (row,) = np.flatnonzero(before.rank == comm.rank)[:1] if len(self._input) else (None,)
+        self._place = None if row is None else (int(before.buffer[row]), int(before.offset[row]))
+        self.fill()
+
+    def fill(self) -> None:
+        """Put the input where it belongs and a sentinel everywhere else."""
+        for array in (self.sendbuf, self.recvbuf, self.native_recvbuf):
+            array.view(np.uint8)[:] = _SENTINEL
+        if self._place is None:
+            return
+        buffer, offset = self._place
+        place = slice(offset, offset + len(self._input))
+        if buffer == Buffer.SEND:
+            self.sendbuf[place] = self._input
+        else:
+            self.recvbuf[place] = self._input
+            self.native_recvbuf[place] = self._input
+
+    def refill(self) -> None:
+        """Restore the input where the collective has overwritten it."""
+        if self._place is not None and self._place[0] == Buffer.RECV:
+            self.fill()
+
+    def compare(self, truth: Array | None) -> WrongElement | None:
+        """Return the first wrong element of all ranks; the same on all."""
+        wrong = self.own_wrong(truth)
+        counts = self.comm.allreduce(len(wrong))
+        if counts == 0:
+            return None
+        first = self.comm.allreduce(self.comm.rank if len(wrong) else self.comm.size, MPI.MIN)
+        found: WrongElement | None = None
+        if self.comm.rank == first:
+            i = int(wrong[0])
+            promised = str(truth[i]) if truth is not None and i < len(truth) else "no change"
+            found = WrongElement(first, i, str(self.recvbuf[i]), promised, counts)
+        shared: WrongElement | None = self.comm.bcast(found, root=first)
+        return shared
+
+    def own_wrong(self, truth: Array | None) -> npt.NDArray[np.int64]:
+        """Return indices of wrong elements of the receive buffer, its padding included."""
+        padding = self.recvbuf[self.n_received :].view(np.uint8).reshape(PADDING, -1)
+        touched = np.flatnonzero((padding != _SENTINEL).any(axis=1)) + self.n_received
+        if truth is None:
+            return touched
+        got = self.recvbuf[: len(truth)]
+        if got.dtype.kind in "fc":
+            # Another order of the same additions: an error of eps a rank.
+            tolerance = 4 * self.comm.size * float(np.finfo(got.dtype).eps)
+            equal = np.isclose(got, truth, rtol=tolerance, atol=0, equal_nan=True)
+        else:
+            equal = got == truth
+        return np.concatenate((np.flatnonzero(~equal), touched))
+
+
+def allocate_case(plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int) -> Case:
+    """Return this rank's buffers; where one rank has no memory for its own, all raise.
+
+    Raises
+    ------
+    BindError
+        If a rank has no memory, or the plan does not fit `comm`.
+    """
+    case, reason = None, None
+    try:
+        case = Case(plan, collective, comm, seed)
+    except MemoryError:
+        n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
+        reason = (
+            f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
+            f"use a smaller count"
+        )
+    reasons: list[str] = [text for text in comm.allgather(reason) if text is not None]
+    if case is None or reasons:
+        raise BindError(reasons[0])
+    return case
+
+
+def numpy_truth(case: Case) -> Array | None:
+    """Return this rank's result by numpy: rank 0 computes all, so memory is needed once."""
+    comm, truth = case.comm, None
+    lengths: list[int] | None = None
+    results: list[Array | None] = []
+    if comm.rank == 0:
+        inputs = make_inputs(case.collective, comm.size, case.seed)
+        results = expected(case.collective, inputs)
+        lengths = [-1 if result is None else len(result) for result in results]
+    length = comm.scatter(lengths, root=0)
+    if comm.rank == 0:
+        for rank, result in enumerate(results[1:], start=1):
+            if result is not None:
+                comm.Send([result.view(np.uint8), MPI.BYTE], dest=rank)
+        return results[0]
+    if length >= 0:
+        truth = np.empty(length, numpy_dtype(case.collective.datatype))
+        comm.Recv([truth.view(np.uint8), MPI.BYTE], source=0)
+    return truth
+
+
+def native_truth(case: Case, native: NativeCollective) -> Array | None:
+    """Return this rank's result by the MPI library, cut to what is promised."""
+    case.fill()
+    native()
+    length = promised_count(case.collective, case.comm.size, case.comm.rank)
+    return None if length is None else case.native_recvbuf[:length].copy()
+
+
+def promised_count(collective: Collective, size: int, rank: int) -> int | None:
+    """Return how many elements a rank must receive, None where nothing is promised."""
+    kind, count = collective.kind, collective.count
+    is_root = rank == getattr(collective, "root", rank)
+    if kind == "barrier" or (kind in ("gather", "reduce") and not is_root):
+        return None
+    if (kind == "exscan" and rank == 0) or (
+        kind == "scatter" and is_root and collective.is_in_place
+    ):
+        return None
+    return count * size if kind in ("gather", "allgather", "alltoall") else count
+
+
+def _time_both(
+    case: Case, planned: Callable[[], object], native: Callable[[], object], repetitions: int
+) -> Times:
+    """Return this rank's times, shape (2, repetitions): the plan's and the native call's."""
+    times = np.empty((2, WARM_UPS + repetitions))
+    for repetition in range(times.shape[1]):
+        case.refill()
+        # Who goes first finds the other's leavings in the caches: take turns.
+        for which in (0, 1) if repetition % 2 == 0 else (1, 0):
+            call = native if which else planned
+            case.comm.Barrier()
+            begin = MPI.Wtime()
+            call()
+            times[which, repetition] = MPI.Wtime() - begin
+    return times[:, WARM_UPS:].copy()
+
+
+def _common_progress(planned: BoundPlan, comm: MPI.Intracomm) -> tuple[ProgressBy, str | None]:
+    """Return who runs background tasks on any rank, and why a thread is missing on one."""
+    why = f"rank {comm.rank}: {planned.why_caller}" if planned.lacks_thread else None
+    own: tuple[bool, str | None] = (planned.progress == "thread", why)
+    everyone: list[tuple[bool, str | None]] = comm.allgather(own)
+    reasons = [why for _, why in everyone if why is not None]
+    is_any = any(is_thread for is_thread, _ in everyone)
+    return "thread" if is_any else "caller", reasons[0] if reasons else None
+
+
+def _report(
+    case: Case,
+    times: Times,
+    wrong: WrongElement | None,
+    oracle: Oracle | None,
+    progress: tuple[ProgressBy, str | None],
+) -> RunReport:
+    low, middle, high = np.quantile(times, (0.25, 0.5, 0.75), axis=1)
+    ratios = times[0] / times[1]
+    return RunReport(
+        correct=None if oracle is None else wrong is None,
+        checked_against=oracle,
+        first_wrong=wrong,
+        ranks=case.comm.size,
+        repetitions=times.shape[1],
+        bytes=case.collective.count * case.collective.itemsize,
+        median_s=float(middle[0]),
+        min_s=float(times[0].min()),
+        quartiles_s=(float(low[0]), float(high[0])),
+        native_median_s=float(middle[1]),
+        native_min_s=float(times[1].min()),
+        native_quartiles_s=(float(low[1]), float(high[1])),
+        ratio=float(middle[0] / middle[1]),
+        ratio_quartiles=(float(np.quantile(ratios, 0.25)), float(np.quantile(ratios, 0.75))),
+        library=short_version(MPI.Get_library_version()),
+        progress=progress[0],
+        why_caller=progress[1],
+    )

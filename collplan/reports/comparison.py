@@ -1,0 +1,253 @@
+"""What a comparison looks like: as JSON, as a table, as a plot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.reports.plots import Series, plot_times
+
+if TYPE_CHECKING:
+    from collplan.select.comparison import Comparison, Pruned
+    from collplan.specs import PlanSpec
+
+MOST_ROWS: Final = 12
+"""Candidates that a table shows unless all are wanted."""
+MOST_CURVES: Final = 8
+MOST_REFUSALS: Final = 6
+OWN: Final = " (the spec's)"
+TOO_LARGE: Final = {
+    "tasks": "--max-tasks sets the limit of tasks",
+    "time": "--seconds gives more time",
+    "memory": "some need more memory than is free",
+}
+"""Reasons to leave out a candidate that has a closed form, each with the way out."""
+
+
+def to_json(comparison: Comparison) -> dict[str, Any]:
+    """Return a comparison, ready for JSON.
+
+    Returns
+    -------
+    dict
+        `rows`, a list of ``{candidate, bytes, makespan_s, pcie_reads}`` of all that
+        was simulated, the last None where adapters hold all queue pairs; `best`, the
+        winners by bytes, where they are sure; `leading`, the best that was simulated;
+        `rivals` by bytes, what may be better than that; `crossovers`, a list of
+        ``{before, after, low_bytes, high_bytes, how}``;
+        `bounds` by bytes, as of ``compile``;
+        `pruned`, a list of ``{candidate, bytes, by, price_s, bound_s, n_tasks}``;
+        `refused`, why by candidate; `own`, the spec's own candidate; `candidates`,
+        what a spec has to say for each.
+    """
+    fields = {"decomposition", "algorithms", "transport", "passes"}
+    return {
+        "rows": [
+            {
+                "candidate": name,
+                "bytes": size,
+                "makespan_s": time,
+                "pcie_reads": comparison.pcie_reads.get((name, size)),
+            }
+            for (name, size), time in sorted(
+                comparison.makespans.items(), key=lambda item: (item[0][1], item[1])
+            )
+        ],
+        "best": {str(size): name for size, name in comparison.best.items()},
+        "leading": {str(size): name for size, name in comparison.leading.items()},
+        "rivals": {
+            str(size): [one.candidate for one in some] for size, some in comparison.rivals.items()
+        },
+        "crossovers": [
+            {
+                "before": one.before,
+                "after": one.after,
+                "low_bytes": one.low_bytes,
+                "high_bytes": one.high_bytes,
+                "how": "bisected" if one.is_bisected else "neighbouring sizes",
+            }
+            for one in comparison.crossovers
+        ],
+        "bounds": {str(size): bound.to_json() for size, bound in comparison.bounds.items()},
+        "pruned": [
+            {
+                "candidate": one.candidate,
+                "bytes": one.bytes,
+                "by": one.by,
+                "price_s": one.price_s,
+                "bound_s": one.bound_s,
+                "n_tasks": one.n_tasks,
+            }
+            for one in comparison.pruned
+        ],
+        "refused": comparison.refused,
+        "own": comparison.own,
+        "candidates": {
+            name: spec.model_dump(mode="json", include=fields)
+            for name, spec in comparison.specs.items()
+        },
+    }
+
+
+def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
+    """Print the best candidates of every size, or all, and what there is to say of the rest."""
+    sizes, times = comparison.sizes, comparison.makespans
+    ranked = _ranked(comparison)
+    shown = ranked if is_all else ranked[:MOST_ROWS]
+    if comparison.own in ranked and comparison.own not in shown:
+        shown = [*shown[: MOST_ROWS - 1], comparison.own]
+    rivals = {
+        (one.candidate, size): one for size, some in comparison.rivals.items() for one in some
+    }
+    nearest = dict.fromkeys(some[0].candidate for some in comparison.rivals.values())
+    shown += [name for name in nearest if name not in shown]
+
+    def cell(name: str, size: int) -> str:
+        if (name, size) in rivals:
+            return "~" + format_seconds(rivals[name, size].price_s)
+        if (name, size) not in times:
+            return ""
+        mark = "*" if comparison.best.get(size) == name else ""
+        return mark + format_seconds(times[name, size])
+
+    rows = [
+        [name + OWN * (name == comparison.own), *(cell(name, size) for size in sizes)]
+        for name in shown
+    ]
+    bounds = [comparison.bounds[size].time_s for size in sizes]
+    if any(bounds):
+        rows.append(["at least", *map(format_seconds, bounds)])
+    print_table(["candidate", *map(format_bytes, sizes)], rows)
+    for line in _remarks(comparison, len(ranked) - len(shown)):
+        print_line(line)
+
+
+def _ranked(comparison: Comparison) -> list[str]:
+    """Return what was simulated: first the best anywhere, then by the best rank at any size."""
+    ranks: dict[str, list[int]] = {}
+    for size in comparison.sizes:
+        there = [name for name in comparison.specs if (name, size) in comparison.makespans]
+        there.sort(key=lambda name: comparison.makespans[name, size])
+        winner = comparison.leading.get(size)
+        there.sort(key=lambda name: name != winner)
+        for rank, name in enumerate(there):
+            ranks.setdefault(name, []).append(rank)
+    order = {name: i for i, name in enumerate(dict.fromkeys(comparison.leading.values()))}
+    return sorted(
+        ranks,
+        key=lambda name: (
+            order.get(name, len(order)),
+            min(ranks[name]),
+            -len(ranks[name]),
+            sum(ranks[name]),
+        ),
+    )
+
+
+def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
+    from collplan.select.comparison import CERTAINTY, SAFETY, TOLERANCE
+
+    lines = ["* the best of its size"] if comparison.best else []
+    if comparison.rivals:
+        lines.append("~ by closed form, not simulated")
+    lines += [
+        f"no winner at {format_bytes(size)}: {comparison.leading[size]} is the best simulated, but "
+        f"{_may_be_better(some)}"
+        for size, some in comparison.rivals.items()
+    ]
+    for one in comparison.crossovers:
+        how = "" if one.is_bisected else ", not bisected"
+        lines.append(
+            f"crossover: {one.before} up to {format_bytes(one.low_bytes)}, {one.after} from "
+            f"{format_bytes(one.high_bytes)}{how}"
+        )
+    by = Counter(one.by for one in comparison.pruned)
+    n = len(comparison.makespans)
+    lines.append(
+        f"{len(comparison.specs)} candidates, {n} simulations"
+        + (f"; {n_hidden} more candidates were simulated: --all shows all" if n_hidden else "")
+    )
+    if by["bound"] or by["price"]:
+        lines.append(
+            f"pruned: {by['bound']} whose busiest lane, core or memory alone takes longer than "
+            f"the best (large plans: {1 - TOLERANCE:.0%} of the best), {by['price']} whose closed "
+            f"form is over {SAFETY:g} times the best (large plans: {1 / CERTAINTY:g} times)"
+        )
+    left_out = [one for one in comparison.pruned if one.by in TOO_LARGE]
+    if left_out:
+        lines.append(_too_large(left_out))
+    reasons = list(dict.fromkeys(comparison.refused.values()))
+    lines += [f"not possible: {reason}" for reason in reasons[:MOST_REFUSALS]]
+    if len(reasons) > MOST_REFUSALS:
+        lines.append(f"not possible: {len(reasons) - MOST_REFUSALS} more; --json says all")
+    return lines
+
+
+def _may_be_better(rivals: Sequence[Pruned]) -> str:
+    """Say of the candidates that may be better how many they are, and what is known of one."""
+    one, n_more = rivals[0], len(rivals) - 1
+    known = (
+        f"{one.candidate} ({one.n_tasks:,} tasks, not simulated) takes about "
+        f"{format_seconds(one.price_s)}, and {format_seconds(one.bound_s)} at least"
+    )
+    return known + (f"; {n_more} more may be better" if n_more else "")
+
+
+def _too_large(left_out: Sequence[Pruned]) -> str:
+    """Say what has a price by closed form only, and how it can be simulated."""
+    tasks = [one.n_tasks for one in left_out]
+    sizes = sorted({one.bytes for one in left_out})
+    between = " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    reasons = {one.by for one in left_out}
+    ways = [text for by, text in TOO_LARGE.items() if by in reasons]
+    return (
+        f"not simulated: {len(tasks)}, of {min(tasks):,} tasks and more, at {between}, priced by "
+        f"their closed form alone; {', '.join(ways)}"
+    )
+
+
+def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
+    """Plot the winners, the best of each family, and the bound."""
+    names = _curves(comparison)
+    series = [
+        _series(
+            name + OWN * (name == comparison.own),
+            comparison,
+            {
+                size: comparison.makespans[name, size]
+                for size in comparison.sizes
+                if (name, size) in comparison.makespans
+            },
+        )
+        for name in names
+    ]
+    bounds = {size: bound.time_s for size, bound in comparison.bounds.items()}
+    series.append(_series("lower bound", comparison, bounds))
+    machine = spec.machine
+    title = f"{spec.collective.kind} on {machine.nodes} x {max(machine.node_to_n_ranks)} ranks"
+    plot_times(path, series, title=title, size_label="bytes of the count")
+
+
+def _series(name: str, comparison: Comparison, times: dict[int, float]) -> Series:
+    there = [size for size in comparison.sizes if times.get(size, 0.0) > 0]
+    return Series(name, there, [times[size] for size in there])
+
+
+def _curves(comparison: Comparison) -> list[str]:
+    """Return the winners, the spec's own, then the next of every family in turn."""
+    ranked = _ranked(comparison)
+    counts = Counter(comparison.leading.values())
+    winners = [name for name, _ in counts.most_common(MOST_CURVES - 1)]
+    chosen = [name for name in ranked if name in winners]
+    if comparison.own in ranked and comparison.own not in chosen:
+        chosen.append(comparison.own)
+    families = {comparison.specs[name].decomposition.name for name in chosen}
+    for name in ranked:
+        family = comparison.specs[name].decomposition.name
+        if family not in families and len(chosen) < MOST_CURVES - 1:
+            families.add(family)
+            chosen.append(name)
+    return chosen

@@ -1,0 +1,215 @@
+"""A cost report for people: where the time goes, what is busy, and the critical path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Any, Final
+
+from collplan.executors.cost.path_folding import Fold, fold
+from collplan.reports.output import (
+    format_bytes,
+    format_kernels,
+    format_seconds,
+    print_line,
+    print_table,
+)
+
+_MOST_LINES: Final = 40
+"""Lines of the critical path to show; of a longer one, as many from both its ends."""
+
+Report = dict[str, Any]
+Row = tuple[str, ...]
+
+
+def print_cost(report: Report) -> None:
+    """Print a report of `cost_report`."""
+    makespan, steps = report["makespan_s"], report["critical_path"]
+    print_line(
+        f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "
+        f"{format_seconds(report['simulate_s'])}{format_kernels(report.get('kernels_s', 0.0))}"
+    )
+    if report["bound_s"]:
+        print_line(
+            f"{makespan / report['bound_s']:.3g} × the bound: {report['bound']} take "
+            f"{format_seconds(report['bound_s'])}"
+        )
+    if makespan == 0:
+        return
+    print_table(("time goes to", "", "of the makespan"), _breakdown_rows(report))
+    if report["queued_s"] > 0:
+        print_line(
+            f"{format_seconds(report['queued_s'])} of it passed while the path's next task was "
+            "ready, but its core, lane or port busy"
+        )
+    print_table(
+        ("in use", "number", "least", "median", "busiest", "which"), list(_usage_rows(report))
+    )
+    if report["pcie_reads"] is not None:
+        print_line(_adapters(report))
+    print_line(f"critical path: {len(steps)} tasks, each waiting for the one above")
+    print_table(("from", "takes", "", "task", "on", "waited for"), path_rows(report))
+
+
+def _breakdown_rows(report: Report) -> list[Row]:
+    total = report["makespan_ns"]
+    return [
+        (kind, format_seconds(ns / 1e9), f"{ns / total:.1%}")
+        for kind, ns in report["breakdown"].items()
+        if ns > 0
+    ]
+
+
+def _usage_rows(report: Report) -> Iterator[Row]:
+    """Generate a line for each kind of resource that is used at all."""
+    makespan = report["makespan_s"]
+    for way in ("out", "in"):
+        shares = [lane[f"{way}_busy_s"] / makespan for lane in report["lanes"]]
+        names = [f"lane {lane['lane']} of node {lane['node']}" for lane in report["lanes"]]
+        yield from _usage_row(f"lanes, {way}", shares, names)
+    shares = [core["utilisation"] for core in report["cores"]]
+    names = [f"core {core['core']} of node {core['node']}" for core in report["cores"]]
+    yield from _usage_row("cores", shares, names)
+
+
+def _usage_row(kind: str, shares: Sequence[float], names: Sequence[str]) -> Iterator[Row]:
+    if not any(shares):
+        return
+    busiest = max(shares)
+    alike = sum(share > busiest - 0.005 for share in shares)
+    others = f" and {alike - 1} more" if alike > 1 else ""
+    yield (
+        kind,
+        str(len(shares)),
+        *(f"{share:.0%}" for share in (min(shares), median(shares), busiest)),
+        names[shares.index(busiest)] + others,
+    )
+
+
+def _adapters(report: Report) -> str:
+    """Say how often adapters read queue pairs that their caches did not hold."""
+    reads = [lane["pcie_reads"] for lane in report["lanes"]]
+    low, high = min(reads), max(reads)
+    each = f"{high:,}" if low == high else f"{low:,} to {high:,}"
+    return (
+        f"adapters: {report['pcie_reads']:,} PCIe reads of queue pairs, {each} on each of "
+        f"{len(reads)} lanes"
+    )
+
+
+def path_rows(report: Report, most: int = _MOST_LINES) -> list[Row]:
+    """Return the lines of the critical path: what repeats folded, the middle of the rest left out.
+
+    Parameters
+    ----------
+    report : dict
+        What `cost_report` returned.
+    most : int
+        Lines to show.
+    """
+    steps = report["critical_path"]
+    rows: list[Row] = []
+    starts: list[int] = []
+    for part in fold(steps, report["n_ranks"]):
+        rows += _fold_rows(steps, part, report["n_ranks"])
+        starts += range(part.first, part.first + part.period)
+    if len(rows) <= most:
+        return rows
+    head, tail = most // 2, len(rows) - most // 2
+    # A bracket is not cut in two.
+    while head > 0 and rows[head][2][-1:] in ("│", "┘"):
+        head -= 1
+    while tail < len(rows) and rows[tail][2][-1:] in ("│", "┘"):
+        tail += 1
+    if tail == len(rows):
+        return rows[:head]
+    begin, end = steps[starts[head]]["begin_s"], steps[starts[tail]]["begin_s"]
+    left_out = starts[tail] - starts[head]
+    note = f"… {left_out} more tasks, all of them with --json"
+    return [
+        *rows[:head],
+        (format_seconds(begin), format_seconds(end - begin), "", note, "", ""),
+        *rows[tail:],
+    ]
+
+
+def _fold_rows(steps: Sequence[Report], part: Fold, n_ranks: int) -> Iterator[Row]:
+    for i in range(part.first, part.first + part.period):
+        step, before = steps[i], steps[i - 1] if i else None
+        bracket = ""
+        if part.times > 1:
+            place = i - part.first
+            brackets = "┐" + "│" * (part.period - 2) + "┘" if part.period > 1 else " "
+            count = f"{part.times} ×" if place == 0 else "  "
+            bracket = f"{count} {brackets[place]}".rstrip()
+        of = range(i, part.first + part.times * part.period, part.period)
+        takes = [steps[j]["takes_s"] for j in of]
+        name = _Namer(steps[part.first]["rank"], part.shift, n_ranks)
+        yield (
+            format_seconds(step["begin_s"]),
+            _each(takes) if part.times > 1 else format_seconds(takes[0]),
+            bracket,
+            _task(step, name),
+            _place(step, part.shift),
+            _reason(step, before, name),
+        )
+
+
+class _Namer:
+    """Names of ranks: as they are, or relative to a rank i that moves on."""
+
+    def __init__(self, origin: int, shift: int, n_ranks: int) -> None:
+        self.origin, self.shift, self.n_ranks = origin, shift, n_ranks
+
+    def __call__(self, rank: int) -> str:
+        if self.shift == 0:
+            return str(rank)
+        offset = (rank - self.origin) % self.n_ranks
+        if offset > self.n_ranks // 2:
+            offset -= self.n_ranks
+        return f"i{offset:+d}" if offset else "i"
+
+
+def _task(step: Report, name: _Namer) -> str:
+    rank, op = name(step["rank"]), step["op"]
+    size = f" {format_bytes(step['bytes'])}" if op != "compute" else ""
+    if op == "send":
+        text = f"rank {rank}: send{size} to {name(step['peer'])}"
+    elif op == "recv":
+        text = f"rank {rank}: recv{size} from {name(step['peer'])}"
+    else:
+        text = f"rank {rank}: {op}{size}"
+    if name.shift and rank == "i":
+        step_by = name.shift if name.shift <= name.n_ranks // 2 else name.shift - name.n_ranks
+        text += f", i = {name.origin}, {(name.origin + step_by) % name.n_ranks}, …"
+    return text
+
+
+def _place(step: Report, shift: int) -> str:
+    lane = f"lane {step['lane']}" if step["lane"] is not None else ""
+    if shift:
+        return lane
+    core = f"node {step['node']}, core {step['core']}"
+    return f"{core}, {lane}" if lane else core
+
+
+def _reason(step: Report, before: Report | None, name: _Namer) -> str:
+    if before is None:
+        return "nothing"
+    holder = f"rank {name(before['rank'])}'s {before['op']}"
+    if step["waited_for"] == "message":
+        return "its message" if step["op"] == "recv" else f"its match, {holder}"
+    if step["waited_for"] == "dependency":
+        return holder
+    resource = step["resource"]
+    what = {
+        "core": "the core",
+        "processor": "a processor",
+        "port": f"the port {resource.get('direction', '')}",
+    }.get(resource["kind"], f"lane {resource.get('lane')} {resource.get('direction', '')}")
+    return f"{what}, held by {holder}"
+
+
+def _each(seconds: Sequence[float]) -> str:
+    low, high = format_seconds(min(seconds)), format_seconds(max(seconds))
+    return f"{low} each" if low == high else f"{low} to {high}"

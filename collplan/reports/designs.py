@@ -1,0 +1,246 @@
+"""What designs of alltoall need of a node: counted in their plans, beside the tables' formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from collplan.reports.output import format_bytes, print_line, print_table
+from collplan.specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    from collplan.select.alltoall_bounds import NodeCounts
+    from collplan.specs import Machine, PlanSpec
+
+
+PAIRS_A_TASK = 8
+"""A plan that is made of all pairs of ranks takes about as long as one of so many fewer tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class DesignRow:
+    """A design at one size: what its plan needs of a node, and what the tables say.
+
+    Parameters
+    ----------
+    design : str
+    block_bytes : int
+    own : NodeCounts or None
+        Counted in the plan; None where that is too large to be compiled.
+    n_tasks : int
+        Of the plan, or about what it would have.
+    is_one_node : bool
+        Whether one node's program was compiled only, as all nodes are alike.
+    paper : NodeCounts or None
+        None where the tables don't have the design.
+    pcie_reads : int or None
+        What adapters of the node that reads most read over PCIe, simulated, or at
+        least where `are_reads_least`; None where they have no cache of queue pairs.
+    are_reads_least : bool
+    """
+
+    design: str
+    block_bytes: int
+    own: NodeCounts | None
+    n_tasks: int
+    is_one_node: bool
+    paper: NodeCounts | None
+    pcie_reads: int | None = None
+    are_reads_least: bool = False
+
+
+def count_designs(
+    specs: Sequence[PlanSpec], max_tasks: int, patterns: Sequence[str] = ()
+) -> list[DesignRow]:
+    """Compile every design at every size, and count.
+
+    Parameters
+    ----------
+    specs : sequence of PlanSpec
+        An alltoall on a machine, in several sizes.
+    max_tasks : int
+        Larger plans are not compiled.
+    patterns : sequence of str
+        Only designs whose names are like one of these; all without any.
+
+    Raises
+    ------
+    CollplanError
+        If the specs are not for alltoall, or no design is called like that.
+    """
+    from collplan.select.alltoall_bounds import node_counts
+    from collplan.select.alltoall_designs import DESIGNS
+
+    for one in patterns:
+        if not any(fnmatchcase(name, one) for name in DESIGNS):
+            raise CollplanError(
+                f"--candidates: no design is called {one}; use {', '.join(DESIGNS)}"
+            )
+    names = [n for n in DESIGNS if not patterns or any(fnmatchcase(n, one) for one in patterns)]
+    rows = []
+    for spec in specs:
+        machine = spec.machine
+        fullest = max(machine.node_to_n_ranks)
+        for name in names:
+            block_bytes = spec.collective.count * spec.collective.itemsize
+            own, n_tasks, is_one_node, reads = _count(DESIGNS[name].of(spec), name, max_tasks)
+            paper = node_counts(name, machine.nodes, fullest, block_bytes)
+            known, is_least = own or paper, False
+            if reads is None and known is not None and not known.is_estimate:
+                reads = _least_reads(machine, known, fullest)
+                is_least = bool(reads)
+            row = DesignRow(name, block_bytes, own, n_tasks, is_one_node, paper, reads, is_least)
+            rows.append(row)
+    return rows
+
+
+def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None:
+    """Return how often the adapters of a node read queue pairs that do not fit, at least.
+
+    Every queue pair is used in a start; only those of the start before that fit
+    are there. Over datagrams and dynamic connections a rank has one. None where
+    adapters have no such cache.
+    """
+    nic = machine.network.nic
+    if nic is None:
+        return None
+    pairs = int(counts.queue_pairs) if nic.transport == "rc" else ranks
+    return max(0, pairs - nic.connections * machine.lanes) if nic.warm else pairs
+
+
+def _count(
+    spec: PlanSpec, name: str, max_tasks: int
+) -> tuple[NodeCounts | None, int, bool, int | None]:
+    """Return what a design's plan needs of a node, its tasks, whether all are one's, and reads."""
+    from collplan.executors.cost import simulate
+    from collplan.planner import compile_plan
+    from collplan.planner.compiler import compile_node
+    from collplan.planner.metrics import count_node, measure
+    from collplan.select.alltoall_bounds import NodeCounts
+
+    machine = spec.machine
+    sizes = machine.node_to_n_ranks
+    n_tasks = _least_tasks(name, machine.nodes, max(sizes), machine.n_ranks)
+    if n_tasks <= max_tasks:
+        plan = compile_plan(spec)
+        found = measure(plan)
+        counts = (
+            found.queue_pairs_per_node,
+            found.posted_sends_per_node,
+            found.scratch_bytes_per_node,
+        )
+        reads = None
+        if machine.network.nic is not None:
+            reads = simulate(plan, machine.network).pcie_reads
+        most = None if reads is None else int(reads.sum(axis=1).max(initial=0))
+        return NodeCounts(*counts), plan.n_tasks, False, most
+    # Designs through shared memory are made node by node.
+    is_alike = spec.transport.name == "shared" and min(sizes) == max(sizes)
+    if not is_alike or n_tasks // machine.nodes > max_tasks:
+        return None, n_tasks, False, None
+    node = machine.rank_to_node[0]
+    return NodeCounts(*count_node(compile_node(spec, node), node)), n_tasks, True, None
+
+
+def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
+    """Return about how many tasks are made on the way to a design's plan."""
+    blocks = nodes * (nodes - 1)
+    if design in ("pairwise", "scatter_destination"):
+        return n_ranks * (2 * n_ranks - 1)
+    if design == "bruck":
+        return n_ranks**2 // PAIRS_A_TASK
+    if design == "full_lane":
+        return 2 * n_ranks * (fullest + nodes)
+    if design in ("khorassani", "traeff_rougier", "ohio_v1"):
+        return n_ranks + 3 * blocks * fullest
+    return n_ranks * (nodes + 1) + 2 * blocks
+
+
+def to_json(rows: Sequence[DesignRow]) -> list[dict[str, Any]]:
+    """Return rows, ready for JSON: counts as of ``compile``, `paper` the same by formula."""
+    keys = ("queue_pairs_per_node", "posted_sends_per_node", "scratch_bytes_per_node")
+    found = []
+    for row in rows:
+        line: dict[str, Any] = {
+            "design": row.design,
+            "bytes": row.block_bytes,
+            "n_tasks": row.n_tasks,
+            "is_one_node": row.is_one_node,
+        }
+        line |= dict(zip(keys, _three(row.own), strict=True))
+        paper = None
+        if row.paper is not None:
+            paper = dict(zip(keys, _three(row.paper), strict=True))
+            paper |= {"is_estimate": row.paper.is_estimate}
+        reads = {"pcie_reads": row.pcie_reads, "are_reads_least": row.are_reads_least}
+        found.append(line | {"paper": paper} | reads)
+    return found
+
+
+def _three(counts: NodeCounts | None) -> tuple[float | None, float | None, int | None]:
+    if counts is None:
+        return None, None, None
+    return counts.queue_pairs, counts.posted_sends, counts.memory_bytes
+
+
+def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
+    """Print a table a size, and what there is to say of it."""
+    machine = spec.machine
+    fullest = max(machine.node_to_n_ranks)
+    for size in dict.fromkeys(row.block_bytes for row in rows):
+        there = [row for row in rows if row.block_bytes == size]
+        print_line(
+            f"{machine.nodes} x {fullest} ranks, blocks of {format_bytes(size)}; a node needs"
+        )
+        columns = ["design", "queue pairs", "paper", "posted sends", "paper", "memory", "paper"]
+        lines = [_cells(row) for row in there]
+        if any(row.pcie_reads is not None for row in there):
+            columns.insert(5, "PCIe reads")
+            for cells, row in zip(lines, there, strict=True):
+                cells.insert(5, _reads(row))
+        print_table(columns, lines)
+    for line in _remarks(machine.node_to_n_ranks, rows):
+        print_line(line)
+
+
+def _reads(row: DesignRow) -> str:
+    if row.pcie_reads is None:
+        return ""
+    return f"{'≥ ' if row.are_reads_least else ''}{row.pcie_reads:,}"
+
+
+def _cells(row: DesignRow) -> list[str]:
+    cells = [row.design]
+    is_estimate = row.paper is not None and row.paper.is_estimate
+    for one, other in zip(_three(row.own)[:2], _three(row.paper)[:2], strict=True):
+        cells.append("" if one is None else f"{one:,.0f}")
+        cells.append("" if other is None else f"{other:,.0f}{' at most' * is_estimate}")
+    for size in (_three(row.own)[2], _three(row.paper)[2]):
+        cells.append("" if size is None else format_bytes(size))
+    return cells
+
+
+def _remarks(sizes: Sequence[int], rows: Sequence[DesignRow]) -> list[str]:
+    lines = []
+    large = [row for row in rows if row.own is None]
+    if large:
+        names = ", ".join(dict.fromkeys(row.design for row in large))
+        least = min(row.n_tasks for row in large)
+        lines.append(
+            f"too large: {names}, of about {least:,} tasks and more: not compiled; "
+            "--max-tasks sets the limit"
+        )
+    if any(row.is_one_node for row in rows):
+        names = ", ".join(dict.fromkeys(row.design for row in rows if row.is_one_node))
+        lines.append(f"counted in one node's program, as all nodes are alike: {names}")
+    if any(row.are_reads_least for row in rows):
+        lines.append("≥: not simulated; so many queue pairs cannot be in the adapters' caches")
+    if min(sizes) != max(sizes):
+        lines.append("nodes differ: formulas are of the fullest, and what is needed at most")
+    if any(row.design == "ohio_v3" for row in rows):
+        lines.append(
+            "ohio_v3: memory by the paper's text, M*N*PPN^2 + 2*M*PPN^2; see docs/alltoall.md"
+        )
+    return lines

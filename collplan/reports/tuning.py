@@ -1,0 +1,221 @@
+"""Tables and plots of what ``collplan tune`` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
+
+if TYPE_CHECKING:
+    from collplan.specs import PlanSpec
+    from collplan.tune.table import TuningTable
+    from collplan.tune.tuner import Tuned
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """How many times faster than native the winner of a point is.
+
+    Parameters
+    ----------
+    factor : float
+        Of the medians; 1 where native wins.
+    low, high : float
+        What the ends of both 95 % intervals allow at worst, and at best.
+    """
+
+    factor: float
+    low: float
+    high: float
+
+
+def speedup_of(point: Point) -> Speedup:
+    """Return how many times faster than native a point's winner is."""
+    own, native = point.times[point.winner], point.times[NATIVE_LABEL]
+    if point.winner == NATIVE_LABEL or not own.low_s:
+        return Speedup(1.0, 1.0, 1.0)
+    return Speedup(
+        native.median_s / own.median_s, native.low_s / own.high_s, native.high_s / own.low_s
+    )
+
+
+def to_json(tuned: Tuned) -> dict[str, Any]:
+    """Return what a run did as what JSON can hold."""
+    return {
+        "points": tuned.n_points,
+        "resumed": tuned.n_resumed,
+        "correct": not tuned.wrong and not tuned.failures,
+        "wrong": list(tuned.wrong),
+        "failed": list(tuned.failures),
+        "rows": [_row(sweep, point) for sweep, point in _points(tuned.table)],
+        "table": tuned.table.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def _points(table: TuningTable) -> Iterator[tuple[Sweep, Point]]:
+    for sweep in table.sweeps:
+        for point in sweep.points:
+            yield sweep, point
+
+
+def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
+    speedup = speedup_of(point)
+    return {
+        "collective": sweep.collective,
+        "ranks": sweep.ranks,
+        "placement": str(sweep.placement),
+        "bytes": point.bytes,
+        "winner": point.winner,
+        "median_s": point.times[point.winner].median_s,
+        "native_median_s": point.times[NATIVE_LABEL].median_s,
+        "speedup": speedup.factor,
+        "speedup_interval": (speedup.low, speedup.high),
+        "measured": len(point.times),
+        "skipped": point.skipped,
+        "ranks_per_core": sweep.ranks_per_core,
+    }
+
+
+def print_tuned(tuned: Tuned, output: str) -> None:
+    """Print each placement's winners, and what a run did."""
+    table = tuned.table
+    print_line(f"{table.fingerprint.mpi}, {table.fingerprint.cpu}")
+    for placement in dict.fromkeys(sweep.placement for sweep in table.sweeps):
+        rows = [(s, p) for s, p in _points(table) if s.placement == placement]
+        print_table(
+            [str(placement), "size", "winner", "time", "native", "speed-up", "measured", "skipped"],
+            [_cells(sweep, point) for sweep, point in rows],
+            plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+        )
+    resumed = f", {tuned.n_resumed} of them by earlier runs" if tuned.n_resumed else ""
+    skipped = sum(point.skipped for _, point in _points(table))
+    points = f"{tuned.n_points} point{'s' if tuned.n_points > 1 else ''}"
+    print_line(
+        f"{points}{resumed}; {skipped} candidates left out, as the model finds them far from "
+        f"the best; the slowest rank of each repetition counts"
+    )
+    crowd = max((sweep.ranks_per_core or 1.0 for sweep in table.sweeps), default=1.0)
+    if crowd > 1:
+        print_line(
+            f"CAUTION: up to {crowd:.3g} ranks shared a core, where native calls may wait for each "
+            "other's time slices; these speed-ups do not hold where every rank has a core"
+        )
+    for text in tuned.wrong:
+        print_line(f"WRONG: {text}")
+    for text in tuned.failures:
+        print_line(f"FAILED: {text}")
+    print_line(f"wrote {output}")
+
+
+def _cells(sweep: Sweep, point: Point) -> list[str]:
+    speedup = speedup_of(point)
+    won = point.winner != NATIVE_LABEL
+    return [
+        sweep.collective,
+        format_bytes(point.bytes),
+        point.winner,
+        format_seconds(point.times[point.winner].median_s),
+        format_seconds(point.times[NATIVE_LABEL].median_s),
+        f"{speedup.factor:.2f} ({speedup.low:.2f} to {speedup.high:.2f})" if won else "",
+        str(len(point.times)),
+        str(point.skipped),
+    ]
+
+
+def plot_speedups(path: Path, table: TuningTable) -> None:
+    """Plot how many times faster than native winners are, a line for each sweep.
+
+    Raises
+    ------
+    CollplanError
+        If the path does not suit.
+    """
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    from collplan.reports.plots import COLOURS, clear_frame, new_figure
+
+    sizes = sorted({point.bytes for _, point in _points(table)})
+    many = len({sweep.placement for sweep in table.sweeps}) > 1
+    with new_figure(path) as figure:
+        axes = figure.add_subplot()
+        for i, sweep in enumerate(table.sweeps):
+            found = [speedup_of(point) for point in sweep.points]
+            factors = [one.factor for one in found]
+            bars = [
+                [max(0.0, one.factor - one.low) for one in found],
+                [max(0.0, one.high - one.factor) for one in found],
+            ]
+            axes.errorbar(
+                [point.bytes for point in sweep.points],
+                factors,
+                yerr=bars,
+                label=f"{sweep.collective}, {sweep.ranks} ranks" if many else sweep.collective,
+                color=COLOURS[i % len(COLOURS)],
+                linestyle=("-", "--", ":")[i // len(COLOURS) % 3],
+                marker="o",
+                markersize=4,
+                linewidth=1.4,
+                capsize=3,
+            )
+        axes.axhline(1.0, color="#5f6368", linewidth=0.8)
+        if 0 in sizes:
+            axes.set_xscale("symlog", base=2, linthresh=next(filter(None, sizes), 1))
+        else:
+            axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_locator(FixedLocator(sizes))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(size)))
+        axes.set_xlabel("bytes of the vector, or of one block")
+        axes.set_ylabel("times faster than native")
+        axes.set_ylim(bottom=0)
+        axes.set_title(f"Winners beside native, {table.fingerprint.mpi}", fontsize=11, loc="left")
+        clear_frame(axes)
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
+    """Return every candidate of a spec's collective, and what it is."""
+    from collplan.select.candidates import SEGMENTS
+    from collplan.tune.variants import all_variants, family_of, topology_of
+
+    return [
+        {
+            "name": form.name,
+            "family": family_of(form),
+            "topology": topology_of(form),
+            "segments": list(SEGMENTS) if form.has_segments else [],
+        }
+        for form in all_variants(spec)
+    ]
+
+
+def candidates_to_json(specs: Sequence[PlanSpec]) -> dict[str, Any]:
+    """Return all candidates as what JSON can hold."""
+    return {
+        "ranks": specs[0].machine.n_ranks,
+        "candidates": {spec.collective.kind: _listed(spec) for spec in specs},
+    }
+
+
+def print_candidates(specs: Sequence[PlanSpec]) -> None:
+    """Print all candidates, collective by collective."""
+    for spec in specs:
+        listed = _listed(spec)
+        print_table(
+            [f"{spec.collective.kind} on {spec.machine.n_ranks} ranks", "family", "segments"],
+            [
+                [
+                    one["name"],
+                    one["topology"] or one["family"],
+                    f"{format_bytes(one['segments'][0])} to {format_bytes(one['segments'][-1])}"
+                    if one["segments"]
+                    else "",
+                ]
+                for one in listed
+            ],
+        )
+        print_line(f"{len(listed)} candidates beside native, not counting sizes of segments")

@@ -1,0 +1,359 @@
+"""Ways to compute a collective on a machine: decompositions, algorithms, segment sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import Any, Final
+
+from collplan.planner.algorithms.registry import registry
+from collplan.planner.blueprint.blueprint import Component
+from collplan.planner.decompose import draft, guideline, transpose
+from collplan.planner.errors import AlgorithmError
+from collplan.select.alltoall_designs import DESIGNS
+from collplan.specs import (
+    AlgorithmChoice,
+    AlgorithmsByRole,
+    Decomposition,
+    PassChoice,
+    PlanSpec,
+    Transport,
+)
+from collplan.specs.named_option import Algorithms
+from collplan.specs.request import AUTO, MESSAGES
+
+SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
+"""Segments tried, in bytes: 4 KiB to 256 KiB."""
+PIPELINED: Final = {
+    "bcast": ("linear", "chain"),
+    "reduce": ("linear", "chain"),
+    "allreduce": ("ring", "ring"),
+    "allgather": ("linear", "ring"),
+    "reduce_scatter_block": ("linear", "ring"),
+    "gather": ("linear", "linear"),
+    "scatter": ("linear", "linear"),
+    "alltoall": ("linear", "linear"),
+    "scan": ("chain", "chain"),
+    "exscan": ("chain", "chain"),
+}
+"""Algorithms whose segments follow each other closely: inside nodes, and across."""
+MANY_RANKS: Final = 256
+"""From so many ranks on, flat algorithms of p² messages are not among the likely ones."""
+WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
+"""What segments need: an order, and few requests in flight."""
+FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
+"""The kinds of candidates, by the decomposition's name."""
+PIPELINE: Final = "pipelined"
+"""What names call the algorithms of `PIPELINED`."""
+STREAMING: Final = ("linear", "chain", "binary", "binomial", "ring", "pairwise")
+"""Flat algorithms worth segments: what is long moves whole, or in turn."""
+MOST_LEADERS: Final = 16
+SHARED: Final = Transport(name="shared")
+"""What designs through a node's memory say."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A decomposition and its algorithms, whatever the size.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    decomposition : Decomposition
+    algorithms : AlgorithmChoice or AlgorithmsByRole
+    has_segments : bool
+        Whether it is worth segments.
+    passes : tuple of PassChoice
+        Passes of its own.
+    transport : Transport, optional
+        How ranks of a node pass each other data, where it needs that; else as
+        the spec says.
+    """
+
+    name: str
+    decomposition: Decomposition
+    algorithms: Algorithms
+    has_segments: bool
+    passes: tuple[PassChoice, ...] = ()
+    transport: Transport | None = None
+
+    def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
+        """Return a spec in this form, cut into segments of so many bytes if any."""
+        return spec.replace(
+            decomposition=self.decomposition,
+            algorithms=self.algorithms,
+            passes=self.passes if segment is None else segmented(segment),
+            transport=self.transport or spec.transport,
+        )
+
+    def name_with(self, segment: int | None) -> str:
+        """Return what tables call it in segments of so many bytes."""
+        return self.name if segment is None else f"{self.name} {segment // 1024}KiB"
+
+
+def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
+    """Return the passes that cut a plan into segments and order them."""
+    return (PassChoice(name="segment", options={"max_bytes": max_bytes}), *WINDOWS)
+
+
+def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
+    """Yield decompositions and algorithms worth trying first, simple ones first."""
+    machine, kind = spec.machine, spec.collective.kind
+    yield Decomposition(name="flat"), AUTO
+    if kind == "barrier" or machine.n_ranks == 1:
+        return
+    inside, across = PIPELINED[kind]
+    is_small = machine.n_ranks <= MANY_RANKS
+    if is_small or inside == "chain" or kind in ("bcast", "reduce", "gather", "scatter"):
+        for name in dict.fromkeys((across, inside)):
+            yield Decomposition(name="flat"), AlgorithmChoice(name=name)
+    fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
+    if machine.nodes == 1 or fullest == 1:
+        return
+    by_role = AlgorithmsByRole.model_validate(
+        {f"node/{k}": inside for k, (inside, _) in PIPELINED.items()}
+        | {f"lane/{k}": across for k, (_, across) in PIPELINED.items()}
+    )
+    shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
+    if machine.lanes > 1:
+        # As many leaders on every lane.
+        even = [n for n in _leaders(machine.lanes, fullest) if n % machine.lanes == 0]
+        shapes += [{"name": "multi_leader", "leaders": n} for n in even]
+    if kind in transpose.FORMS:
+        shapes += [shape | {"form": "transpose"} for shape in shapes]
+    for shape in shapes:
+        chosen = Decomposition.model_validate(shape)
+        yield chosen, AUTO
+        there = [f"{c.role}/{c.kind}" for c in _components(spec, chosen)] or by_role.roles
+        yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
+    for length in {machine.nodes, fullest}:
+        if size % length == 0 and 1 < length < size:
+            yield Decomposition(name="mesh", shape=(size // length, length)), AUTO
+
+
+def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
+    """Return all forms of a spec's collective on its machine, simple ones first.
+
+    Every flat algorithm; through leaders (one, several, or all ranks of a node)
+    with the planner's algorithms, with those that pipeline, and, in the main of
+    these, with each algorithm inside nodes or across them; meshes of two and three dimensions;
+    designs of alltoall through shared memory; compositions of other
+    collectives. A form may be refused all the same, by
+    what its algorithms or this order of ranks do not allow.
+    """
+    kind = spec.collective.kind
+    flat = Decomposition(name="flat")
+    forms = [
+        Form(one.name, flat, AlgorithmChoice(name=one.name), one.name in STREAMING)
+        for one in registry.of(kind)
+    ]
+    if kind == "barrier" or spec.machine.n_ranks == 1:
+        return tuple(forms)
+    machine = spec.machine
+    for chosen in _through_leaders(spec):
+        # The others differ from these in degree: there the planner's algorithms will do.
+        by_domain = chosen.by == "numa" and machine.nodes > 1
+        is_thorough = chosen.leaders is None and not by_domain
+        forms += _with_algorithms(spec, chosen, is_thorough=is_thorough)
+    for shape in _mesh_shapes(spec):
+        chosen = Decomposition(name="mesh", shape=shape)
+        forms += _with_algorithms(spec, chosen, is_thorough=False)
+    forms += _designs(spec)
+    for form in guideline.FORMS[kind]:
+        chosen = Decomposition(name="guideline", form=form)
+        forms.append(Form(name_of(chosen), chosen, AUTO, False))
+    return tuple(forms)
+
+
+def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
+    """Return the same forms through the memory that ranks of a node share, where some do.
+
+    None where the spec itself says how they pass each other data.
+    """
+    if spec.transport != MESSAGES or spec.collective.kind == "barrier":
+        return []
+    if max(spec.machine.node_to_n_ranks) == 1:
+        return []
+    return [
+        replace(form, name=f"{form.name} shared", transport=SHARED)
+        for form in forms
+        if form.transport is None
+    ]
+
+
+def own_form(spec: PlanSpec) -> Form | None:
+    """Return the form a spec names itself; None where it leaves all to the planner."""
+    chosen, algorithms, passes = spec.decomposition, spec.algorithms, spec.passes
+    if chosen.name == "flat" and algorithms == AUTO and not passes:
+        return None
+    words = [] if chosen.name == "flat" and algorithms != AUTO else [name_of(chosen)]
+    if isinstance(algorithms, AlgorithmsByRole):
+        words += [f"{role}={choice}" for role, choice in algorithms.roles.items()]
+    elif algorithms != AUTO:
+        words.append(str(algorithms))
+    words += [str(choice) for choice in passes]
+    return Form(" ".join(words), chosen, algorithms, False, passes)
+
+
+def require_known_algorithms(spec: PlanSpec) -> None:
+    """Raise `AlgorithmError` where a spec names an algorithm that no collective has.
+
+    Candidates that cannot serve are told of beside the others; one whose name is misspelled
+    would be forgotten.
+    """
+    algorithms, kind = spec.algorithms, spec.collective.kind
+    if isinstance(algorithms, AlgorithmsByRole):
+        named = [(role.partition("/")[2], one.name) for role, one in algorithms.roles.items()]
+    else:
+        named = [(kind if spec.decomposition.name == "flat" else "", algorithms.name)]
+    known = {one.name for each in registry.kinds() for one in registry.of(each)}
+    for of, name in named:
+        if name != AUTO.name and (of or name not in known):
+            registry.find(of or kind, name)
+
+
+def name_of(chosen: Decomposition) -> str:
+    """Return a decomposition's name in tables, in words.
+
+    Examples
+    --------
+    >>> name_of(Decomposition(name="mesh", shape=(4, 8)))
+    'mesh 4x8'
+    >>> name_of(Decomposition(name="multi_leader", leaders=2, form="transpose"))
+    'multi_leader 2 transpose'
+    """
+    shape = chosen.shape and "x".join(map(str, chosen.shape))
+    by = None if chosen.by == "node" else chosen.by
+    words = [chosen.name, chosen.leaders, shape, by, chosen.form]
+    words += [f"{key}={name_of(part)}" for key, part in _nested(chosen)]
+    return " ".join(str(word) for word in words if word is not None)
+
+
+def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
+    parts = (("node", chosen.node), ("lane", chosen.lane))
+    return [(key, part) for key, part in parts if part is not None]
+
+
+def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
+    """Return what a decomposition really has to compute; nothing where it is refused."""
+    try:
+        components = draft(spec.replace(decomposition=chosen, algorithms=AUTO)).components
+    except AlgorithmError:
+        return []
+    by_key = {(c.role, c.kind): c for c in components if not c.is_local}
+    return list(by_key.values())
+
+
+def _with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
+    """Return a decomposition with several algorithms."""
+    name, components = name_of(chosen), _components(spec, chosen)
+    forms = [Form(name, chosen, AUTO, False)]
+    pipelined = {
+        f"{c.role}/{c.kind}": AlgorithmChoice(name=PIPELINED[c.kind][_is_across(c)])
+        for c in components
+    }
+    if pipelined:
+        roles = AlgorithmsByRole(roles=pipelined)
+        forms.append(Form(f"{name} {PIPELINE}", chosen, roles, True))
+    for role in dict.fromkeys(c.role for c in components if is_thorough):
+        kinds = [c.kind for c in components if c.role == role]
+        for one in dict.fromkeys(one.name for kind in kinds for one in registry.of(kind)):
+            roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
+            forms.append(Form(f"{name} {role}={one}", chosen, roles, False))
+    return forms
+
+
+def alltoall_forms(spec: PlanSpec) -> list[Form]:
+    """Return the designs of alltoall that its machine has a use for, flat ones first.
+
+    Beside those of all ranks or one a node, the same with other numbers of leaders.
+    One node has no leaders: there its memory takes the place of messages.
+    """
+    machine = spec.machine
+    made = {name: design.of(spec) for name, design in DESIGNS.items()}
+    forms = [
+        Form(name, one.decomposition, one.algorithms, False, one.passes, one.transport)
+        for name, one in made.items()
+    ]
+    flat = [form for form in forms if form.decomposition.name == "flat"]
+    fullest = max(machine.node_to_n_ranks)
+    if fullest == 1:
+        return flat
+    if machine.nodes == 1:
+        return [*flat, *(form for form in forms if form.name == "ohio_v1")]
+    forms = [*flat, *(form for form in forms if form.decomposition.name != "flat")]
+    for name in ("node_aware", "khorassani"):
+        one = made[name]
+        for leaders in _leaders(machine.lanes, fullest):
+            form = one.decomposition.form
+            chosen = Decomposition(name="multi_leader", leaders=leaders, form=form)
+            forms.append(Form(name_of(chosen), chosen, AUTO, False, one.passes, one.transport))
+    return forms
+
+
+def _designs(spec: PlanSpec) -> list[Form]:
+    """Return the designs of alltoall through memory that nodes share."""
+    if spec.collective.kind != "alltoall":
+        return []
+    return [form for form in alltoall_forms(spec) if form.transport == SHARED]
+
+
+def _is_across(component: Component) -> bool:
+    """Return whether a component runs along lanes or columns, across what rows hold."""
+    return component.role.rpartition(".")[2] in ("lane", "column")
+
+
+def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
+    machine = spec.machine
+    fullest = max(machine.node_to_n_ranks)
+    shapes: list[dict[str, Any]] = []
+    if machine.nodes > 1 and fullest > 1:
+        shapes += [{"name": "hierarchical"}, {"name": "full_lane"}]
+        shapes += [{"name": "multi_leader", "leaders": n} for n in _leaders(machine.lanes, fullest)]
+    if machine.numa_domains > 1 and fullest > machine.numa_domains:
+        shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
+    forms = (None, "transpose") if spec.collective.kind in transpose.FORMS else (None,)
+    for form in forms:
+        for shape in shapes:
+            yield Decomposition.model_validate(shape | {"form": form})
+
+
+def _leaders(lanes: int, fullest: int) -> list[int]:
+    """Return numbers of leaders worth trying.
+
+    As many as lanes; powers of two, and times the lanes, that share a node out;
+    and as many as share the lanes out.
+    """
+    found = {lanes, fullest - fullest % lanes} if lanes > 1 else set()
+    for first in (2, lanes):
+        n = first
+        while n <= min(MOST_LEADERS, fullest // 2):
+            if fullest % n == 0:
+                found.add(n)
+            n *= 2
+    return sorted(n for n in found if 1 < n < fullest)
+
+
+def _mesh_shapes(spec: PlanSpec) -> list[tuple[int, ...]]:
+    """Return meshes along nodes, and of extents as alike as can be; then of three dimensions."""
+    size, fullest, nodes = (
+        spec.machine.n_ranks,
+        max(spec.machine.node_to_n_ranks),
+        spec.machine.nodes,
+    )
+    flat = [(size // n, n) for n in (fullest, nodes, _half(size)) if size % n == 0]
+    deep = []
+    for rows, columns in flat[:1]:
+        deep = [(rows, columns // _half(columns), _half(columns))]
+        deep.append((rows // _half(rows), _half(rows), columns))
+    cube = round(size ** (1 / 3))
+    third = next((n for n in range(cube, 1, -1) if size % n == 0), 1)
+    deep.append((third, size // third // _half(size // third), _half(size // third)))
+    return [shape for shape in dict.fromkeys([*flat, *deep]) if min(shape) > 1]
+
+
+def _half(n: int) -> int:
+    """Return the greatest divisor of n that is not above its root."""
+    return next(d for d in range(isqrt(n), 0, -1) if n % d == 0)

@@ -1,0 +1,446 @@
+"""Compare all candidates of a collective over sizes, simulating those that may win."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from math import inf
+from time import thread_time
+from typing import Final, TypeVar
+
+from collplan.planner.collective.bounds import Bounds, lower_bounds
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.memory import free_bytes
+from collplan.select.candidates import (
+    SEGMENTS,
+    Form,
+    all_forms,
+    own_form,
+    require_known_algorithms,
+    shared_forms,
+)
+from collplan.select.crossovers import Crossover, choose_best, find_crossovers
+from collplan.select.estimate import Appraisal, appraise
+from collplan.select.sweep import price, run_jobs
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+
+SAFETY: Final = 4.0
+"""Closed forms are believed to a factor: above this times the best, a candidate is pruned."""
+MAX_TASKS: Final = 600_000
+"""Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
+WAVES: Final = (3, 12)
+"""How many of the cheapest by closed form are simulated first, then, before all others."""
+SECONDS: Final = 45.0
+"""Default limit of the time that each processor works, in seconds."""
+CERTAINTY: Final = 0.8
+"""A simulation is hardly below this part of what the closed form says."""
+TOLERANCE: Final = 0.03
+"""Relative gain below which a large plan is not simulated."""
+LEFT_OUT: Final = ("tasks", "memory", "time")
+"""Reasons for which a candidate that may be the best is not simulated."""
+TASK_S: Final = 3e-6
+TASK_BYTES: Final = 600.0
+"""Seconds and bytes for compiling and simulating one task."""
+MEMORY_SHARE: Final = 0.5
+"""Share of the free memory that simulations may take together."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A candidate that was not simulated at a size.
+
+    Parameters
+    ----------
+    candidate : str
+    bytes : int
+    by : str
+        ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
+        is at most `TOLERANCE` above; ``price``: its closed form is more than
+        `SAFETY` times another's makespan, or, for a large plan, more than
+        1 / `CERTAINTY` times; ``tasks``, ``memory``, ``time``: its plan has more
+        tasks, or takes more memory or time, than there is.
+    price_s : float
+        What its closed form says, in seconds.
+    bound_s : float
+        What its simulation cannot be below, in seconds.
+    n_tasks : int
+        About how many tasks it would have.
+    """
+
+    candidate: str
+    bytes: int
+    by: str
+    price_s: float
+    bound_s: float
+    n_tasks: int
+
+
+@dataclass(eq=False)
+class Comparison:
+    """What a comparison found.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Bytes, ascending.
+    specs : dict of str to PlanSpec
+        Every candidate at the largest size it exists at, in order.
+    own : str or None
+        The candidate that the spec names itself.
+    makespans : dict of (str, int) to float
+        Seconds by candidate and bytes, of all that were simulated.
+    pcie_reads : dict of (str, int) to int
+        Reads of queue pairs by all adapters, of the same, on a network with a `nic`.
+    pruned : list of Pruned
+    refused : dict of str to str
+        Why there is no such candidate.
+    best : dict of int to str
+        The winner by bytes: the candidate with the least makespan, where none that
+        was not simulated may be better.
+    leading : dict of int to str
+        The candidate with the least makespan of all simulated, by bytes.
+    rivals : dict of int to list of Pruned
+        What was not simulated, and by its closed form may be better than the
+        leading one, by bytes, where there are such.
+    crossovers : list of Crossover
+    bounds : dict of int to Bounds
+        What no plan can beat, by bytes.
+    """
+
+    sizes: list[int]
+    specs: dict[str, PlanSpec] = field(default_factory=dict)
+    own: str | None = None
+    makespans: dict[tuple[str, int], float] = field(default_factory=dict)
+    pcie_reads: dict[tuple[str, int], int] = field(default_factory=dict)
+    pruned: list[Pruned] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    best: dict[int, str] = field(default_factory=dict)
+    leading: dict[int, str] = field(default_factory=dict)
+    rivals: dict[int, list[Pruned]] = field(default_factory=dict)
+    crossovers: list[Crossover] = field(default_factory=list)
+    bounds: dict[int, Bounds] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A candidate at a size."""
+
+    name: str
+    form: Form
+    spec: PlanSpec
+    appraisal: Appraisal
+
+
+def compare(
+    specs: Sequence[PlanSpec],
+    executor: Executor | None = None,
+    *,
+    patterns: Sequence[str] = (),
+    prune: bool = True,
+    max_tasks: int | None = None,
+    seconds: float | None = SECONDS,
+    on_progress: Progress | None = None,
+) -> Comparison:
+    """Find the best candidate of every size, and where the best changes.
+
+    Parameters
+    ----------
+    specs : sequence of PlanSpec
+        One spec with several counts, ascending.
+    executor : concurrent.futures.Executor, optional
+        Where to appraise and simulate; the result does not depend on it.
+    patterns : sequence of str
+        Names or families of candidates, with wildcards; all where empty. The
+        spec's own is always among them.
+    prune : bool
+        Whether to leave out what cannot be, or by far is not, the best.
+    max_tasks : int, optional
+        Plans of more tasks are left out, pruning or not.
+    seconds : float, optional
+        About how long every processor appraises and simulates, in seconds of its
+        own; None for as long as it takes. What is left then, the dearest by closed
+        form, is left out.
+    on_progress : callable, optional
+        Called as jobs are done.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    CollplanError
+        If a pattern fits no candidate, or the spec names an algorithm that does not exist.
+    """
+    require_known_algorithms(specs[-1])
+    comparison = Comparison([_bytes_of(spec) for spec in specs])
+    jobs = _Jobs(executor, on_progress, seconds)
+    forms = _forms(specs[-1], comparison)
+    entries = _appraise_all(specs, forms, _Filter(patterns), jobs, comparison)
+    by_size: dict[int, list[_Entry]] = {size: [] for size in comparison.sizes}
+    most = jobs.most_effort()
+    for entry in entries:
+        appraisal = entry.appraisal
+        if max_tasks is not None and appraisal.n_tasks > max_tasks:
+            _leave_out(comparison, entry, "tasks")
+        elif appraisal.effort > most:
+            _leave_out(comparison, entry, "memory")
+        else:
+            by_size[_bytes_of(entry.spec)].append(entry)
+    _simulate_all(by_size, jobs, comparison, prune=prune)
+    for spec in specs:
+        comparison.bounds[_bytes_of(spec)] = lower_bounds(spec)
+    _name_winners(comparison)
+    too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
+    comparison.crossovers = find_crossovers(
+        comparison.sizes,
+        comparison.best,
+        {name: comparison.specs[name] for name in set(comparison.best.values())},
+        lambda some: [found.makespan_s for found in jobs.run("crossovers", price, some)],
+        too_large,
+    )
+    return comparison
+
+
+def _name_winners(comparison: Comparison) -> None:
+    """Name the best of every size, unless a candidate that was left out has a lower price."""
+    names, times = list(comparison.specs), comparison.makespans
+    comparison.leading = choose_best(comparison.sizes, names, times)
+    for size, name in comparison.leading.items():
+        best_s = times[name, size]
+        rivals = [
+            one
+            for one in comparison.pruned
+            if one.bytes == size and one.by in LEFT_OUT
+            if one.bound_s < (1 - TOLERANCE) * best_s and one.price_s < best_s
+        ]
+        if rivals:
+            comparison.rivals[size] = sorted(rivals, key=lambda one: one.price_s)
+        else:
+            comparison.best[size] = name
+
+
+def _bytes_of(spec: PlanSpec) -> int:
+    return int(spec.collective.count * spec.collective.itemsize)
+
+
+def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
+    """Return all forms; the spec's own first where it is none of the others."""
+    forms = list(all_forms(spec))
+    forms, own = [*forms, *shared_forms(spec, forms)], own_form(spec)
+    if own is None:
+        return forms
+    wanted = own.of(spec)
+    for form in forms:
+        for segment in (None, *(SEGMENTS if form.has_segments else ())):
+            if form.of(spec, segment) == wanted:
+                comparison.own = form.name_with(segment)
+                return forms
+    comparison.own = own.name
+    return [own, *forms]
+
+
+class _Filter:
+    """Which candidates are wanted, by name or family."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.patterns = patterns
+        self.used: set[str] = set()
+
+    def takes(self, form: Form, segment: int | None) -> bool:
+        names = (form.name_with(segment), form.decomposition.name)
+        fits = {p for p in self.patterns if any(fnmatchcase(name, p) for name in names)}
+        self.used |= fits
+        return bool(fits) or not self.patterns
+
+    def require_all_used(self, forms: Sequence[Form]) -> None:
+        for pattern in self.patterns:
+            if pattern not in self.used:
+                names = ", ".join(form.name for form in forms)
+                raise CollplanError(f"--candidates: {pattern!r} fits none; there are {names}")
+
+
+@dataclass
+class _Jobs:
+    """Runs jobs, tells how far they are, and knows for how long they may go on."""
+
+    executor: Executor | None
+    on_progress: Progress | None
+    seconds: float | None
+    used_s: float = 0.0
+
+    @property
+    def n_workers(self) -> int:
+        """Return how many jobs run at once."""
+        names = ("num_workers", "_max_workers")
+        return max(1, *(int(getattr(self.executor, name, None) or 1) for name in names))
+
+    @property
+    def left_s(self) -> float:
+        """Return the seconds that are left of all processors together."""
+        return inf if self.seconds is None else self.seconds * self.n_workers - self.used_s
+
+    def most_effort(self) -> float:
+        """Return the effort of the largest plan that there is memory for."""
+        return MEMORY_SHARE * free_bytes() / self.n_workers / TASK_BYTES
+
+    def run(
+        self, what: str, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> tuple[Result, ...]:
+        """Run a function on all items; return the results in their order."""
+        n_done = 0
+
+        def count(_place: int, timed: tuple[Result, float]) -> None:
+            nonlocal n_done
+            n_done += 1
+            self.used_s += timed[1]
+            if self.on_progress is not None:
+                self.on_progress(what, n_done, len(items))
+
+        found = run_jobs(partial(_timed, function), items, self.executor, on_done=count)
+        return tuple(result for result, _ in found)
+
+
+def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, float]:
+    """Return what a function returns, and how long its thread worked for it."""
+    begin = thread_time()
+    return function(item), thread_time() - begin
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What to appraise."""
+
+    spec: PlanSpec
+    segments: tuple[int, ...]
+
+
+def _answer(question: _Question) -> tuple[Appraisal, ...] | str:
+    """Appraise, wherever this runs; a refusal is its reason."""
+    try:
+        return appraise(question.spec, question.segments)
+    except AlgorithmError as error:
+        return str(error)
+
+
+def _appraise_all(
+    specs: Sequence[PlanSpec],
+    forms: Sequence[Form],
+    wanted: _Filter,
+    jobs: _Jobs,
+    comparison: Comparison,
+) -> list[_Entry]:
+    """Return every candidate at every size it exists at."""
+    asked: list[tuple[Form, tuple[int, ...], PlanSpec]] = []
+    for form in forms:
+        segments = SEGMENTS if form.has_segments else ()
+        is_own = comparison.own in {form.name_with(segment) for segment in (None, *segments)}
+        cuts = tuple(size for size in segments if wanted.takes(form, size) or is_own)
+        if wanted.takes(form, None) or cuts or is_own:
+            asked += [(form, cuts, spec) for spec in specs]
+    wanted.require_all_used(forms)
+    questions = [_Question(form.of(spec), cuts) for form, cuts, spec in asked]
+    entries = []
+    answers = jobs.run("appraising", _answer, questions)
+    for (form, _, spec), answer in zip(asked, answers, strict=True):
+        if isinstance(answer, str):
+            comparison.refused[form.name] = answer
+            continue
+        for appraisal in answer:
+            # Passes of the form's own cut segments, too.
+            segment = None if form.passes else appraisal.segment
+            name = form.name_with(segment)
+            if wanted.takes(form, segment) or name == comparison.own:
+                found = form.of(spec, segment)
+                comparison.specs[name] = found
+                entries.append(_Entry(name, form, found, appraisal))
+    return entries
+
+
+def _leave_out(comparison: Comparison, entry: _Entry, by: str) -> None:
+    size, found = _bytes_of(entry.spec), entry.appraisal
+    comparison.pruned.append(
+        Pruned(entry.name, size, by, found.price_s, found.bound_s, found.n_tasks)
+    )
+
+
+def _simulate_all(
+    by_size: dict[int, list[_Entry]], jobs: _Jobs, comparison: Comparison, *, prune: bool
+) -> None:
+    """Simulate candidates in waves, the cheapest by closed form first, while there is time.
+
+    A wave ends before the next begins, so that what is pruned depends on
+    nothing but the candidates, as long as time lasts.
+    """
+    queues = {
+        size: sorted(entries, key=lambda e: (e.name != comparison.own, e.appraisal.price_s))
+        for size, entries in by_size.items()
+    }
+    n_waves = 0
+    while any(queues.values()):
+        n = WAVES[min(n_waves, len(WAVES) - 1)] if prune else None
+        n_waves += 1
+        wave: list[_Entry] = []
+        for size, queue in queues.items():
+            times = [t for (_, other), t in comparison.makespans.items() if other == size]
+            if prune and times:
+                queue[:] = _promising(queue, min(times), comparison)
+            # Some small plans first: what they say may spare the large ones.
+            small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
+            chosen = (small or queue)[:n]
+            wave += chosen
+            queue[:] = [entry for entry in queue if entry not in chosen]
+        left_s, kept = jobs.left_s, []
+        for entry in sorted(wave, key=_is_large):
+            left_s -= TASK_S * entry.appraisal.effort
+            if left_s > 0:
+                kept.append(entry)
+            else:
+                _leave_out(comparison, entry, "time")
+        _simulate(kept, jobs, comparison)
+
+
+def _is_large(entry: _Entry) -> bool:
+    return entry.appraisal.effort > MAX_TASKS
+
+
+def _promising(queue: Sequence[_Entry], best_s: float, comparison: Comparison) -> list[_Entry]:
+    """Return the candidates that may be better; note the others as pruned."""
+    kept = []
+    for entry in queue:
+        found, is_large = entry.appraisal, _is_large(entry)
+        if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
+            _leave_out(comparison, entry, "bound")
+        elif found.price_s > (1 / CERTAINTY if is_large else SAFETY) * best_s:
+            _leave_out(comparison, entry, "price")
+        else:
+            kept.append(entry)
+    return kept
+
+
+def _simulate(wave: Sequence[_Entry], jobs: _Jobs, comparison: Comparison) -> None:
+    """Simulate candidates, equal plans once."""
+    by_plan: dict[tuple[int, str], list[_Entry]] = {}
+    for entry in wave:
+        by_plan.setdefault((_bytes_of(entry.spec), entry.appraisal.identity), []).append(entry)
+    # The longest jobs first, so that none is left alone at the end.
+    groups = sorted(by_plan.values(), key=lambda group: -group[0].appraisal.effort)
+    prices = jobs.run("simulating", price, [group[0].spec for group in groups])
+    for group, found in zip(groups, prices, strict=True):
+        for entry in group:
+            if found.makespan_s is None:
+                comparison.refused[entry.name] = found.refusal or ""
+            else:
+                place = entry.name, _bytes_of(entry.spec)
+                comparison.makespans[place] = found.makespan_s
+                if found.pcie_reads is not None:
+                    comparison.pcie_reads[place] = found.pcie_reads

@@ -1,0 +1,246 @@
+"""How long an alltoall through memory that nodes share takes, without its tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.lowering.build import Placement
+from collplan.select.message_cost import Wire
+from collplan.select.queues import Floats, first_come
+
+if TYPE_CHECKING:
+    from collplan.planner.blueprint.exchange import Exchange
+    from collplan.specs import Machine
+
+
+def exchange_ns(
+    exchange: Exchange,
+    machine: Machine,
+    itemsize: int,
+    *,
+    is_coalesced: bool,
+    slots: int | None = None,
+) -> float:
+    """Return about how long an exchange takes, by the cost model's charges.
+
+    One resource after another: ranks stage, leaders send, lanes pass, leaders
+    receive, ranks copy; each serves in the order in which work comes. What only
+    some machines have too few of, memories and processors, adds what it lacks in all.
+
+    Parameters
+    ----------
+    exchange : Exchange
+    machine : Machine
+    itemsize : int
+        Bytes of an element.
+    is_coalesced : bool
+        Whether a block of two nodes is one message a part, not one a rank of the source.
+    slots : int, optional
+        Blocks a leader receives into in turn; otherwise each has its own.
+    """
+    if exchange.count == 0:
+        return 0.0
+    course = _Course(exchange, machine, float(exchange.count * itemsize), is_coalesced, slots)
+    staged = course.stage()
+    arrivals, sent = course.send(staged)
+    return course.copy(staged, sent, *course.receive(arrivals))
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """What nodes send each other: an entry a step, receiving node and part that has ranks."""
+
+    source: Ints
+    dest: Ints
+    part: Ints
+    team: Ints
+    sender: Ints
+    receiver: Ints
+    n_messages: Ints
+    n_bytes: Floats
+    """Of one message."""
+
+    @classmethod
+    def of(cls, exchange: Exchange, block: float, is_coalesced: bool) -> _Blocks:
+        n, teams = exchange.n_rows, exchange.team_sizes()
+        step = np.repeat(np.arange(1, n), n)
+        dest = np.tile(np.arange(n), max(0, n - 1))
+        entry, part = np.nonzero(teams[dest] > 0)
+        step, dest = step[entry], dest[entry]
+        source, team = exchange.source(dest, step), teams[dest, part]
+        turn = step - 1 if exchange.shares_peers else part
+        sender, receiver = (
+            exchange.first[row] + turn % exchange.n_leaders[row] for row in (source, dest)
+        )
+        sizes = exchange.sizes[source]
+        n_messages = np.ones_like(sizes) if is_coalesced else sizes
+        n_bytes = sizes * team * block / n_messages
+        return cls(source, dest, part, team, sender, receiver, n_messages, n_bytes)
+
+
+@dataclass(eq=False)
+class _Course:
+    """An exchange as it goes on; ranks are in the order of `exchange.ranks`."""
+
+    exchange: Exchange
+    machine: Machine
+    block: float
+    is_coalesced: bool
+    slots: int | None
+    late_ns: float = 0.0
+
+    def __post_init__(self) -> None:
+        exchange = self.exchange
+        self.row = np.repeat(np.arange(exchange.n_rows), exchange.sizes)
+        lane = Placement.of(self.machine).lane[exchange.ranks].astype(np.int64)
+        self.blocks = _Blocks.of(exchange, self.block, self.is_coalesced)
+        self.lane = lane[self.blocks.receiver]
+        n_pairs = max(0, exchange.n_rows - 1) * exchange.n_parts
+        self.wire = Wire(self.machine.network, -(-n_pairs // self.machine.lanes))
+
+    def stage(self) -> Floats:
+        """Copy what every rank sends into its node's memory; return when each node's is there."""
+        exchange, whole = self.exchange, len(self.row) * self.block
+        # Put in order for coalesced messages, or as it is.
+        is_strided = self.is_coalesced & (exchange.sizes > 1) & (exchange.n_rows > 1)
+        works = np.where(exchange.stages, whole * self._copy_ns(is_strided, 2 * whole), 0.0)
+        self._share(works[self.row])
+        moves = np.where(exchange.stages, exchange.sizes * whole, 0.0)
+        return np.maximum(works, moves * self.machine.network.memory_ns_per_byte)
+
+    def send(self, staged: Floats) -> tuple[Floats, Floats]:
+        """Send all blocks; return when they arrive, and when every rank has sent."""
+        blocks, wire = self.blocks, self.wire
+        ready = self._seen(staged, self.exchange.stages & (self.exchange.sizes > 1))
+        ready = ready[blocks.source] + wire.asking_ns(blocks.n_bytes)
+        works = blocks.n_messages * wire.core_ns(blocks.n_bytes)
+        begin = first_come(blocks.sender, ready, works)
+        passes = blocks.n_messages * (wire.lane_ns(blocks.n_bytes) + wire.reading_ns)
+        lane = blocks.source * self.machine.lanes + self.lane
+        busy = float(np.bincount(lane, passes).max(initial=0.0)) - wire.burst_ns
+        self._share(np.bincount(blocks.sender, works, len(self.row)), busy)
+        leaves = np.maximum(begin, first_come(lane, begin - wire.burst_ns, passes))
+        sent = staged[self.row]
+        np.maximum.at(sent, blocks.sender, begin + works)
+        return leaves + wire.latency_ns, sent
+
+    def receive(self, arrivals: Floats) -> tuple[Floats, Floats]:
+        """Take all blocks in from lanes; return when cores could begin, and when lanes are done."""
+        blocks, wire, link = self.blocks, self.wire, self.machine.network.network
+        lane = blocks.dest * self.machine.lanes + self.lane
+        passes = blocks.n_messages * wire.lane_ns(blocks.n_bytes)
+        self.busy = np.bincount(lane, passes, 1) - wire.burst_ns
+        takes = first_come(lane, arrivals - wire.burst_ns, passes)
+        taken = takes + passes - link.g_ns + link.o_ns
+        return np.maximum(arrivals, takes), taken if link.offload else np.zeros_like(taken)
+
+    def copy(self, staged: Floats, sent: Floats, comes: Floats, taken: Floats) -> float:
+        """Receive, and copy blocks where they belong; return when all is done."""
+        blocks, n = self.blocks, len(self.blocks.dest)
+        receiving = blocks.n_messages * self.wire.arrival_ns(blocks.n_bytes)
+        done = first_come(blocks.receiver, comes, receiving) + receiving
+        last = staged.copy()
+        for _ in range(2):
+            # What leaders copy delays what they receive, which others wait for.
+            done = np.maximum(done, taken)
+            done = self._in_turn(done) if self.slots else done
+            rank, ready, works = self._copies(staged, done)
+            rank = np.concatenate((blocks.receiver, rank))
+            ready = np.maximum(np.concatenate((comes, ready)), sent[rank])
+            works = np.concatenate((receiving, works))
+            ends = first_come(rank, ready, works) + works
+            done = ends[:n]
+        np.maximum.at(last, blocks.dest, done)
+        own = blocks.n_messages * self.wire.core_ns(blocks.n_bytes)
+        self._share(np.bincount(blocks.receiver, own, len(self.row)), float(self.busy.max()))
+        self._share(np.bincount(rank[n:], works[n:], len(self.row)))
+        moved = self.exchange.sizes * len(self.row) * self.block
+        moved = moved * self.machine.network.memory_ns_per_byte
+        return float(max(ends.max(), last.max(), (staged + moved).max())) + self.late_ns
+
+    def _copies(self, staged: Floats, done: Floats) -> tuple[Ints, Floats, Floats]:
+        """Return who copies, from when on, and for how long: what is its own, then blocks."""
+        exchange, blocks, everyone = self.exchange, self.blocks, np.arange(len(self.row))
+        sizes, are_several = exchange.sizes, exchange.sizes > 1
+        own = self.block * self._copy_ns(are_several, self._touched)
+        if not exchange.is_overlapped:
+            last = staged.copy()
+            np.maximum.at(last, blocks.dest, done)
+            return (
+                everyone,
+                self._seen(last, are_several)[self.row],
+                (own * len(everyone))[self.row],
+            )
+        member, block = self._served
+        copies = sizes[blocks.source] * self.block
+        copies *= self._copy_ns((sizes[blocks.source] > 1) & (blocks.team > 1), self._touched)
+        rank = np.concatenate((everyone, member))
+        ready = self._seen(staged, are_several)[self.row], self._seen(done, blocks.team > 1)[block]
+        return rank, np.concatenate(ready), np.concatenate(((own * sizes)[self.row], copies[block]))
+
+    @cached_property
+    def _served(self) -> tuple[Ints, Ints]:
+        """Which ranks copy which block."""
+        exchange, blocks = self.exchange, self.blocks
+        kept = np.flatnonzero(~exchange.is_direct[blocks.dest])
+        block = np.repeat(kept, blocks.team[kept])
+        first = np.repeat(np.cumsum(blocks.team[kept]) - blocks.team[kept], blocks.team[kept])
+        stride = exchange.n_leaders[blocks.dest] if exchange.n_parts > 1 else 1 + 0 * blocks.dest
+        place = blocks.part[block] + (np.arange(len(block)) - first) * stride[block]
+        return exchange.first[blocks.dest[block]] + place, block
+
+    def _in_turn(self, done: Floats) -> Floats:
+        """Return when blocks are there that wait for all to have copied from the slot before."""
+        exchange, blocks, found = self.exchange, self.blocks, done.copy()
+        works = exchange.sizes[blocks.source] * self.block
+        works = works * self._copy_ns(blocks.team > 1, self._touched)
+        copied = np.zeros(len(self.row))
+        history: dict[int, list[float]] = {}
+        for i in range(len(done)):
+            rank = int(blocks.receiver[i])
+            before = history.setdefault(rank, [])
+            assert self.slots is not None
+            if len(before) >= self.slots:
+                found[i] = max(found[i], before[-self.slots] + self._flag_ns)
+            copied[rank] = max(copied[rank], found[i] + self._flag_ns) + works[i]
+            before.append(float(copied[rank]))
+        return found
+
+    @cached_property
+    def _touched(self) -> float:
+        """Bytes that a rank's copies out of shared memory touch there and of its own."""
+        n = self.exchange.n_rows
+        shared = n if self.slots is None else min(n, 1 + self.slots)
+        return (len(self.row) + shared * float(self.exchange.sizes.max())) * self.block
+
+    @cached_property
+    def _flag_ns(self) -> float:
+        """What passes before a rank sees that another of its node is done."""
+        exchange, network = self.exchange, self.machine.network
+        domain = np.array(self.machine.rank_to_numa)[exchange.ranks]
+        are_apart = (domain != domain[exchange.first[self.row]]).any()
+        return network.node.L_ns if are_apart else network.numa.L_ns
+
+    def _seen(self, done: Floats, by_others: Bools) -> Floats:
+        return done + np.where(by_others, self._flag_ns, 0.0)
+
+    def _copy_ns(self, is_strided: Bools, touched: float) -> Floats:
+        """Return what a byte of a copy takes that touches so many."""
+        network = self.machine.network
+        is_uncached = network.cache_bytes is not None and touched > network.cache_bytes
+        per_byte = network.copy_ns_per_byte + network.uncached_ns_per_byte * is_uncached
+        return np.asarray(per_byte + network.strided_ns_per_byte * is_strided)
+
+    def _share(self, works: Floats | Ints, busy: float = 0.0) -> None:
+        """Note how much longer work takes where ranks' cores are fewer processors.
+
+        Longer than the busiest core's, and than what goes on meanwhile.
+        """
+        n_processors = min(self.machine.network.processors or len(works), len(works))
+        behind = float(works.sum()) / n_processors
+        self.late_ns += max(0.0, behind - max(busy, float(works.max(initial=0.0))))

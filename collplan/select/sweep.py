@@ -1,0 +1,170 @@
+"""Price many specs: one after another, or on any executor of `concurrent.futures`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from collplan.planner.errors import AlgorithmError
+from collplan.specs import PlanSpec
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+PRELOADED: Final = (
+    "collplan.select.sweep",
+    "collplan.executors.cost.simulator",
+    "collplan.planner.compiler",
+)
+"""What a pool's first process imports, so that the others start with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What simulating a spec's plan found.
+
+    Parameters
+    ----------
+    makespan_s : float or None
+        Seconds; None where there is no such plan.
+    n_tasks : int
+        Tasks of the plan.
+    refusal : str or None
+        Why there is none.
+    pcie_reads : int or None
+        Reads of queue pairs by all adapters; None where they hold all.
+    """
+
+    makespan_s: float | None
+    n_tasks: int
+    refusal: str | None = None
+    pcie_reads: int | None = None
+
+
+def sweep(
+    specs: Sequence[PlanSpec],
+    executor: Executor | None = None,
+    *,
+    on_done: Callable[[int, Price], None] | None = None,
+) -> tuple[Price, ...]:
+    """Compile and simulate every spec on its machine.
+
+    Parameters
+    ----------
+    specs : sequence of PlanSpec, shape (n,)
+    executor : concurrent.futures.Executor, optional
+        Threads, processes, or ``mpi4py.futures.MPIPoolExecutor``; by default
+        one after another, here. Specs go there, numbers come back.
+    on_done : callable, optional
+        Called with a spec's place and price as soon as it is priced, in
+        whatever order that happens.
+
+    Returns
+    -------
+    tuple of Price, shape (n,)
+        In the order of `specs`, whatever the executor.
+
+    Examples
+    --------
+    >>> spec = PlanSpec.model_validate({
+    ...     "machine": {"nodes": 2}, "collective": {"kind": "bcast", "count": 4},
+    ... })
+    >>> [price.n_tasks for price in sweep([spec, spec])]
+    [2, 2]
+    """
+    return run_jobs(price, specs, executor, on_done=on_done)
+
+
+def price(spec: PlanSpec) -> Price:
+    """Compile and simulate one spec; a refusal is a result, not an exception."""
+    from collplan.executors.cost.simulator import simulate
+    from collplan.planner.compiler import compile_plan
+
+    try:
+        plan = compile_plan(spec)
+    except AlgorithmError as error:
+        return Price(None, 0, str(error))
+    timeline = simulate(plan)
+    reads = timeline.pcie_reads
+    total = None if reads is None else int(reads.sum())
+    return Price(timeline.makespan_s, plan.n_tasks, pcie_reads=total)
+
+
+def run_jobs(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    executor: Executor | None = None,
+    *,
+    on_done: Callable[[int, Result], None] | None = None,
+) -> tuple[Result, ...]:
+    """Apply a function to every item; return the results in the items' order.
+
+    Where one raises, what has not begun is cancelled. Parameters are those of
+    `sweep`; processes must be able to pickle function, items and results.
+    """
+    done: dict[int, Result] = {}
+    for i, result in _as_done(function, items, executor):
+        done[i] = result
+        if on_done is not None:
+            on_done(i, result)
+    return tuple(done[i] for i in range(len(items)))
+
+
+def _as_done(
+    function: Callable[[Item], Result], items: Sequence[Item], executor: Executor | None
+) -> Iterator[tuple[int, Result]]:
+    if executor is None:
+        for i, item in enumerate(items):
+            yield i, function(item)
+        return
+    place: dict[Future[Result], int] = {
+        executor.submit(function, item): i for i, item in enumerate(items)
+    }
+    try:
+        for future in as_completed(place):
+            yield place[future], future.result()
+    finally:
+        for future in place:
+            future.cancel()
+
+
+@contextmanager
+def processes(
+    n_workers: int | None = None, initializer: Callable[[], object] | None = None
+) -> Iterator[Executor | None]:
+    """Give a pool of processes; none where there would be but one.
+
+    They are forked from a server that has no threads and has imported what
+    they need, never from this process: a progress display or numba may hold
+    locks here that nobody would release there.
+
+    Parameters
+    ----------
+    n_workers : int, optional
+        By default one for each processor this process may use.
+    initializer : callable, optional
+        Called in every process first, such as to import algorithms of one's own.
+    """
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_all_start_methods, get_context
+
+    n_workers = n_workers or usable_processors()
+    if n_workers < 2:
+        yield None
+        return
+    method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
+    context = get_context(method)
+    context.set_forkserver_preload(list(PRELOADED))
+    with ProcessPoolExecutor(n_workers, context, initializer) as pool:
+        yield pool
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,74 @@
+"""What a tuning table holds for: the machine, the MPI and the versions at hand."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from collplan.measure.lanes import node_of_ranks
+from collplan.measure.timing import library_name
+from collplan.tune.table import Fingerprint
+
+_CPUS: Final = Path("/proc/cpuinfo")
+
+
+def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
+    """Return the fingerprint of the ranks at hand: rank 0's, on all; collective.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks.
+    lanes : int, optional
+        Lanes a node, if known.
+    """
+    n_nodes = len(set(node_of_ranks(comm)))
+    own = Fingerprint(
+        cpu=cpu_model(),
+        cores_per_node=os.cpu_count() or 1,
+        nodes=n_nodes,
+        lanes=lanes,
+        mpi=library_name(),
+        mpi4py=_version("mpi4py"),
+        numpy=_version("numpy"),
+        collplan=_version("collplan"),
+        mpiexec=launcher_name(),
+    )
+    taken: Fingerprint = comm.bcast(own)
+    return taken
+
+
+def cpu_model() -> str:
+    """Return the processors' model, as the system calls it."""
+    try:
+        lines = _CPUS.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (names or [platform.processor() or platform.machine()])[0]
+
+
+def launcher_name(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the family of what started this rank, ``none`` where it started by itself.
+
+    Examples
+    --------
+    >>> launcher_name({"PMI_RANK": "0", "PMI_SIZE": "4"}), launcher_name({})
+    ('mpich', 'none')
+    """
+    if "OMPI_COMM_WORLD_SIZE" in environ:
+        return "openmpi"
+    if "SLURM_PROCID" in environ and "HYDI_CONTROL_FD" not in environ:
+        return "slurm"
+    return "mpich" if "PMI_RANK" in environ else "none"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

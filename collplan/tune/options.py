@@ -1,0 +1,200 @@
+"""What to tune: collectives, ranks, sizes, and how well."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from collplan.specs import Collective
+from collplan.specs.errors import CollplanError
+from collplan.specs.network import Network
+from collplan.specs.operation import Operation
+from collplan.tune.placement import Placement
+from collplan.tune.racing import Rules
+from collplan.tune.table import Sweep, TuningTable
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to tune.
+
+    Parameters
+    ----------
+    collectives : tuple of Collective
+        Each kind once, with datatype and operation; counts do not matter.
+    sizes : tuple of int
+        Bytes of MPI's count, ascending.
+    ranks : tuple of int
+        Tune on the first so many, node after node; on all if empty.
+    rules : Rules
+        How well medians must be known.
+    keep_within : float
+        Measure what is predicted to be within so many times the best.
+    at_most : int or None
+        Measure no more candidates of a point.
+    network : Network
+        What communication costs, for predictions.
+    lanes : int or None
+        Lanes a node, if known.
+    numa_domains : int
+        Of a node.
+    again : bool
+        Measure sweeps anew that the table has already.
+    give_up_s : float
+        A candidate has failed whose call takes longer, and than twenty native calls.
+    """
+
+    collectives: tuple[Collective, ...]
+    sizes: tuple[int, ...]
+    ranks: tuple[int, ...] = ()
+    rules: Rules = field(default_factory=Rules)
+    keep_within: float = 1.5
+    at_most: int | None = None
+    network: Network = field(default_factory=Network)
+    lanes: int | None = None
+    numa_domains: int = 1
+    again: bool = False
+    give_up_s: float = 60.0
+
+    def arguments(self, placement: Placement) -> dict[str, Any]:
+        """Return all that decides what is measured, as JSON can hold it."""
+        network = hashlib.sha256(self.network.model_dump_json().encode()).hexdigest()[:12]
+        return {
+            **({"again": "yes"} if self.again else {}),
+            "collectives": [_in_words(collective) for collective in self.collectives],
+            "ranks": list(self.ranks),
+            "sizes": list(self.sizes),
+            "tight": self.rules.tight,
+            "least": self.rules.least,
+            "most": self.rules.most,
+            "seconds": self.rules.seconds,
+            "keep-within": self.keep_within,
+            "at-most": self.at_most,
+            "network": network,
+            "lanes": self.lanes,
+            "numa_domains": self.numa_domains,
+            "placement": str(placement),
+        }
+
+    def goals(self, nodes: Sequence[int]) -> Iterator[Goal]:
+        """Yield every sweep to measure, on ranks whose nodes are given.
+
+        Raises
+        ------
+        CollplanError
+            If there are fewer ranks than asked for, or a root is not among them.
+        """
+        order = sorted(range(len(nodes)), key=lambda rank: (nodes.index(nodes[rank]), rank))
+        for n_ranks in self.ranks or (len(nodes),):
+            if n_ranks > len(nodes):
+                raise CollplanError(
+                    f"--ranks: {n_ranks} ranks, there are {len(nodes)}; start more with -n"
+                )
+            members = tuple(sorted(order[:n_ranks]))
+            placement = Placement.of_nodes([nodes[rank] for rank in members])
+            for collective in self.collectives:
+                root = getattr(collective, "root", 0)
+                if root >= n_ranks:
+                    raise CollplanError(
+                        f"collective.root: {root} is not among {n_ranks} ranks; give a smaller one"
+                    )
+                sizes = (0,) if collective.kind == "barrier" else self.sizes
+                yield Goal(collective, members, placement, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A sweep to measure.
+
+    Parameters
+    ----------
+    collective : Collective
+        With any count.
+    members : tuple of int
+        The ranks it runs on, ascending.
+    placement : Placement
+        Where they are.
+    sizes : tuple of int
+        Bytes, ascending.
+    """
+
+    collective: Collective
+    members: tuple[int, ...]
+    placement: Placement
+    sizes: tuple[int, ...]
+
+    @property
+    def op_commutes(self) -> bool | None:
+        """Return whether the operation commutes; None where there is none."""
+        op = operation_of(self.collective)
+        return None if op is None else op.commutative
+
+    def sized(self, n_bytes: int) -> Collective:
+        """Return the collective of so many bytes."""
+        if self.collective.kind == "barrier":
+            return self.collective
+        return self.collective.replace(count=n_bytes // self.collective.itemsize)
+
+    def empty_sweep(self) -> Sweep:
+        """Return the sweep before anything is measured."""
+        collective = self.collective
+        return Sweep(
+            collective=collective.kind,
+            op_commutes=self.op_commutes,
+            ranks=len(self.members),
+            placement=self.placement,
+            datatype=str(collective.datatype),
+            op=operation_of(collective),
+            points=(),
+            choices={},
+            complete=False,
+        )
+
+    def find(self, table: TuningTable) -> Sweep | None:
+        """Return the table's sweep of this, None where it has none."""
+        empty = self.empty_sweep()
+        for sweep in table.sweeps:
+            unmeasured = sweep.replace(points=(), choices={}, complete=False, ranks_per_core=None)
+            if unmeasured == empty:
+                return sweep
+        return None
+
+    def find_rival(self, table: TuningTable) -> Sweep | None:
+        """Return the sweep in whose place this one would be, of another type or operation."""
+        key = self.collective.kind, self.op_commutes, self.placement
+        for sweep in table.sweeps:
+            if (sweep.collective, sweep.op_commutes, sweep.placement) == key:
+                return None if sweep == self.find(table) else sweep
+        return None
+
+    def is_reached(self, sweep: Sweep | None) -> bool:
+        """Return whether a sweep has all sizes."""
+        return sweep is not None and {p.bytes for p in sweep.points} >= set(self.sizes)
+
+    def __str__(self) -> str:
+        """Name the sweep in one line, like ``bcast on 4 x 4 ranks block``."""
+        return f"{self.collective.kind} on {self.placement}"
+
+
+def operation_of(collective: Collective) -> Operation | None:
+    """Return the operation of a reduction, None for other collectives."""
+    return getattr(collective, "op", None)
+
+
+def _in_words(collective: Collective) -> str:
+    """Return what is measured of a collective, its count aside.
+
+    Examples
+    --------
+    >>> from collplan.specs import Reduce
+    >>> _in_words(Reduce(count=0, root=2))
+    'reduce datatype=float64 op=sum root=2'
+    """
+    given = collective.model_dump(exclude={"kind", "count"}, exclude_defaults=True)
+    words = {"datatype": collective.datatype} | given
+    op = operation_of(collective)
+    if op is not None:
+        words["op"] = op.name if op.commutative else f"{op.name} in rank order"
+    return " ".join([collective.kind, *(f"{key}={words[key]}" for key in sorted(words))])

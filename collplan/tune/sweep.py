@@ -1,0 +1,273 @@
+"""What was measured: candidates of one collective over message sizes."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import isqrt, log
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, ValidationError, model_serializer, model_validator
+
+from collplan.specs.base import SpecModel
+from collplan.specs.collective import COLLECTIVES, Collective
+from collplan.specs.datatype import Datatype
+from collplan.specs.decomposition import Decomposition
+from collplan.specs.errors import SpecError
+from collplan.specs.explaining import explain
+from collplan.specs.machine import Machine
+from collplan.specs.named_option import AlgorithmChoice, Algorithms, PassChoice
+from collplan.specs.numbers import REAL, Flag, Natural, NumberOfRanks, Positive, Seconds
+from collplan.specs.operation import Operation
+from collplan.specs.request import AUTO, FLAT, MESSAGES, PlanSpec
+from collplan.specs.sizes import Bytes
+from collplan.specs.transport import Transport
+from collplan.tune.placement import Placement
+
+NATIVE_LABEL: Final = "native"
+
+
+class Choice(SpecModel):
+    """What to run: the library's own collective, or a plan.
+
+    Parameters
+    ----------
+    native : bool
+        The MPI library's own; then nothing else is given.
+    decomposition, algorithms, transport, passes
+        As in `PlanSpec`.
+
+    Examples
+    --------
+    >>> Choice(decomposition="full_lane", algorithms={"node": "linear"}).label
+    'full_lane node: linear'
+    >>> Choice(native=True).label
+    'native'
+    """
+
+    native: Flag = False
+    decomposition: Decomposition = FLAT
+    algorithms: Algorithms = AUTO
+    transport: Transport = MESSAGES
+    passes: tuple[PassChoice, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_native(self) -> Self:
+        others = sorted(self._written().keys() - {"native"})
+        if self.native and others:
+            raise ValueError(f"native takes no {others[0]}; leave out one of the two")
+        return self
+
+    @classmethod
+    def of(cls, spec: PlanSpec) -> Choice:
+        """Return the choice that a spec makes, whatever its machine and collective."""
+        return cls(
+            decomposition=spec.decomposition,
+            algorithms=spec.algorithms,
+            transport=spec.transport,
+            passes=spec.passes,
+        )
+
+    def plan_spec(self, machine: Machine, collective: Collective) -> PlanSpec:
+        """Return the spec of the plan for a collective on a machine.
+
+        Raises
+        ------
+        SpecError
+            If this is no plan, or one that does not fit the machine.
+        """
+        if self.native:
+            raise SpecError("native: the library's own collective has no plan; call it")
+        try:
+            return PlanSpec(
+                machine=machine,
+                collective=collective,
+                decomposition=self.decomposition,
+                algorithms=self.algorithms,
+                transport=self.transport,
+                passes=self.passes,
+            )
+        except ValidationError as error:
+            raise SpecError(explain(error)) from None
+
+    @cached_property
+    def label(self) -> str:
+        """Its name in tables: short, and the same for equal choices everywhere."""
+        if self.native:
+            return NATIVE_LABEL
+        is_flat = self.decomposition == FLAT
+        words = [] if is_flat and self.algorithms != AUTO else [str(self.decomposition)]
+        words += [] if self.algorithms == AUTO else [str(self.algorithms)]
+        words += [] if self.transport == MESSAGES else [f"transport={self.transport}"]
+        return " ".join([*words, *map(str, self.passes)])
+
+    def _written(self) -> dict[str, Any]:
+        """Return what is not as by default, as JSON can hold it."""
+        defaults = {name: field.default for name, field in type(self).model_fields.items()}
+        given = {key: value for key in defaults if (value := getattr(self, key)) != defaults[key]}
+        return {key: _short(value) for key, value in given.items()}
+
+    @model_serializer
+    def _write_given(self) -> dict[str, Any]:
+        return self._written()
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_short(entry) for entry in value]
+    if isinstance(value, AlgorithmChoice | PassChoice) and not value.options:
+        return value.name
+    return value.model_dump(mode="json") if isinstance(value, SpecModel) else value
+
+
+NATIVE: Final = Choice(native=True)
+
+
+class Time(SpecModel):
+    """What a candidate took: the median of `n` repetitions and its 95 % interval, in s."""
+
+    median_s: Seconds
+    low_s: Seconds
+    high_s: Seconds
+    n: Positive
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if not self.low_s <= self.median_s <= self.high_s:
+            raise ValueError(
+                f"median_s {self.median_s:g} is not between low_s {self.low_s:g} and "
+                f"high_s {self.high_s:g}; give the interval's ends in order"
+            )
+        return self
+
+
+class Point(SpecModel):
+    """One measured message size.
+
+    Parameters
+    ----------
+    bytes : int
+        Of MPI's count: of the vector, or of one block.
+    times : dict of str to Time
+        By the label of the candidate.
+    winner : str
+        The label of what to run; not always the least median.
+    skipped : int
+        How many candidates the model left out.
+    failed : dict of str to str, or None
+        Why candidates have no times that were to be measured: wrong results, no end, a crash.
+    """
+
+    bytes: Bytes
+    times: Annotated[dict[str, Time], Field(min_length=1)]
+    winner: str
+    skipped: Natural = 0
+    failed: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _check_winner(self) -> Self:
+        if self.winner not in self.times:
+            raise ValueError(
+                f"winner {self.winner!r} has no time at {self.bytes} bytes; "
+                f"measured are {', '.join(self.times)}"
+            )
+        return self
+
+
+class Sweep(SpecModel):
+    """One collective on one placement of ranks, over message sizes.
+
+    Parameters
+    ----------
+    collective : str
+        Its kind.
+    op_commutes : bool or None
+        Whether the operation commutes; None where there is none.
+    ranks : int
+    placement : Placement
+        Where the ranks were.
+    datatype : str
+        What was measured with.
+    op : Operation or None
+        What was measured with.
+    points : tuple of Point
+        Sizes ascending.
+    choices : dict of str to Choice
+        What the labels stand for.
+    complete : bool
+        Whether all sizes asked for are there; only then is it chosen from.
+    ranks_per_core : float or None
+        How many ranks shared a core of the fullest host; None where each had its own.
+        Native calls may wait badly then, so that speed-ups hold for such runs only.
+    """
+
+    collective: str
+    op_commutes: Flag | None = None
+    ranks: NumberOfRanks
+    placement: Placement
+    datatype: Datatype = "float64"
+    op: Operation | None = None
+    points: tuple[Point, ...]
+    choices: dict[str, Choice]
+    complete: Flag
+    ranks_per_core: Annotated[float, Field(gt=1, le=2**31), REAL] | None = None
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        model = COLLECTIVES.get(self.collective)
+        if model is None:
+            raise ValueError(
+                f"{self.collective!r} is no collective; valid: {', '.join(COLLECTIVES)}"
+            )
+        if (self.op_commutes is None) == model.has_op:
+            need = "has an operation" if model.has_op else "has no operation"
+            way = "give true or false" if model.has_op else "leave op_commutes out"
+            raise ValueError(f"op_commutes is {self.op_commutes}, {self.collective} {need}; {way}")
+        if self.ranks != self.placement.n_ranks:
+            raise ValueError(
+                f"ranks is {self.ranks}, placement has {self.placement.n_ranks}; make them agree"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_points(self) -> Self:
+        for point, after in zip(self.points, self.points[1:], strict=False):
+            if point.bytes >= after.bytes:
+                raise ValueError(
+                    f"points go from {point.bytes} to {after.bytes} bytes; "
+                    f"list each size once, ascending"
+                )
+        for point in self.points:
+            for label in point.times:
+                if label not in self.choices:
+                    raise ValueError(
+                        f"{label!r} at {point.bytes} bytes is not among the choices; "
+                        f"there are {', '.join(self.choices)}"
+                    )
+        if self.complete and not self.points:
+            raise ValueError("complete is true, but there are no points; measure some")
+        return self
+
+    def intervals(self) -> list[tuple[int, int | None, str]]:
+        """Return which label wins where: (from bytes, up to but without bytes, label).
+
+        Neighbouring points with different winners meet at their geometric mean.
+        The first interval begins at 0, the last has no end (None).
+        """
+        found: list[tuple[int, int | None, str]] = []
+        begin = 0
+        for point, after in zip(self.points, self.points[1:], strict=False):
+            if point.winner != after.winner:
+                mean = isqrt(max(1, point.bytes) * after.bytes)
+                end = min(after.bytes, mean + 1)
+                found.append((begin, end, point.winner))
+                begin = end
+        return [*found, (begin, None, self.points[-1].winner)] if self.points else []
+
+    def winner_at(self, n_bytes: int) -> str:
+        """Return the label of the interval that `n_bytes` is in."""
+        return next(label for _, end, label in self.intervals() if end is None or n_bytes < end)
+
+    def point_near(self, n_bytes: int, label: str) -> Point:
+        """Return the measured size nearest to `n_bytes`, by ratio, among those `label` won."""
+        won = [point for point in self.points if point.winner == label]
+        return min(won, key=lambda point: abs(log(max(1, point.bytes)) - log(max(1, n_bytes))))

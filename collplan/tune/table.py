@@ -1,0 +1,351 @@
+"""Tuning tables: what to run for which collective and message size on a machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import ValidationError, model_validator
+
+from collplan.planner.formats.output_files import write_text
+from collplan.specs.base import SpecModel
+from collplan.specs.documents import read_document, write_yaml
+from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.explaining import explain
+from collplan.specs.machine import Machine
+from collplan.specs.network import Network
+from collplan.specs.numbers import (
+    Natural,
+    NumberOfCores,
+    NumberOfDomains,
+    NumberOfLanes,
+    NumberOfNodes,
+)
+from collplan.specs.showing import show_value
+from collplan.tune.placement import Placement
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
+
+__all__ = [
+    "NATIVE",
+    "NATIVE_LABEL",
+    "Choice",
+    "Decision",
+    "Fingerprint",
+    "Placement",
+    "Point",
+    "Sweep",
+    "Time",
+    "TuningTable",
+    "load_table",
+    "parse_table",
+    "save_table",
+]
+
+VERSION: Final = 1
+"""Of the tables' format."""
+FARTHEST_RANKS: Final = 2
+"""Up to how many times as many ranks, or as few, a sweep speaks for."""
+
+
+class Fingerprint(SpecModel):
+    """What a table holds for: machine, MPI and versions.
+
+    Parameters
+    ----------
+    cpu : str
+        The processors' model.
+    cores_per_node : int
+    nodes : int
+        How many were tuned on; not compared, as sweeps know their placements.
+    lanes : int or None
+        Lanes a node, if known.
+    mpi : str
+        The library and its version.
+    mpi4py, numpy, collplan : str
+        Their versions.
+    mpiexec : str
+        The family of what started the ranks; not compared, as it changes no times.
+    """
+
+    cpu: str
+    cores_per_node: NumberOfCores
+    nodes: NumberOfNodes = 1
+    lanes: NumberOfLanes | None = None
+    mpi: str
+    mpi4py: str
+    numpy: str
+    collplan: str
+    mpiexec: str
+
+    def differences(self, other: Fingerprint) -> list[tuple[str, Any, Any]]:
+        """Return every field that differs, with both values; what one does not know fits.
+
+        Of numpy and mpi4py the last number may differ: it changes no times. Nor
+        does what starts the ranks, once they run.
+        """
+        found = []
+        for name in type(self).model_fields:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if name in ("nodes", "mpiexec") or mine is None or theirs is None:
+                continue
+            is_close = name in ("numpy", "mpi4py") and _feature(mine) == _feature(theirs)
+            if mine != theirs and not is_close:
+                found.append((name, mine, theirs))
+        return found
+
+
+def _feature(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to run, and why.
+
+    Parameters
+    ----------
+    choice : Choice
+    label : str
+        The choice's in the table.
+    why : str
+        In words.
+    native_s, chosen_s : float or None
+        What the table measured nearby; None where it did not.
+    """
+
+    choice: Choice
+    label: str
+    why: str
+    native_s: float | None = None
+    chosen_s: float | None = None
+
+
+class TuningTable(SpecModel):
+    """What is best on a machine: sweeps of collectives over sizes.
+
+    Parameters
+    ----------
+    version : int
+        Of the format.
+    fingerprint : Fingerprint
+        What it was measured on.
+    numa_domains : int
+        Of a node, as plans were made for.
+    network : Network
+        As plans were made for: what is chosen by model depends on it.
+    n_sweeps : int or None
+        How many sweeps there must be, so that a file that was cut is seen.
+    sweeps : tuple of Sweep
+    """
+
+    version: Literal[1] = VERSION
+    fingerprint: Fingerprint
+    numa_domains: NumberOfDomains = 1
+    network: Network = Network()
+    n_sweeps: Natural | None = None
+    sweeps: tuple[Sweep, ...]
+
+    @model_validator(mode="after")
+    def _check_sweeps(self) -> Self:
+        if self.n_sweeps not in (None, len(self.sweeps)):
+            raise ValueError(
+                f"n_sweeps is {self.n_sweeps}, there are {len(self.sweeps)}: the file was cut; "
+                f"restore it, or tune again"
+            )
+        seen = set()
+        for sweep in self.sweeps:
+            key = sweep.collective, sweep.op_commutes, sweep.placement
+            if key in seen:
+                raise ValueError(
+                    f"{sweep.collective} on {sweep.placement} is there twice; keep one sweep"
+                )
+            seen.add(key)
+        return self
+
+    def machine(self, placement: Placement) -> Machine:
+        """Return the machine that plans for a placement are made for.
+
+        Raises
+        ------
+        SpecError
+            If the placement does not fit the machine.
+        """
+        fullest = max(placement.ranks_per_node)
+        try:
+            return Machine(
+                nodes=len(placement.ranks_per_node),
+                ranks_per_node=placement.ranks_per_node,
+                rank_order=placement.rank_order,
+                numa_domains=min(self.numa_domains, fullest),
+                lanes=self.fingerprint.lanes or 1,
+                network=self.network,
+            )
+        except ValidationError as error:
+            raise SpecError(explain(error, Machine, before="placement: ")) from None
+
+    def choose(
+        self,
+        kind: str,
+        n_bytes: int,
+        ranks: int,
+        placement: Placement,
+        op_commutes: bool | None = None,
+    ) -> Choice:
+        """Return what to run; see `decide`."""
+        return self.decide(kind, n_bytes, ranks, placement, op_commutes).choice
+
+    def decide(
+        self,
+        kind: str,
+        n_bytes: int,
+        ranks: int,
+        placement: Placement,
+        op_commutes: bool | None = None,
+    ) -> Decision:
+        """Return what to run for a collective, and why.
+
+        The sweep of this placement decides; without one, that of the nearest number
+        of full nodes, if all have as many ranks as these in the same order, and there
+        are at most `FARTHEST_RANKS` times as many or few; without one, native.
+
+        Parameters
+        ----------
+        kind : str
+            Of the collective.
+        n_bytes : int
+            Of MPI's count: of the vector, or of one block.
+        ranks : int
+        placement : Placement
+            Where the ranks are.
+        op_commutes : bool or None
+            Whether the operation commutes; None where there is none.
+        """
+        sweep = self._nearest(kind, ranks, placement, op_commutes)
+        if sweep is None:
+            return Decision(NATIVE, NATIVE_LABEL, f"no sweep of {kind} on {placement}")
+        label = sweep.winner_at(n_bytes)
+        point = sweep.point_near(n_bytes, label)
+        native = point.times.get(NATIVE_LABEL)
+        return Decision(
+            choice=sweep.choices[label],
+            label=label,
+            why=f"won at {point.bytes} bytes on {sweep.placement}",
+            native_s=None if native is None else native.median_s,
+            chosen_s=point.times[label].median_s,
+        )
+
+    def _nearest(
+        self, kind: str, ranks: int, placement: Placement, op_commutes: bool | None
+    ) -> Sweep | None:
+        fitting = [
+            sweep
+            for sweep in self.sweeps
+            if (sweep.collective, sweep.op_commutes) == (kind, op_commutes) and sweep.complete
+        ]
+        for sweep in fitting:
+            if sweep.placement == placement:
+                return sweep
+        alike = [
+            sweep
+            for sweep in fitting
+            if sweep.placement.is_like(placement)
+            and max(ranks, sweep.ranks) <= FARTHEST_RANKS * min(ranks, sweep.ranks)
+        ]
+        return min(alike, key=lambda sweep: abs(log(sweep.ranks / ranks)), default=None)
+
+    def check(self, fingerprint: Fingerprint) -> None:
+        """See that the table is of this machine, MPI and these versions.
+
+        Raises
+        ------
+        CollplanError
+            Naming the first field that differs, both values and the way out.
+        """
+        different = self.fingerprint.differences(fingerprint)
+        if different:
+            name, mine, theirs = different[0]
+            more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
+            raise CollplanError(
+                f"fingerprint.{name}: the table was tuned with {mine}, here is {theirs}{more}; "
+                f"tune here, or say --force to use it all the same"
+            )
+
+
+def load_table(path: str | Path) -> TuningTable:
+    """Read a table from a YAML or JSON file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A ``.json`` file is read as JSON, any other as YAML.
+
+    Raises
+    ------
+    SpecError
+        If the file can't be read, was cut, or does not hold a table; one line that names
+        the file, the field and the way out.
+    """
+    return parse_table(read_document(Path(path), "tuning table"), source=str(path))
+
+
+def parse_table(document: Any, *, source: str | None = None) -> TuningTable:
+    """Turn a mapping, as YAML or JSON give it, into a table.
+
+    Parameters
+    ----------
+    document : mapping
+        The table's fields.
+    source : str, optional
+        Where the document comes from; error messages begin with it.
+
+    Raises
+    ------
+    SpecError
+        If the document does not describe a table.
+    """
+    prefix = f"{source}: " if source else ""
+    if not isinstance(document, Mapping):
+        kind = "empty" if document is None else f"a {type(document).__name__}"
+        raise SpecError(f"{prefix}the table is {kind}, not a mapping; collplan tune writes one")
+    if "collective" in document:
+        raise SpecError(f"{prefix}is a spec; a tuning table has fingerprint and sweeps; give one")
+    if document.get("version", VERSION) != VERSION:
+        raise SpecError(
+            f"{prefix}version: {show_value(document['version'])} is of another collplan, "
+            f"this one reads {VERSION}; tune again"
+        )
+    try:
+        return TuningTable.model_validate(dict(document))
+    except ValidationError as error:
+        raise SpecError(explain(error, TuningTable, before=prefix)) from None
+
+
+def save_table(table: TuningTable, path: str | Path) -> None:
+    """Write a table as YAML or JSON, so that it is there whole or not at all.
+
+    Parameters
+    ----------
+    table : TuningTable
+    path : str or Path
+        A ``.json`` file is written as JSON, any other as YAML.
+
+    Raises
+    ------
+    CollplanError
+        If it can't be written; what was there stays as it is.
+    """
+    path = Path(path)
+    counted = table.replace(n_sweeps=len(table.sweeps))
+    document = counted.model_dump(mode="json", exclude_none=True)
+    write_text(path, _as_text(document, path))
+
+
+def _as_text(document: dict[str, Any], path: Path) -> str:
+    if path.suffix == ".json":
+        return json.dumps(document, indent=1) + "\n"
+    # Leaves in one line each: a time, a choice, a placement.
+    return write_yaml(document, default_flow_style=None, width=1000)

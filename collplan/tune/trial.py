@@ -1,0 +1,299 @@
+"""Measure candidates beside the native call: check each, time all in turns, confirm who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.host.cores import ranks_per_core
+from collplan.measure.clocks import share_clock
+from collplan.measure.native import NativeCollective
+from collplan.measure.run import (
+    Case,
+    allocate_case,
+    choose_oracle,
+    native_truth,
+    numpy_truth,
+)
+from collplan.measure.timing import Call, line_up
+from collplan.planner import compile_plan
+from collplan.planner.plan.plan import Buffer
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+from collplan.specs.request import AUTO, FLAT, MESSAGES
+from collplan.tune.prediction import Candidate
+from collplan.tune.racing import Contest, Rules, Times, beats
+from collplan.tune.sweep import NATIVE_LABEL, Time
+from collplan.tune.watchdog import Guard
+
+if TYPE_CHECKING:
+    from collplan.planner.plan.plan import Plan
+
+MOST_AT_ONCE: Final = 8
+"""So many candidates are bound and measured in the same rounds."""
+SCRATCH_BYTES: Final = 1 << 27
+"""So much memory of a rank their scratch buffers may take together."""
+
+CONFIRMED: Final = 2
+"""So many of the best go into the rounds that decide, and the best of the other families."""
+DECIDING: Final = 2
+"""These are at least so many times as many as others: one outlier more, and native stays."""
+
+PATIENCE: Final = 20
+"""So many native calls a candidate's call may take, however long that is."""
+
+Advance = Callable[[float], object]
+"""Called with the part that is done, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was measured of one collective at one size.
+
+    Parameters
+    ----------
+    times : dict of str to Time
+        By candidate; native's is always there.
+    winner : str
+        Native, unless another's interval lies below native's.
+    wrong : dict of str to str
+        Candidates whose results were wrong, and where.
+    refused : dict of str to str
+        Candidates that cannot be compiled or bound, and why.
+    ranks_per_core : float
+        How many ranks shared a core; at most 1 if none did.
+    """
+
+    times: dict[str, Time]
+    winner: str
+    wrong: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    ranks_per_core: float = 1.0
+
+
+def try_candidates(
+    comm: Any,
+    spec: PlanSpec,
+    candidates: Sequence[Candidate],
+    rules: Rules,
+    *,
+    advance: Advance,
+    guard: Guard | None = None,
+    seed: int = 0,
+) -> Verdict:
+    """Find the fastest way to compute a spec's collective.
+
+    Collective over `comm`. Candidates are measured in groups, each beside native
+    and the best of those before, and in turns with them; the slowest rank counts.
+    Who is faster than native there has to be so again in rounds of the best alone.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        As many ranks as the spec's machine.
+    spec : PlanSpec
+        Its collective has the size.
+    candidates : sequence of Candidate
+        The most promising first.
+    rules : Rules
+        How well medians must be known.
+    advance : callable
+        Told how much is done.
+    guard : Guard, optional
+        Ends the run where a candidate's call does not end.
+    seed : int
+        Of the inputs.
+
+    Returns
+    -------
+    Verdict
+        The same on every rank.
+
+    Raises
+    ------
+    CollplanError
+        If buffers of this size cannot be had.
+    """
+    flat = spec.replace(decomposition=FLAT, algorithms=AUTO, transport=MESSAGES, passes=())
+    # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
+    case = allocate_case(compile_plan(flat, rank=comm.rank), spec.collective, comm, seed)
+    guard = guard or Guard()
+    with (
+        NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
+        guard.watching(),
+    ):
+        stand = _Stand(case, native, rules, guard)
+        left = list(candidates)
+        while left:
+            stand.fill(left)
+            advance(1 - (len(left) + 1) / (len(candidates) + 1))
+            stand.run_heat()
+        stand.confirm()
+        stand.free()
+    advance(1.0)
+    return stand.verdict
+
+
+class _Stand:
+    """The native call, and the candidates that are bound beside it."""
+
+    def __init__(self, case: Case, native: NativeCollective, rules: Rules, guard: Guard) -> None:
+        self._case, self._comm, self._rules = case, case.comm, rules
+        self._guard = guard
+        self._ranks_per_core = ranks_per_core(case.comm)
+        self._crowded = self._ranks_per_core > 1
+        self._has_one_clock = self._crowded and share_clock(case.comm)
+        oracle = choose_oracle(case.collective, case.comm.size)
+        self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+        self._native: Call = native
+        self._bound: dict[str, BoundPlan] = {}
+        self._families: dict[str, str] = {}
+        self._turn = 0
+        self.verdict = Verdict({}, NATIVE_LABEL)
+        begin = perf_counter()
+        native()
+        guard.limit_s = max(guard.limit_s, PATIENCE * (perf_counter() - begin))
+
+    def fill(self, left: list[Candidate]) -> None:
+        """Bind and check candidates from the front of a list, as many as fit."""
+        room = SCRATCH_BYTES
+        n_before = len(self._bound)
+        while left and len(self._bound) < n_before + MOST_AT_ONCE and room > 0:
+            candidate = left.pop(0)
+            made = _compile(candidate, self._comm)
+            if isinstance(made, str):
+                self.verdict.refused[candidate.name] = made
+                continue
+            plan, n_bytes = made
+            room -= n_bytes
+            self._guard.announce(candidate.name)
+            self._comm.Barrier()
+            # Not watched: the first one compiles the engine.
+            bound = _bind(plan, self._case)
+            if isinstance(bound, str):
+                self.verdict.refused[candidate.name] = bound
+                continue
+            self._case.fill()
+            self._guard.begin(candidate.name)
+            bound()
+            wrong = self._case.compare(self._truth)
+            self._guard.end()
+            if wrong is None:
+                self._bound[candidate.name] = bound
+                self._families[candidate.name] = candidate.family
+            else:
+                self.verdict.wrong[candidate.name] = str(wrong)
+                bound.free()
+
+    def run_heat(self) -> None:
+        """Measure all that are bound beside native; keep the best of them bound."""
+        contest = self._run([NATIVE_LABEL, *self._bound])
+        best = self._finalists(contest.ranking())
+        for name in [name for name in self._bound if name not in best]:
+            self._bound.pop(name).free()
+
+    def _finalists(self, ranking: Sequence[str]) -> list[str]:
+        """Return who goes on: what made one lucky may have made its like lucky, too."""
+        best = list(ranking[:CONFIRMED])
+        families = {self._families[name] for name in best}
+        others = [name for name in ranking if self._families[name] not in families]
+        return [*best, *others[:1]]
+
+    def confirm(self) -> None:
+        """Measure the best beside native again: of many, one may have been lucky."""
+        times = self.verdict.times
+        if not times:
+            self._run([NATIVE_LABEL])
+        native_s = times[NATIVE_LABEL].median_s
+        faster = [name for name in self._bound if times[name].median_s < native_s]
+        winner = NATIVE_LABEL
+        if faster:
+            least = min(DECIDING * self._rules.least, max(self._rules.most, self._rules.least))
+            rules = replace(self._rules, least=least)
+            ranking = self._run([NATIVE_LABEL, *faster], rules, is_warm=True).ranking()
+            faster = [name for name in ranking if beats(times[name], times[NATIVE_LABEL])]
+            winner = (faster or [NATIVE_LABEL])[0]
+        self.verdict = Verdict(
+            times, winner, self.verdict.wrong, self.verdict.refused, self._ranks_per_core
+        )
+
+    def free(self) -> None:
+        """Free what is bound; collective."""
+        for bound in self._bound.values():
+            bound.free()
+
+    def _run(
+        self, names: list[str], rules: Rules | None = None, *, is_warm: bool = False
+    ) -> Contest:
+        """Run a contest to its end; note all times."""
+        contest = Contest(names, rules or self._rules)
+        if not is_warm:
+            self._time(names, 1)
+        while n_rounds := contest.next_rounds():
+            contest.add(*self._time(contest.active, n_rounds))
+        self.verdict.times.update({name: contest.time(name) for name in names})
+        return contest
+
+    def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
+        """Return the slowest rank's times, shape (len(names), n_rounds), and for how long it was.
+
+        Every round calls each once, and every time another one goes first: it finds
+        the last one's leavings in the caches. Where ranks share cores, time runs from
+        when the first begins: each alone would see its own turn only.
+        """
+        calls = [self._native if name == NATIVE_LABEL else self._bound[name] for name in names]
+        begins, ends = np.empty((2, len(calls), n_rounds))
+        start = perf_counter()
+        for i in range(n_rounds):
+            self._turn += 1
+            for turn in range(len(calls)):
+                which = (self._turn + turn) % len(calls)
+                name = names[which]
+                self._case.refill()
+                self._guard.announce(None if name == NATIVE_LABEL else name)
+                line_up(self._comm, self._crowded)
+                if name != NATIVE_LABEL:
+                    self._guard.begin(name)
+                begins[which, i] = perf_counter()
+                calls[which]()
+                ends[which, i] = perf_counter()
+                self._guard.end()
+        seconds = perf_counter() - start
+        everywhere = self._comm.allgather((begins.tolist(), ends.tolist(), seconds))
+        began, ended = (np.array([entry[side] for entry in everywhere]) for side in (0, 1))
+        if self._has_one_clock:
+            began = began.min(axis=0, keepdims=True)
+        return (ended - began).max(axis=0), everywhere[0][2]
+
+
+def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
+    """Return a plan and the most scratch of a rank in bytes, or why there is none."""
+    plan: Plan | None = None
+    n_bytes, reason = 0, None
+    try:
+        plan = compile_plan(candidate.spec, rank=comm.rank)
+        n_bytes = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH]) * plan.itemsize
+        n_bytes += int(plan.shared_sizes.max(initial=0)) * plan.itemsize
+    except CollplanError as error:
+        reason = str(error)
+    except MemoryError:
+        reason = f"the plan does not fit into the memory of rank {comm.rank}"
+    everywhere = comm.allgather((n_bytes, reason))
+    reasons = [text for _, text in everywhere if text is not None]
+    if plan is None or reasons:
+        return str(reasons[0])
+    return plan, max(size for size, _ in everywhere)
+
+
+def _bind(plan: Plan, case: Case) -> BoundPlan | str:
+    """Return a bound plan, or why it can't be; the same on all ranks."""
+    try:
+        return bind(plan, case.comm, case.sendbuf, case.recvbuf)
+    except CollplanError as error:
+        # All ranks come here together: if one cannot bind, all raise.
+        return str(case.comm.bcast(str(error)))

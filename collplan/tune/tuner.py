@@ -1,0 +1,267 @@
+"""Lead through all collectives, ranks and sizes, from where an earlier run was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from collplan.executors.mpi.world import first_alone
+from collplan.measure.calibration.pair_timing import meet_asleep
+from collplan.measure.lanes import node_of_ranks
+from collplan.select.sweep import price
+from collplan.specs import PlanSpec
+from collplan.specs.errors import CollplanError
+from collplan.tune.claim import claimed
+from collplan.tune.crash_log import Attempts
+from collplan.tune.fingerprint import take_fingerprint
+from collplan.tune.journal import Journal
+from collplan.tune.options import Goal, Request
+from collplan.tune.placement import Placement
+from collplan.tune.prediction import Spread, select
+from collplan.tune.state import State, open_state
+from collplan.tune.table import TuningTable, save_table
+from collplan.tune.trial import Verdict, try_candidates
+from collplan.tune.watchdog import Guard
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[str, float], object]
+"""Called on rank 0 with what is being measured, and which part of all is done."""
+
+SELECTING: Final = 0.3
+"""About which part of a point's time goes into predictions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a run did.
+
+    Parameters
+    ----------
+    table : TuningTable
+        Complete.
+    wrong : tuple of str
+        Candidates whose results were wrong.
+    failures : tuple of str
+        Candidates that crashed, or did not end.
+    n_points : int
+        How many points there are.
+    n_resumed : int
+        How many of them an earlier run had measured.
+    """
+
+    table: TuningTable
+    wrong: tuple[str, ...]
+    failures: tuple[str, ...]
+    n_points: int
+    n_resumed: int
+
+
+def tune(
+    comm: Any,
+    request: Request,
+    output: Path,
+    *,
+    restart: bool = False,
+    on_progress: Progress | None = None,
+) -> Tuned:
+    """Measure what is asked for and write the table; collective.
+
+    After every point the unfinished table is written beside the output; a run with
+    the same arguments goes on from there. A table that is there already is added to.
+    Where a candidate's call does not end, all ranks end; the next run leaves it out.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        All ranks.
+    request : Request
+        What to tune.
+    output : Path
+        The table, YAML or JSON; replaced when all is measured.
+    restart : bool
+        Forget what was measured before, and replace whatever table is there.
+    on_progress : callable, optional
+        Told what is measured, and how far all is.
+
+    Returns
+    -------
+    Tuned
+        The same on all ranks.
+
+    Raises
+    ------
+    CollplanError
+        If ranks are missing, or files are there that this is no continuation of.
+    """
+    nodes = node_of_ranks(comm)
+    goals = list(request.goals(nodes))
+    with ExitStack() as held:
+        on_first(comm, lambda: held.enter_context(claimed(output)))
+        return _tune(comm, request, output, goals, nodes, restart, on_progress)
+
+
+def _tune(
+    comm: Any,
+    request: Request,
+    output: Path,
+    goals: Sequence[Goal],
+    nodes: Sequence[int],
+    restart: bool,
+    on_progress: Progress | None,
+) -> Tuned:
+    fingerprint = take_fingerprint(comm, request.lanes)
+    journal = Journal(output, request.arguments(Placement.of_nodes(nodes)))
+    attempts = Attempts(output)
+    opened = on_first(
+        comm,
+        lambda: open_state(
+            journal, goals, request, fingerprint, restart=restart, attempts=attempts
+        ),
+    )
+    n_points = sum(len(goal.sizes) for goal in goals)
+    n_missing = sum(len(opened.missing(goal)) for goal in goals)
+    run = _Run(comm, request, journal, attempts, opened, _Course(goals, opened, on_progress))
+    if n_missing:
+        # All would compile the simulator to machine code.
+        first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
+        with attempts.noting_faults():
+            try:
+                for goal in goals:
+                    run.reach(goal)
+            except CollplanError:  # on all ranks, and no candidate's fault
+                attempts.remove()
+                raise
+    state = on_first(comm, lambda: _conclude(run.state, journal, attempts))
+    failures = tuple(map(str, state.failures))
+    return Tuned(state.table, state.wrong, failures, n_points, n_points - n_missing)
+
+
+def _conclude(state: State, journal: Journal, attempts: Attempts) -> State:
+    """Write the complete table; then forget how it came about."""
+    save_table(state.table, journal.output)
+    journal.remove()
+    attempts.remove()
+    return state
+
+
+def on_first(comm: Any, make: Callable[[], Result]) -> Result:
+    """Return on all ranks what rank 0 makes; where it raises, all do.
+
+    Raises
+    ------
+    CollplanError
+        Rank 0's.
+    """
+    outcome: tuple[Result | None, str | None] = None, None
+    if comm.rank == 0:
+        try:
+            outcome = make(), None
+        except CollplanError as failure:
+            outcome = None, str(failure)
+    outcome = comm.bcast(outcome)
+    made, error = outcome
+    if error is not None:
+        raise CollplanError(error)
+    return cast("Result", made)
+
+
+def over_ranks(comm: Any) -> Spread:
+    """Return what applies a function to items on all ranks; collective, as each call is."""
+
+    def spread(function: Callable[[Item], Result], items: Sequence[Item], /) -> list[Result]:
+        own = [function(item) for item in items[comm.rank :: comm.size]]
+        meet_asleep(comm)
+        parts = comm.allgather(own)
+        return [parts[i % comm.size][i // comm.size] for i in range(len(items))]
+
+    return spread
+
+
+class _Course:
+    """How far a run is, on rank 0: a point weighs what it may take."""
+
+    def __init__(self, goals: Sequence[Goal], state: State, on_progress: Progress | None) -> None:
+        sizes = [size for goal in goals for size in state.missing(goal)]
+        self._total = sum(map(self._weight, sizes)) or 1.0
+        self._done = 0.0
+        self._on_progress = on_progress
+
+    @staticmethod
+    def _weight(n_bytes: int) -> float:
+        return 1 + sqrt(n_bytes) / 256
+
+    def tell(self, goal: Goal, n_bytes: int, part: float) -> None:
+        """Say that a part of a point is done."""
+        if self._on_progress is not None:
+            done = self._done + part * self._weight(n_bytes)
+            self._on_progress(f"{goal}, {n_bytes} B", done / self._total)
+
+    def leave(self, n_bytes: int) -> None:
+        """Count a point as done."""
+        self._done += self._weight(n_bytes)
+
+
+class _Run:
+    """One run on the ranks of a communicator."""
+
+    def __init__(
+        self,
+        comm: Any,
+        request: Request,
+        journal: Journal,
+        attempts: Attempts,
+        state: State,
+        course: _Course,
+    ) -> None:
+        self._comm, self._request, self._journal = comm, request, journal
+        self._attempts, self._course = attempts, course
+        self.state = state
+
+    def reach(self, goal: Goal) -> None:
+        """Measure what is missing of a sweep."""
+        missing = self.state.missing(goal)
+        if not missing:
+            return
+        is_member = self._comm.rank in goal.members
+        part = self._comm.Split(0 if is_member else 1, key=self._comm.rank)
+        for n_bytes in missing:
+            self._measure(goal, n_bytes, part if is_member else None)
+            self._course.leave(n_bytes)
+        part.Free()
+
+    def _measure(self, goal: Goal, n_bytes: int, part: Any) -> None:
+        """Measure one point; ranks that take no part sleep."""
+        self._course.tell(goal, n_bytes, 0)
+        machine = self.state.table.machine(goal.placement)
+        spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
+        request = self._request
+        selection = select(spec, request.keep_within, over_ranks(self._comm), request.at_most)
+
+        def advance(done: float) -> None:
+            self._course.tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
+
+        verdict: Verdict | None = None
+        reason = None
+        if part is not None:
+            failed, rules = self.state.failed_of(goal), request.rules
+            kept = [one for one in selection.kept if one.name not in failed]
+            guard = Guard(self._attempts, str(goal), n_bytes, request.give_up_s)
+            try:
+                verdict = try_candidates(part, spec, kept, rules, advance=advance, guard=guard)
+            except CollplanError as error:
+                reason = f"{goal}, {n_bytes} bytes: {error}"
+        meet_asleep(self._comm)
+
+        def note() -> None:
+            # Rank 0, the first of the first node, takes part in all.
+            if verdict is None:
+                raise CollplanError(reason)
+            self.state = self.state.after(goal, n_bytes, selection, verdict)
+            self.state.write(self._journal)
+
+        on_first(self._comm, note)

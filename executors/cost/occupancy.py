@@ -1,0 +1,260 @@
+"""What an operation holds, and for how long: its core, a lane, and what cores share.
+
+An operation runs when its core and lane are free. What its core shares with
+others may still keep it: a processor, where the cores of an emulated machine are
+fewer processors, lets it begin later, and its node's memory makes it longer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.executors.cost.connections import fetch
+from collplan.executors.cost.event_queue import Records, compiled, compiled_inline
+from collplan.executors.cost.parameters import (
+    AT_ONCE,
+    BURST,
+    CONTINUATION,
+    COPY,
+    HANDSHAKE,
+    LAST,
+    MEMORY,
+    MISS,
+    OFFLOAD,
+    PACKET,
+    PACKET_BYTES,
+    RECONNECT,
+    REDUCE,
+    STRIDED,
+    SWITCH,
+    UNCACHED,
+    G,
+    L,
+    O,
+    g,
+    o,
+)
+from collplan.executors.cost.queues import busier, hold
+
+_COPY, _REDUCE = 2, 3
+_NETWORK = 3
+IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
+"""Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
+the eager limit."""
+FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
+"""Where lanes out, memories and processors begin among the clocks; the last is no clock."""
+NOBODY = -(1 << 31)
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+
+@compiled_inline
+def occupy(
+    clocks: Records,
+    places: Ints,
+    costs: Floats,
+    queue: Any,
+    row: int,
+    now: float,
+    works_ns: float,
+    moves_ns: float,
+) -> tuple[float, float, float, int]:
+    """Hold a core that works, while the node's memory moves bytes for `moves_ns`.
+
+    Returns
+    -------
+    begin, turned, end : float
+        When the core takes the task, has turned to its rank, and is done.
+    before : int
+        Who held the processor it had to wait for, else `NOBODY`.
+    """
+    begin, before = now, NOBODY
+    processor = places[FIRST_PROCESSOR]
+    n_processors = len(clocks) - 1 - processor
+    if n_processors > 0:
+        for i in range(processor + 1, len(clocks) - 1):
+            if clocks[i].time < clocks[processor].time:
+                processor = i
+        if clocks[processor].time > now:
+            begin, before = clocks[processor].time, clocks[processor].holder
+    turns, works = 0.0, works_ns
+    if costs[SWITCH] > 0 and max(works_ns, moves_ns) > 0:
+        turns = _turn(clocks, costs, queue.core, queue.rank)
+        works += turns
+    if moves_ns > 0:
+        memory = places[FIRST_MEMORY] + queue.node
+        free = max(begin + turns, clocks[memory].time)
+        works = max(works, hold(clocks, memory, row, free, moves_ns) - begin)
+    if n_processors > 0:
+        hold(clocks, processor, row, begin, works)
+    return begin, begin + turns, hold(clocks, queue.core, row, begin, works), before
+
+
+@compiled
+def _turn(clocks: Records, costs: Floats, core: int, rank: int) -> float:
+    """Turn a core to a rank; return how long that takes: nothing for its first."""
+    before = clocks[core].rank
+    clocks[core].rank = rank
+    return 0.0 if before < 0 or before == rank else float(costs[SWITCH])
+
+
+@compiled_inline
+def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) -> float:
+    """Return when a free lane begins: earlier than now where it passes a burst at once."""
+    if costs[BURST] == 0 or link < _NETWORK:
+        return now
+    return float(max(clocks[lane].time, now - costs[BURST]))
+
+
+@compiled_inline
+def _gap(tasks: Records, links: Floats, row: int) -> float:
+    """Return the g of a message, which comes behind its last turn."""
+    if row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION:
+        return 0.0
+    return float(links[tasks[row].link, g])
+
+
+@compiled_inline
+def _packets(costs: Floats, send: Any) -> float:
+    """Return what the packets of a message take a core, but for its first, which is in its o."""
+    if costs[PACKET] == 0 or send.link < _NETWORK:
+        return 0.0
+    if send.link == CONTINUATION:
+        return float(math.ceil((send.work - 1) / costs[PACKET_BYTES]) * costs[PACKET])
+    return float((math.ceil(max(send.work, 1.0) / costs[PACKET_BYTES]) - 1) * costs[PACKET])
+
+
+@compiled_inline
+def charge_send(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    places: Ints,
+    links: Floats,
+    costs: Floats,
+    connections: Records,
+    adapters: Records,
+    row: int,
+    now: float,
+) -> float:
+    """Charge the sender for its message; return when that arrives.
+
+    Its `following` becomes what the message waited for before it set out: the
+    send itself for nothing.
+    """
+    send = tasks[row]
+    queue = queues[send.queue]
+    link = links[send.link]
+    more = max(send.work - 1.0, 0.0)
+    works = link[o] + more * link[O] + _packets(costs, send)
+    if send.state & IS_STRIDED:
+        works += send.work * costs[STRIDED]
+    begin, turned, end, before = occupy(clocks, places, costs, queue, row, now, works, 0.0)
+    reads = waits = 0.0
+    if len(connections) > 0 and send.link == _NETWORK:
+        adapter = adapters[queue.lane - places[FIRST_LANE]]
+        peer = queues[tasks[send.partner].queue].rank
+        reads, waits = fetch(connections, adapter, row, peer, turned, costs[MISS], costs[RECONNECT])
+    passes = _gap(tasks, links, row) + more * link[G]
+    leaves = _bucket(clocks, costs, queue.lane, send.link, turned)
+    if waits > 0:
+        # A burst saves no fetching: what comes next must not overtake this message.
+        leaves = max(leaves, turned - passes)
+    sent = hold(clocks, queue.lane, row, leaves, reads / costs[AT_ONCE] + passes)
+    send.start = begin
+    if before != NOBODY:
+        send.cause = before
+    send.following = row
+    send.end = end
+    if send.link == CONTINUATION or (costs[HANDSHAKE] > 0 and send.state & IS_LONG):
+        send.end = max(end, sent)
+    return float(turned + waits + link[o] + link[L])
+
+
+@compiled_inline
+def charge_arrival(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    places: Ints,
+    links: Floats,
+    costs: Floats,
+    row: int,
+    now: float,
+    has_waited: bool,
+) -> None:
+    """Charge the receiver for the message of send `row`, which finds its lane free."""
+    send = tasks[row]
+    recv = tasks[send.partner]
+    queue = queues[recv.queue]
+    link = links[send.link]
+    if has_waited:
+        send.following = busier(clocks, queues, recv.queue, now)
+    more = max(send.work - 1.0, 0.0)
+    works = link[o] + more * link[O] + _packets(costs, send)
+    moves = 0.0
+    if send.link < _NETWORK:
+        moves = send.work * costs[MEMORY]
+    if recv.state & IS_STRIDED:
+        works += send.work * costs[STRIDED]
+    gap = _gap(tasks, links, row)
+    taken = hold(
+        clocks,
+        queue.lane,
+        send.partner,
+        _bucket(clocks, costs, queue.lane, send.link, now),
+        gap + more * link[G],
+    )
+    if link[OFFLOAD] > 0:
+        core = clocks[queue.core]
+        begins, holder = max(now, core.time), core.holder
+        begin, _, end, before = occupy(
+            clocks, places, costs, queue, send.partner, begins, works, moves
+        )
+        recv.end = max(now, taken - gap) + link[LAST]
+        if end > recv.end:
+            recv.end = end
+            if before != NOBODY:
+                send.following = before
+            elif begin > now:
+                send.following = holder
+    else:
+        works = max(works, link[o] + more * link[G])
+        _, _, recv.end, before = occupy(
+            clocks, places, costs, queue, send.partner, now, works, moves
+        )
+        if before != NOBODY:
+            send.following = before
+
+
+@compiled_inline
+def charge_local(
+    tasks: Records,
+    clocks: Records,
+    queues: Records,
+    places: Ints,
+    costs: Floats,
+    row: int,
+    now: float,
+) -> None:
+    """Charge a core for a copy, a reduction or a computation."""
+    task = tasks[row]
+    works, moves = task.work, 0.0
+    if task.op <= _REDUCE:
+        per_byte = costs[COPY] if task.op == _COPY else costs[REDUCE]
+        if task.state & IS_STRIDED:
+            per_byte += costs[STRIDED]
+        if task.state & IS_UNCACHED:
+            per_byte += costs[UNCACHED]
+        works = np.rint(task.work * per_byte)
+        moves = task.work * costs[MEMORY]
+    task.start, _, task.end, before = occupy(
+        clocks, places, costs, queues[task.queue], row, now, works, moves
+    )
+    if before != NOBODY:
+        task.cause = before

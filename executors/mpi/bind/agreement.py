@@ -1,0 +1,199 @@
+"""Meet at binding: all ranks have to come, within a time limit, and bring the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from mpi4py import MPI
+
+from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.host.peers import name_ranks
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+
+if TYPE_CHECKING:
+    from collplan.planner.plan.plan import Plan
+
+DOING: Final = "bind the plan"
+_NOTHING: Final = 2**63 - 1
+"""Stands in a minimum for a rank that has nothing to say.
+
+The largest signed number: MPICH 4.0 and Open MPI 4.1 compare unsigned ones as if
+they were signed, https://github.com/pmodels/mpich/issues/6083 and
+https://github.com/open-mpi/ompi/issues/10648.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rank brings.
+
+    Parameters
+    ----------
+    error : Exception or None
+        Why it cannot bind.
+    shape : int or None
+        A digest of what any two ranks' programs share.
+    whole : int or None
+        A digest of the plan of all ranks, if the rank has that.
+    dtype : str or None
+        Of its buffers, if it has any.
+    operation : str or None
+        By which it reduces, if it does.
+    is_loaded : bool
+        Whether it needs no time to load compiled code.
+    shares_memory : bool
+        Whether ranks of a node share memory, as far as its plan shows.
+    is_watched : bool
+        Whether it has a time limit.
+    has_background : bool
+        Whether it may have a progress thread, or insists on one.
+    """
+
+    error: Exception | None
+    shape: int | None
+    whole: int | None
+    dtype: str | None
+    operation: str | None
+    is_loaded: bool
+    shares_memory: bool
+    is_watched: bool
+    has_background: bool
+
+    @classmethod
+    def of_error(cls, error: Exception, *, is_watched: bool) -> Claim:
+        """Return the claim of a rank that has nothing to bring."""
+        return cls(error, None, None, None, None, True, False, is_watched, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What all ranks know of each other when they bring the same.
+
+    Parameters
+    ----------
+    is_loaded : bool
+        Whether all of them are.
+    shares_memory, has_background : bool
+        Whether that is true of any.
+    limit_s : float or None
+        This rank's time limit, infinity where only others have one, None where no
+        rank has. Where one has a limit, the others have to answer it.
+    """
+
+    is_loaded: bool
+    shares_memory: bool
+    has_background: bool
+    limit_s: float | None
+
+
+def agree(
+    plan: Plan, comm: MPI.Intracomm, claim: Claim, timeout_s: float | None = None
+) -> Agreement:
+    """See that all ranks bring the same; collective.
+
+    Raises
+    ------
+    BindError
+        On all ranks, if one cannot bind, or brings something else than the others.
+    StallError
+        If a rank does not come within `timeout_s`: the job has been told to end.
+    """
+    digests = {
+        "plan": claim.shape,
+        "whole plan": claim.whole,
+        "dtype": _digest(claim.dtype),
+        "operation": _digest(claim.operation),
+    }
+    aspects = {name: None if n is None else n & _NOTHING for name, n in digests.items()}
+    culprit = comm.size if claim.error is None else comm.rank
+    words = [culprit, claim.is_loaded, not claim.shares_memory, not claim.is_watched]
+    words.append(not claim.has_background)
+    for value in aspects.values():
+        words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
+    mine = np.array(words, dtype=np.int64)
+    lowest = np.empty_like(mine)
+    # The messages on this communicator are the program's, so nobody listens.
+    RollCall(comm, timeout_s, DOING, listens=False).wait(comm.Iallreduce(mine, lowest, MPI.MIN))
+    culprit, is_loaded, is_unshared, is_unwatched, is_alone = (int(value) for value in lowest[:5])
+    limit_s = None if is_unwatched else timeout_s or math.inf
+    call = RollCall(comm, limit_s, DOING, listens=False)
+    if culprit < comm.size:
+        call.raise_first(culprit, claim.error)
+    # The minimum of what is left to the largest number is what is left of the maximum.
+    least, most = lowest[5::2], _NOTHING - lowest[6::2]
+    differs = (least != most) & (least != _NOTHING)
+    if differs.any():
+        which = list(aspects)[int(np.argmax(differs))]
+        raise BindError(_dispute(plan, call, claim, which, aspects[which]))
+    return Agreement(bool(is_loaded), not is_unshared, not is_alone, limit_s)
+
+
+def _digest(text: str | None) -> int | None:
+    if text is None:
+        return None
+    # A word of bytes is enough for what has few values, and its end differs most.
+    return int.from_bytes(text.encode()[-7:].rjust(7), "little")
+
+
+def _dispute(plan: Plan, call: RollCall, claim: Claim, which: str, mine: int | None) -> str:
+    """Say which ranks bring something else than most; the same on all ranks."""
+    words = {"dtype": claim.dtype, "operation": claim.operation}.get(which)
+    spec = plan.spec.to_json() if plan.spec is not None else None
+    brought: list[tuple[int | None, str | None, str | None]] = call.gather((mine, words, spec))
+    counts = Counter(value for value, _, _ in brought if value is not None)
+    # Of equally frequent ones, the lowest rank's was counted first.
+    usual = counts.most_common(1)[0][0]
+    most = [rank for rank, (value, _, _) in enumerate(brought) if value == usual]
+    odd = [rank for rank, (value, _, _) in enumerate(brought) if value not in (None, usual)]
+    one, other = brought[odd[0]], brought[most[0]]
+    if which in ("dtype", "operation"):
+        verb, noun = {
+            "dtype": ("binds buffers of", "buffers"),
+            "operation": ("reduces by", "operations"),
+        }[which]
+        return (
+            f"rank {odd[0]} {verb} {one[1]}, {name_ranks(most)} {other[1]}; "
+            f"{noun} must be the same on all ranks"
+        )
+    difference = _first_difference(one[2], other[2])
+    return (
+        f"rank {odd[0]} binds a plan of digest {one[0]:016x}, {name_ranks(most)} one of "
+        f"{other[0]:016x}{f' ({difference})' if difference else ''}; "
+        "compile the same spec on all ranks"
+    )
+
+
+def _first_difference(one: str | None, other: str | None) -> str:
+    """Name the first field in which two specs differ."""
+    if one is None or other is None:
+        return "" if one == other else "one was imported, the other compiled from a spec"
+    here, there = (dict(_fields(json.loads(text))) for text in (one, other))
+    for name in sorted(here.keys() | there.keys()):
+        if here.get(name) != there.get(name):
+            return f"{name} is {here.get(name)}, theirs {there.get(name)}"
+    return ""
+
+
+def _fields(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _fields(inner, f"{name}.{key}" if name else str(key))
+
+
+def is_timeout(timeout_s: object) -> bool:
+    """Return whether a value is a time limit that ranks can wait for."""
+    return isinstance(timeout_s, Real) and float(timeout_s) > 0
+
+
+def bad_timeout(timeout_s: object) -> BindError:
+    """Return the error of a time limit that is none."""
+    return BindError(f"timeout_s is {timeout_s!r}, must be above 0 s; leave it out for no limit")

@@ -1,0 +1,191 @@
+"""The caller's buffers: what fits a plan, and memory for those who have none."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.errors import BindError
+from collplan.planner.plan.plan import Buffer
+from collplan.specs import numpy_dtype
+
+if TYPE_CHECKING:
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.planner.plan.plan import Plan
+
+Array = npt.NDArray[Any]
+
+_ON_HOST: Final = (1, 3, 13)
+"""DLPack's numbers for memory the processor can use: its own, pinned and managed."""
+
+
+class Buffers:
+    """What a rank's buffers must be for a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        The whole plan or this rank's program.
+    rank : int
+        This rank.
+    """
+
+    def __init__(self, plan: Plan, rank: int) -> None:
+        sizes = plan.buffer_sizes[rank]
+        self._n_sent, self._n_received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
+        self._n_scratch = int(sizes[Buffer.SCRATCH])
+        self._itemsize = plan.itemsize
+        self._datatype = getattr(plan.spec.collective, "datatype", None) if plan.spec else None
+        self._scratch: Array | None = None
+
+    @property
+    def is_any_needed(self) -> bool:
+        """Return whether the caller has to provide memory on this rank."""
+        return self._n_sent + self._n_received > 0
+
+    @property
+    def spec_dtype(self) -> np.dtype[Any]:
+        """Return the dtype the plan was compiled for, or bytes of its size."""
+        if self._datatype is None:
+            return np.dtype(f"V{self._itemsize}")
+        return numpy_dtype(self._datatype)
+
+    def check(self, sendbuf: object, recvbuf: object) -> list[Array]:
+        """Return send, receive and scratch buffer as flat arrays of one dtype.
+
+        Raises
+        ------
+        BindError
+            If a buffer is missing, too small, or of another kind than the plan's, or both overlap.
+        """
+        sent = self._checked("sendbuf", sendbuf, self._n_sent)
+        received = self._checked("recvbuf", recvbuf, self._n_received)
+        if received is not None and not received.flags.writeable:
+            raise BindError("recvbuf is read-only; pass a writable array")
+        self._require_apart(sent, received)
+        dtype = self._common_dtype(sent, received)
+        nothing = np.empty(0, dtype)
+        if self._scratch is None or self._scratch.dtype != dtype:
+            self._scratch = _in_memory(self._n_scratch, dtype, "scratch")
+        return [
+            nothing if sent is None else sent,
+            nothing if received is None else received,
+            self._scratch,
+        ]
+
+    def at(self, sent_at: int, received_at: int) -> list[Array]:
+        """Return what lies at two addresses, and scratch, as `check` does for arrays.
+
+        They are of the dtype checked before, or of the plan's.
+        """
+        dtype = self.spec_dtype if self._scratch is None else self._scratch.dtype
+        sent = _array_at(sent_at, self._n_sent, dtype) if self._n_sent else None
+        received = _array_at(received_at, self._n_received, dtype) if self._n_received else None
+        return self.check(sent, received)
+
+    def allocate(self, node: NodeMemory | None) -> tuple[Array, Array]:
+        """Return a send and a receive buffer, at their mirrors or on pages of their own.
+
+        Raises
+        ------
+        BindError
+            If they do not fit into memory.
+        """
+        dtype = self.spec_dtype
+        found = []
+        for which, n in ((Buffer.SEND, self._n_sent), (Buffer.RECV, self._n_received)):
+            there = node.at_mirror(which, n, dtype) if node is not None else None
+            name = f"{which.name.lower()}buf"
+            found.append(_on_page(n, dtype, name) if there is None else there)
+        return found[0], found[1]
+
+    def _checked(self, name: str, array: object, n_elements: int) -> Array | None:
+        """Return a buffer as a flat array, or None if the plan does not use it."""
+        if n_elements == 0:
+            return None
+        if array is None or array is MPI.IN_PLACE:
+            raise BindError(
+                f"{name} is missing: the plan uses {n_elements} elements of it; pass one"
+            )
+        if _is_on_device(array):
+            raise BindError(
+                f"{name} lies in a device's memory, plans run in the host's; "
+                "pass a numpy array and copy from and to it"
+            )
+        if not isinstance(array, np.ndarray):
+            raise BindError(f"{name} is a {type(array).__name__}, must be a numpy array")
+        if array.dtype.hasobject or array.itemsize != self._itemsize:
+            raise BindError(
+                f"{name} has dtype {array.dtype} of {array.itemsize} bytes an element, the plan's "
+                f"elements have {self._itemsize}; use the datatype the plan was compiled for"
+            )
+        if not array.flags.c_contiguous:
+            raise BindError(f"{name} is not C-contiguous; pass numpy.ascontiguousarray of it")
+        if array.size < n_elements:
+            raise BindError(
+                f"{name} has {array.size} elements, the plan needs {n_elements} on this rank; "
+                "pass a larger array or compile for a smaller count"
+            )
+        return array.reshape(-1)
+
+    def _require_apart(self, sent: Array | None, received: Array | None) -> None:
+        """Refuse what MPI forbids: the plan would overwrite what it has to read later."""
+        if sent is None or received is None:
+            return
+        # Both are contiguous, so their bounds tell.
+        if np.may_share_memory(sent[: self._n_sent], received[: self._n_received]):
+            raise BindError(
+                "sendbuf and recvbuf overlap; pass separate arrays, or compile the collective "
+                "with in_place: true where it has that"
+            )
+
+    def _common_dtype(self, sent: Array | None, received: Array | None) -> np.dtype[Any]:
+        """Return the dtype of scratch: the buffers' or, where there are none, the spec's."""
+        known = [array.dtype for array in (sent, received) if array is not None]
+        if len(known) == 2 and known[0] != known[1]:
+            raise BindError(
+                f"sendbuf has dtype {known[0]}, recvbuf {known[1]}; a collective has one datatype"
+            )
+        if known and self._datatype is not None and known[0] != self.spec_dtype:
+            name = "sendbuf" if sent is not None else "recvbuf"
+            raise BindError(
+                f"{name} has dtype {known[0]}, the plan was compiled for {self._datatype}; "
+                "convert the array or compile for its datatype"
+            )
+        return known[0] if known else self.spec_dtype
+
+
+def _array_at(address: int, n_elements: int, dtype: np.dtype[Any]) -> Array:
+    there: Any = MPI.buffer.fromaddress(address, n_elements * dtype.itemsize)
+    found: Array = np.frombuffer(there, dtype)
+    return found
+
+
+def _is_on_device(array: object) -> bool:
+    if isinstance(array, np.ndarray):
+        return False
+    if hasattr(array, "__cuda_array_interface__"):
+        return True
+    device = getattr(array, "__dlpack_device__", None)
+    return device is not None and int(device()[0]) not in _ON_HOST
+
+
+def _in_memory(n_elements: int, dtype: np.dtype[Any], name: str) -> Array:
+    try:
+        return np.empty(n_elements, dtype)
+    except MemoryError:
+        raise BindError(
+            f"the plan's {name} of {n_elements * dtype.itemsize} bytes does not fit into memory; "
+            "use a smaller count or another algorithm"
+        ) from None
+
+
+def _on_page(n_elements: int, dtype: np.dtype[Any], name: str) -> Array:
+    n_bytes = n_elements * dtype.itemsize
+    raw = _in_memory(n_bytes + mmap.PAGESIZE, np.dtype(np.uint8), name)
+    skip = -raw.ctypes.data % mmap.PAGESIZE
+    return raw[skip : skip + n_bytes].view(dtype)

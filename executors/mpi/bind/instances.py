@@ -1,0 +1,176 @@
+"""Start a plan's program without blocking, as often at once as one likes.
+
+All ranks compile the same plan, so each takes its own program out of it without asking the
+others. Messages of programs in flight on one communicator are kept apart by tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.bind.buffers import Buffers
+from collplan.executors.mpi.bind.prepared import Prepared
+from collplan.executors.mpi.engine.compiled import CompiledEngine
+from collplan.executors.mpi.engine.engine_choice import choose_engine
+from collplan.executors.mpi.engine.in_flight import Flight, board
+from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.executors.mpi.host.cores import ranks_per_core
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.state import PENDING, START
+from collplan.executors.mpi.program.program import shares_memory
+from collplan.executors.mpi.stall.notices import largest_tag
+from collplan.planner.plan.plan import Stage
+from collplan.planner.plan.tags import MAX_TAGS
+
+if TYPE_CHECKING:
+    from collplan.planner.plan.plan import Plan
+
+Array = npt.NDArray[Any]
+
+TURN_NS: Final = 2_000_000
+"""How long one program's local tasks may keep others in flight waiting."""
+MOST_IDLE: Final = 4
+"""Copies of a program that are kept for later starts."""
+
+
+def n_tag_spaces(comm: MPI.Intracomm) -> int:
+    """Return how many programs' messages a communicator's tags can keep apart."""
+    return largest_tag(comm) // MAX_TAGS
+
+
+class LocalProgram:
+    """A rank's program of a plan that passes messages, and its copies in flight.
+
+    Parameters
+    ----------
+    plan : Plan
+        This rank's program; the same plan on all ranks.
+    comm : MPI.Intracomm
+        For such programs' messages alone; `ranks_per_core` was called for it before.
+
+    Raises
+    ------
+    UnsupportedPlanError
+        If ranks share memory, which they would have to make together, or this rank's tasks
+        have no compiled form.
+    BindError
+        If this rank has no memory for it.
+    """
+
+    def __init__(self, plan: Plan, comm: MPI.Intracomm) -> None:
+        if shares_memory(plan):
+            raise UnsupportedPlanError(
+                "ranks share memory, which they have to make together; bind the plan"
+            )
+        prepared = Prepared(plan, comm, None, None, None)
+        choice = choose_engine(None, prepared.program, prepared.dtype, prepared.operation, None)
+        if choice.why_python is not None:
+            raise UnsupportedPlanError(
+                f"tasks run in Python ({choice.why_python}), not by a thread; bind the plan"
+            )
+        self.plan, self.comm = plan, comm
+        # All is the background's: nothing belongs inside the start or the wait.
+        program = prepared.program
+        stage = np.full_like(program.stage, Stage.BACKGROUND)
+        self.program = replace(program, stage=stage)
+        self.reduce = choice.load()
+        self.sharing = ranks_per_core(comm)
+        self._idle: list[Copy] = []
+        self._most_idle = MOST_IDLE
+
+    def take(self) -> Copy:
+        """Return a copy that is not in flight."""
+        return self._idle.pop() if self._idle else Copy(self)
+
+    def give_back(self, copy: Copy) -> None:
+        """Take back a copy that is in flight no more."""
+        if len(self._idle) < self._most_idle:
+            self._idle.append(copy)
+        else:
+            copy.free()
+
+    def close(self) -> None:
+        """Free all copies, those in flight when they are given back."""
+        self._most_idle = 0
+        while self._idle:
+            self._idle.pop().free()
+
+
+class Copy:
+    """A program with scratch and tags of its own.
+
+    Parameters
+    ----------
+    of : LocalProgram
+        What it runs.
+    """
+
+    def __init__(self, of: LocalProgram) -> None:
+        self.of = of
+        self._buffers = Buffers(of.plan, of.comm.rank)
+        self._engine: CompiledEngine | None = None
+        self._flight: Flight | None = None
+        self._tags = np.empty(0, np.int32)
+
+    @property
+    def flight(self) -> Flight:
+        """Return what the last start is to MPI."""
+        assert self._flight is not None
+        return self._flight
+
+    def start(
+        self,
+        sent_at: int,
+        received_at: int,
+        tag_space: int,
+        finish: Callable[[], None] | None = None,
+    ) -> MPI.Request:
+        """Start the program on memory that outlives it; return a request of MPI's.
+
+        Parameters
+        ----------
+        sent_at, received_at : int
+            As for `BoundPlan.rebind_addresses`.
+        tag_space : int
+            Below `n_tag_spaces`, the same on all ranks, and of no other start in flight.
+        finish : callable, optional
+            Called when the program is over and before the request is complete.
+        """
+        of, engine = self.of, self._engine
+        if engine is None:
+            engine = self._make_engine(sent_at, received_at)
+        elif not engine.move(sent_at, received_at):
+            engine.rebind(self._buffers_at(sent_at, received_at))
+        memory, flight = engine._memory, self.flight
+        np.add(of.program.tag, tag_space * MAX_TAGS, out=self._tags)
+        request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
+        found = run_loop(memory.address, START)
+        if found > PENDING:
+            flight.fail(memory.get("code"))
+        board().add(flight)
+        return request
+
+    def _make_engine(self, sent_at: int, received_at: int) -> CompiledEngine:
+        of = self.of
+        buffers = self._buffers_at(sent_at, received_at)
+        arguments = of.program, of.plan.patterns, buffers, of.comm, of.reduce, of.sharing
+        engine = self._engine = CompiledEngine(*arguments)
+        engine._memory.set(turn_ns=TURN_NS)
+        self._tags = engine._memory.tasks["tag"][:-1]
+        self._flight = Flight(engine._memory.address)
+        return engine
+
+    def _buffers_at(self, sent_at: int, received_at: int) -> list[Array]:
+        buffers = self._buffers.at(sent_at, received_at)
+        return [*buffers, np.empty(0, buffers[0].dtype)]
+
+    def free(self) -> None:
+        """Free what MPI has of it."""
+        if self._engine is not None:
+            self._engine.free()

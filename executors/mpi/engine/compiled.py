@@ -1,0 +1,269 @@
+"""The engine whose loop is compiled: the same interface as the one in Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.engine.background_thread import ProgressThread
+from collplan.executors.mpi.engine.interpreted import sleep_between_polls
+from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory
+from collplan.executors.mpi.engine.running import advance_others, note_end, this_thread
+from collplan.executors.mpi.errors import still_running
+from collplan.executors.mpi.host.cores import yields_help
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.state import (
+    BUSY,
+    DEADLOCK,
+    DONE,
+    FAILED_IN_STATUS,
+    GO_ON_STARTING,
+    PENDING,
+    RUN,
+    START,
+    STATE,
+    TEST,
+    WAIT,
+)
+from collplan.executors.mpi.loop.symbols import address_of
+from collplan.executors.mpi.program.message_rows import Messages, handle_of
+from collplan.planner.errors import DeadlockError
+
+if TYPE_CHECKING:
+    from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.program.program import Program
+    from collplan.planner.arrays import Ints
+
+Array = npt.NDArray[Any]
+
+HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
+"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
+STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
+_LEFT, _TURN, _HANDED = (
+    list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns", "is_handed")
+)
+SHORT_TURN_NS: Final = 1
+"""How long the loop runs while other plans of this thread wait for their turn."""
+BACKGROUND_TURN_NS: Final = 1_000_000
+"""How long a wait for a progress thread sleeps while other plans' threads have theirs."""
+TURNS_AWAKE: Final = 10
+"""Turns in which nothing ends before a rank that shares its core sleeps between them."""
+
+
+class CompiledEngine:
+    """Run a bound program again and again, in the order its dependencies allow.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks and whom they release.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's.
+    buffers : sequence of ndarray
+        Send, receive, scratch and shared buffer, flat, of one dtype.
+    comm : MPI.Intracomm
+        For the program's messages alone, with errors returned.
+    reduce : int
+        The address of the compiled reduction, 0 if nothing is reduced.
+    ranks_per_core : float
+        Above 1 an idle rank sleeps between polls after a while.
+    node : NodeMemory, optional
+        What ranks of the node share; its buffer is the fourth of `buffers` then.
+    background : Background, optional
+        Which processors run background tasks, where a thread of their own does.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        patterns: Ints,
+        buffers: Sequence[Array],
+        comm: MPI.Intracomm,
+        reduce: int,
+        ranks_per_core: float,
+        node: NodeMemory | None = None,
+        background: Background | None = None,
+    ) -> None:
+        self._memory = LoopMemory(
+            program,
+            patterns,
+            buffers[0].itemsize,
+            handle_bytes=HANDLE_BYTES,
+            status_bytes=STATUS_BYTES,
+            reduce=reduce,
+            background=background,
+        )
+        self._n_vain_turns = self._n_left_before = 0
+        self._sleep_s = sleep_between_polls(ranks_per_core)
+        self._memory.set_idling(self._sleep_s, yields_help(comm))
+        self._memory.set(
+            comm=handle_of(comm),
+            isend=address_of("MPI_Isend", MPI.__file__),
+            irecv=address_of("MPI_Irecv", MPI.__file__),
+            testsome=address_of("MPI_Testsome", MPI.__file__),
+            iprobe=address_of("MPI_Iprobe", MPI.__file__),
+            any_source=MPI.ANY_SOURCE,
+            any_tag=MPI.ANY_TAG,
+        )
+        if node is not None:
+            self._memory.share(node)
+        self._address, self._words = self._memory.address, self._memory.words
+        self._bases = self._memory.bases
+        self._messages = Messages(program, patterns, buffers[0].itemsize)
+        self._messages.describe(self._memory.tasks, buffers)
+        self._memory.use(buffers)
+        self._buffers = list(buffers)
+        self._moves_freely = not self._messages.any_spans
+        self._thread: ProgressThread | None = None
+        if background is not None:
+            longest_s = sleep_between_polls(background.crowd)
+            self._memory.set_idling(longest_s, yields_help(comm), of_thread=True)
+            self._thread = ProgressThread(self._memory, self)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a start has not completed yet."""
+        return bool(self._words[_LEFT])
+
+    @property
+    def n_left(self) -> int:
+        """Return how many tasks the start has left."""
+        return self._words[_LEFT]
+
+    @property
+    def is_in_background(self) -> bool:
+        """Return whether a thread has the start, which nobody else can advance."""
+        return bool(self._words[_HANDED])
+
+    @property
+    def epoch(self) -> int:
+        """Return how many times the program was started."""
+        return self._memory.get("epoch")
+
+    def end_together(self) -> None:
+        """Let a start end from now on when all ranks of the node have completed it."""
+        self._memory.set(ends_together=1)
+
+    def start(self) -> None:
+        """Start every task that is ready, and finish those that belong inside the start."""
+        engines = this_thread.engines
+        self._words[_TURN] = self._turn_ns() if engines else TURN_NS
+        found = run_loop(self._address, START)
+        if found != DONE:
+            self._go_on(found, GO_ON_STARTING)
+        if self._words[_LEFT]:
+            engines.append(self)
+
+    def test(self) -> bool:
+        """Advance without blocking; return whether everything is done.
+
+        Tasks that belong inside `wait` run here only when they alone are
+        left, so that a program that only tests completes too.
+        """
+        is_done = self.advance()
+        if is_done:
+            note_end(self)
+        return is_done
+
+    def advance(self) -> bool:
+        """Do what `test` does, for another plan's wait."""
+        found = run_loop(self._address, TEST)
+        if found > PENDING:
+            self._raise(found)
+        return bool(found == DONE)
+
+    def wait(self) -> None:
+        """Advance until everything is done."""
+        if not self._words[_LEFT]:
+            return
+        self._words[_TURN] = self._turn_ns()
+        found = run_loop(self._address, WAIT)
+        if found != DONE:
+            self._go_on(found, WAIT)
+        note_end(self)
+
+    def run(self) -> None:
+        """Start and wait."""
+        if this_thread.engines:
+            self.start()
+            self.wait()
+            return
+        self._words[_TURN] = TURN_NS
+        found = run_loop(self._address, RUN)
+        if found != DONE:
+            self._go_on(found, WAIT)
+
+    def rebind(self, buffers: Sequence[Array]) -> None:
+        """Use other buffers of the same dtype from now on; the program must not be running."""
+        self._messages.redescribe(self._memory.tasks, buffers)
+        self._memory.use(buffers)
+        self._buffers = list(buffers)
+
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Use memory elsewhere as send and receive buffer; return False where that takes more."""
+        if self._words[_LEFT] or not self._moves_freely:
+            return False
+        self._bases[0], self._bases[1] = sent_at, received_at
+        return True
+
+    def free(self) -> None:
+        """End the thread, if there is one, and free datatypes."""
+        if self._thread is not None:
+            self._thread.stop()
+        self._messages.free()
+
+    def _go_on(self, found: int, what: int) -> None:
+        """Let other plans advance, and Python handle signals, between turns; raise what failed."""
+        while found == PENDING:
+            found = self._take_turn(what)
+        if found != DONE:
+            self._raise(found)
+
+    def _take_turn(self, what: int) -> int:
+        """Give other plans of this thread a turn, then this one."""
+        if self._words[_TURN] != TURN_NS:
+            n_left = advance_others(self) + self._words[_LEFT]
+            self._n_vain_turns = 0 if n_left != self._n_left_before else self._n_vain_turns + 1
+            self._n_left_before = n_left
+            self._words[_TURN] = self._turn_ns()
+            is_short = self._words[_TURN] == SHORT_TURN_NS
+            if is_short and self._n_vain_turns > TURNS_AWAKE and self._sleep_s:
+                time.sleep(self._sleep_s)
+        return int(run_loop(self._address, what))
+
+    def _turn_ns(self) -> int:
+        """Return how long this plan may keep its thread from the others."""
+        others = [engine for engine in this_thread.engines if engine is not self]
+        if not others:
+            return TURN_NS
+        are_at_work = all(engine.is_in_background for engine in others)
+        return BACKGROUND_TURN_NS if are_at_work else SHORT_TURN_NS
+
+    def _raise(self, found: int) -> NoReturn:
+        """Raise what went wrong."""
+        if found == BUSY:
+            raise still_running("started")
+        note_end(self)
+        if found == DEADLOCK:
+            raise DeadlockError(
+                f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "
+                "wait; verify(plan) names them"
+            )
+        raise MPI.Exception(self._error_code(found))
+
+    def _error_code(self, found: int) -> int:
+        code = self._memory.get("code")
+        if found != FAILED_IN_STATUS or code != MPI.ERR_IN_STATUS:
+            return code
+        status = MPI.Status()
+        there = MPI.buffer.fromaddress(MPI._addressof(status), STATUS_BYTES)
+        for i in range(max(0, self._memory.get("n_failed"))):
+            there[:] = self._memory.statuses[i * STATUS_BYTES : (i + 1) * STATUS_BYTES].tobytes()
+            if status.Get_error() not in (MPI.SUCCESS, MPI.ERR_PENDING):
+                return int(status.Get_error())
+        return code

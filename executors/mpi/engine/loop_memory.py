@@ -1,0 +1,261 @@
+"""The memory of one bound program: what the compiled loop reads and writes."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Sequence
+from ctypes import c_int, c_uint, c_void_p
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.executors.mpi.loop.moves import N_CURSORS
+from collplan.executors.mpi.loop.state import CURSOR, IDLING, RECV, STATE, TASK
+from collplan.executors.mpi.loop.symbols import address_of
+from collplan.executors.mpi.program.computing import left_to_caller
+from collplan.executors.mpi.program.local_tasks import (
+    LEFT_STAGE,
+    N_BASES,
+    RIGHT_STAGE,
+    local_tasks,
+)
+from collplan.planner.plan.plan import Stage
+
+if TYPE_CHECKING:
+    from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.program.program import Program
+    from collplan.planner.arrays import Ints
+
+Array = npt.NDArray[Any]
+
+TURN_NS: Final = 50_000_000
+"""How long the loop runs before Python gets to handle signals."""
+THREAD_TURN_NS: Final = 10_000_000
+"""How long a progress thread runs before it sees whether it is to stop."""
+SPINS: Final = 100
+"""Polls in a row before an idle rank gives its core away between polls."""
+FEW_SPINS: Final = 20
+"""The same where ranks share cores and sleep soon: what they wait for may need this core."""
+YIELDS: Final = 300
+"""How often it gives its core away before it sleeps, where ranks share cores."""
+VAIN_YIELDS: Final = 5
+"""The same where the system does not give the core to other ranks."""
+SEMAPHORE_BYTES: Final = 128
+"""More than any Linux's semaphores take."""
+SLEEP_STEPS: Final = 16
+"""Sleeps in a row until they are as long as they get."""
+
+
+class LoopMemory:
+    """A state for the loop, and the arrays whose addresses it holds.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks and whom they release.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's.
+    itemsize : int
+        Bytes an element.
+    handle_bytes, status_bytes : int
+        Sizes of MPI's requests and statuses.
+    reduce : int
+        The address of the compiled reduction, 0 if nothing is reduced.
+    background : Background, optional
+        Which processors run background tasks, where a thread does.
+
+    Attributes
+    ----------
+    address : int
+        Where the state lies.
+    words : memoryview
+        The state's words, for fast looks from Python.
+    bases : memoryview
+        Where buffers lie, by their numbers.
+    tasks : ndarray of TASK, shape (n_tasks + 1,)
+        The tasks; what messages say is still to be filled in.
+    statuses : ndarray of uint8
+        What MPI said of finished messages.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        patterns: Ints,
+        itemsize: int,
+        *,
+        handle_bytes: int = 8,
+        status_bytes: int = 0,
+        reduce: int = 0,
+        background: Background | None = None,
+    ) -> None:
+        self._state = np.zeros(1, dtype=STATE)
+        self._kept: list[Array] = []
+        beside_ns = 0
+        if background is not None:
+            program, beside_ns = left_to_caller(program, background.processor >= 0)
+        self.address: int = self._state.ctypes.data
+        self.words: memoryview[int] = self._state.view(np.int64).data
+        self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
+        self.statuses = np.zeros(int((program.op <= RECV).sum()) * status_bytes, np.uint8)
+        self._bases = np.zeros(N_BASES, dtype=np.int64)
+        self.bases: memoryview[int] = self._bases.data
+        self._place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
+        self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS, beside_ns=beside_ns)
+        self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)
+        self._fill_tasks(program, patterns, itemsize)
+        self._fill_queues(program, handle_bytes, has_thread=background is not None)
+        self._fill_clock()
+        self._idling, self._thread_idling = (np.zeros(1, dtype=IDLING) for _ in range(2))
+        self._place(idling=self._idling, caller_idling=self._idling)
+        self._place(thread_idling=self._thread_idling)
+        self.set_idling(0.0)
+        self.tasks["processor"] = -1
+        if background is not None:
+            self._fill_thread(background)
+
+    def set(self, **values: int) -> None:
+        """Set fields of the state."""
+        for name, value in values.items():
+            self._state[name] = value
+
+    def get(self, name: str) -> int:
+        """Return a field of the state."""
+        return int(self._state[name][0])
+
+    def set_idling(
+        self, longest_sleep_s: float, yields_help: bool = True, *, of_thread: bool = False
+    ) -> None:
+        """Say how an idle rank waits.
+
+        Parameters
+        ----------
+        longest_sleep_s : float
+            How long it sleeps between polls in the end; 0 on a core of its own.
+        yields_help : bool
+            Whether a core that it gives away goes to another rank.
+        of_thread : bool
+            Whether its progress thread does, and not its caller.
+        """
+        longest_ns = round(longest_sleep_s * 1e9)
+        idling = self._thread_idling if of_thread else self._idling
+        idling["spins"] = FEW_SPINS if longest_ns and not yields_help else SPINS
+        idling["yields"] = YIELDS if yields_help else VAIN_YIELDS
+        idling["longest_sleep_ns"] = longest_ns
+        idling["sleep_step_ns"] = longest_ns // SLEEP_STEPS
+
+    def use(self, buffers: Sequence[Array]) -> None:
+        """Take send, receive, scratch and shared buffer from where they lie."""
+        for i, buffer in enumerate(buffers):
+            self._bases[i] = buffer.ctypes.data
+
+    def share(self, node: NodeMemory) -> None:
+        """Tell other ranks of the node in their memory how far this one is, and look there."""
+        self._place(waits=node.waits)
+        self.set(
+            n_sharing=node.n_ranks,
+            counters=node.counters,
+            own_counter=node.own_counter,
+            own_flags=node.own_flags,
+        )
+
+    def _place(self, **arrays: Array) -> None:
+        """Keep arrays alive, and their addresses where the loop finds them."""
+        self._kept.extend(arrays.values())
+        self.set(**{name: array.ctypes.data for name, array in arrays.items()})
+
+    def _fill_tasks(self, program: Program, patterns: Ints, itemsize: int) -> None:
+        local = local_tasks(program, patterns, itemsize)
+        tasks = self.tasks
+        tasks["kind"][:-1], tasks["stage"][:-1] = local.kind, program.stage
+        tasks["local"][:-1] = local.local
+        sharing = program.sharing
+        tasks["waits"][:-1], tasks["is_gated"][:-1] = sharing.waits, sharing.is_gated
+        tasks["flag"][:-1], tasks["first_wait"] = sharing.own_flag, sharing.indptr
+        tasks["first_on_start"] = program.on_start.indptr
+        tasks["first_on_completion"] = program.on_completion.indptr
+        self._place(
+            locals=local.rows,
+            reads=local.reads,
+            writes=local.writes,
+            stage_extents=local.stage_extents(),
+            cursors=np.zeros(N_CURSORS, dtype=CURSOR),
+        )
+        for number in (LEFT_STAGE, RIGHT_STAGE):
+            stage = np.empty(local.stage_bytes, np.uint8)
+            self._kept.append(stage)
+            self._bases[number] = stage.ctypes.data
+
+    def _fill_queues(self, program: Program, handle_bytes: int, *, has_thread: bool) -> None:
+        # A thread, where there is one, runs what is not inside the start.
+        is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
+        waits = program.sharing.waits
+        is_root = (program.n_before == 0) & ~waits
+        is_waiting_root = (program.n_before == 0) & waits & ~is_held
+        is_message = program.op <= RECV
+        self._place(
+            first_held=_places((program.n_before == 0) & is_held),
+            first_waiting=_places(is_waiting_root),
+            first_messages=_places(is_root & ~is_held & is_message),
+            first_local=_places(is_root & ~is_held & ~is_message),
+            n_before=program.n_before.astype(np.int32),
+            on_start=program.on_start.task.astype(np.int32),
+            on_completion=program.on_completion.task.astype(np.int32),
+        )
+        self.set(
+            n_in_start=int((program.stage == Stage.START).sum()),
+            n_held_in_all=int((program.stage == Stage.WAIT).sum()),
+            n_first_held=int(((program.n_before == 0) & is_held).sum()),
+            n_first_waiting=int(is_waiting_root.sum()),
+            n_messages_in_all=int(is_message.sum()),
+            n_first_messages=int((is_root & ~is_held & is_message).sum()),
+            n_first_local=int((is_root & ~is_held & ~is_message).sum()),
+        )
+        n, n_messages = program.n_tasks, int(is_message.sum())
+        self._place(**{name: np.zeros(n, np.int32) for name in _BY_TASK})
+        self._place(
+            active=np.zeros(n_messages, np.int32),
+            finished=np.zeros(n_messages + 1, np.int32),
+            requests=np.zeros(n_messages * handle_bytes, np.uint8),
+        )
+
+    def _fill_clock(self) -> None:
+        self.set(now=self.address_in("now_s"), sleep=self.address_in("sleep_s"))
+        self.set(monotonic=time.CLOCK_MONOTONIC, probed=self.address_in("n_probed"))
+        self.set(**{name: address_of(name) for name in _SYSTEM})
+
+    def _fill_thread(self, background: Background) -> None:
+        self.tasks["processor"][:-1] = background.processor
+        masks = background.masks()
+        self._place(masks=masks, handed=_semaphore(), over=_semaphore())
+        self.set(has_thread=1, thread_turn_ns=THREAD_TURN_NS, mask_bytes=masks[0].nbytes)
+        self.set(realtime=time.CLOCK_REALTIME, processor=-1)
+        self.set(deadline=self.address_in("deadline_s"), stopping=self.address_in("is_stopping"))
+        self.set(**{name: address_of(name) for name in _THREADING})
+
+    def address_in(self, field: str) -> int:
+        """Return where a field of the state lies."""
+        fields = STATE.fields
+        assert fields is not None
+        return int(self.address + fields[field][1])
+
+
+_BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
+_SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield")
+_THREADING: Final = ("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity")
+
+
+def _places(chosen: npt.NDArray[np.bool_]) -> Array:
+    return np.flatnonzero(chosen).astype(np.int32)
+
+
+def _semaphore() -> Array:
+    """Return memory of a semaphore that stands at 0."""
+    semaphore = np.zeros(SEMAPHORE_BYTES, np.uint8)
+    initialise: Any = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_uint)(address_of("sem_init"))
+    if initialise(semaphore.ctypes.data, 0, 0) != 0:
+        raise OSError("the system has no semaphores without names")
+    return semaphore

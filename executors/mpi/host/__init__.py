@@ -1,0 +1,1 @@
+"""The host: processors, pinning, and the processes behind a communicator's ranks."""

@@ -1,0 +1,149 @@
+"""What compiled code needs beyond arrays: memory at addresses and C functions behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba.core.cgutils
+import numba.np.arrayobj
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import extending, types
+
+from collplan.planner.arrays.jit import compile_with
+
+arrayobj: Any = numba.np.arrayobj
+cgutils: Any = numba.core.cgutils
+
+Ints = npt.NDArray[np.int32]
+
+intrinsic: Any = extending.intrinsic
+"""Its results are what the function generates, not what its signature says."""
+
+compiled = compile_with(_nrt=False)
+"""Compile without reference counts: nothing here allocates; memory belongs to the engine."""
+
+compiled_inline = compile_with(_nrt=False, forceinline=True)
+"""The same, in place of every call."""
+
+
+@intrinsic
+def pointer(context: Any, address: Any) -> Any:
+    """Return an address as ``void *``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+def _view(context: Any, builder: Any, element: Any, address: Any, n: Any) -> Any:
+    """Return an array of n elements that nobody counts references to."""
+    array = arrayobj.make_array(types.Array(element, 1, "C"))(context, builder)
+    itemsize = context.get_constant(types.intp, _itemsize(context, element))
+    arrayobj.populate_array(
+        array,
+        data=builder.inttoptr(address, array.data.type),
+        shape=[n],
+        strides=[itemsize],
+        itemsize=itemsize,
+        meminfo=None,
+    )
+    return array._getvalue()
+
+
+@intrinsic
+def array_at(context: Any, address: Any, n: Any, dtype: Any) -> Any:
+    """Return the array of n elements at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _view(context, builder, dtype.dtype, *arguments[:2])
+
+    return types.Array(dtype.dtype, 1, "C")(types.int64, types.int64, dtype), generate
+
+
+@intrinsic
+def ints(context: Any, address: Any, n: Any) -> Any:
+    """Return the array of n int32 at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _view(context, builder, types.int32, *arguments)
+
+    return types.Array(types.int32, 1, "C")(types.int64, types.int64), generate
+
+
+@intrinsic
+def longs(context: Any, address: Any, n: Any) -> Any:
+    """Return the array of n int64 at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _view(context, builder, types.int64, *arguments)
+
+    return types.Array(types.int64, 1, "C")(types.int64, types.int64), generate
+
+
+@intrinsic
+def record_at(context: Any, address: Any, row: Any, dtype: Any) -> Any:
+    """Return a row of the table of records at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        offset = builder.mul(arguments[1], arguments[1].type(dtype.dtype.size))
+        place = builder.add(arguments[0], offset)
+        return builder.inttoptr(place, context.get_value_type(dtype.dtype))
+
+    return dtype.dtype(types.int64, types.int64, dtype), generate
+
+
+@intrinsic
+def call(context: Any, address: Any, arguments: Any) -> Any:
+    """Call the C function at an address, which returns an int, with a tuple of arguments.
+
+    A handle of MPI is passed as int64 whether it is a pointer or an int: calling
+    conventions of 64-bit machines take an int from a register of 64 bits, and
+    ours are sign-extended, which those ask for that care. So one machine code
+    serves all MPIs, and nobody can load that of another from the cache.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        passed = cgutils.unpack_tuple(builder, values[1])
+        function = ir.FunctionType(ir.IntType(32), [value.type for value in passed])
+        return builder.call(builder.inttoptr(values[0], function.as_pointer()), passed)
+
+    return types.int32(types.int64, arguments), generate
+
+
+@intrinsic
+def move(context: Any, target: Any, source: Any, n_bytes: Any) -> Any:
+    """Copy bytes as C's memmove does."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        target, source = (builder.inttoptr(x, cgutils.voidptr_t) for x in arguments[:2])
+        cgutils.raw_memmove(builder, target, source, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _itemsize(context: Any, element: Any) -> int:
+    return int(context.get_abi_sizeof(context.get_data_type(element)))
+
+
+def _mover(bits: int) -> Any:
+    @intrinsic
+    def move_word(context: Any, target: Any, source: Any) -> Any:
+        word = ir.IntType(bits)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            target, source = (builder.inttoptr(x, word.as_pointer()) for x in arguments)
+            # An element of a struct is aligned to its largest member only.
+            builder.store(builder.load(source, align=1), target, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return move_word
+
+
+move_8, move_16, move_32, move_64, move_128 = (_mover(bits) for bits in (8, 16, 32, 64, 128))
+"""Copy one word between any two addresses."""

@@ -1,0 +1,179 @@
+"""Operations on two elements, for compiled loops; their results are those of numpy.
+
+Plain functions of two numbers, or of two structs and the place of a third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numba.extending import register_jitable
+
+from collplan.executors.mpi.loop.float16 import narrow, widen
+
+Combine = Callable[..., Any]
+
+
+@register_jitable
+def add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+@register_jitable
+def multiply(a: Any, b: Any) -> Any:
+    return a * b
+
+
+# Comparisons below are such that a NaN wins, the left one before the right.
+
+
+@register_jitable
+def minimum(a: Any, b: Any) -> Any:
+    return a if a <= b or a != a else b
+
+
+@register_jitable
+def maximum(a: Any, b: Any) -> Any:
+    return a if a >= b or a != a else b
+
+
+@register_jitable
+def complex_minimum(a: Any, b: Any) -> Any:
+    x, y = a.real, b.real
+    is_less = (x < y and a.imag == a.imag and b.imag == b.imag) or (x == y and a.imag <= b.imag)
+    return a if is_less or a != a else b
+
+
+@register_jitable
+def complex_maximum(a: Any, b: Any) -> Any:
+    x, y = a.real, b.real
+    is_more = (x > y and a.imag == a.imag and b.imag == b.imag) or (x == y and a.imag >= b.imag)
+    return a if is_more or a != a else b
+
+
+@register_jitable
+def logical_and(a: Any, b: Any) -> Any:
+    return (a != 0) & (b != 0)
+
+
+@register_jitable
+def logical_or(a: Any, b: Any) -> Any:
+    return (a != 0) | (b != 0)
+
+
+@register_jitable
+def logical_xor(a: Any, b: Any) -> Any:
+    return (a != 0) ^ (b != 0)
+
+
+@register_jitable
+def bitwise_and(a: Any, b: Any) -> Any:
+    return a & b
+
+
+@register_jitable
+def bitwise_or(a: Any, b: Any) -> Any:
+    return a | b
+
+
+@register_jitable
+def bitwise_xor(a: Any, b: Any) -> Any:
+    return a ^ b
+
+
+@register_jitable
+def half_add(a: Any, b: Any) -> Any:
+    return narrow(widen(a) + widen(b))
+
+
+@register_jitable
+def half_multiply(a: Any, b: Any) -> Any:
+    return narrow(widen(a) * widen(b))
+
+
+@register_jitable
+def half_minimum(a: Any, b: Any) -> Any:
+    x = widen(a)
+    return a if x <= widen(b) or x != x else b
+
+
+@register_jitable
+def half_maximum(a: Any, b: Any) -> Any:
+    x = widen(a)
+    return a if x >= widen(b) or x != x else b
+
+
+@register_jitable
+def half_logical_and(a: Any, b: Any) -> Any:
+    return narrow(np.float32(((a & 0x7FFF) != 0) & ((b & 0x7FFF) != 0)))
+
+
+@register_jitable
+def half_logical_or(a: Any, b: Any) -> Any:
+    return narrow(np.float32(((a & 0x7FFF) != 0) | ((b & 0x7FFF) != 0)))
+
+
+@register_jitable
+def half_logical_xor(a: Any, b: Any) -> Any:
+    return narrow(np.float32(((a & 0x7FFF) != 0) ^ ((b & 0x7FFF) != 0)))
+
+
+@register_jitable
+def _locate(value: Any, left: Any, right: Any, out: Any) -> None:
+    """Write an extreme and where it is: the lowest index that has it, or a NaN's."""
+    in_left = left.value == value or left.value != left.value
+    in_right = right.value == value or right.value != right.value
+    index = left.index if in_left else right.index
+    if in_left and in_right and right.index < index:
+        index = right.index
+    out.index = index
+    out.value = value
+
+
+@register_jitable
+def locate_minimum(left: Any, right: Any, out: Any) -> None:
+    _locate(minimum(left.value, right.value), left, right, out)
+
+
+@register_jitable
+def locate_maximum(left: Any, right: Any, out: Any) -> None:
+    _locate(maximum(left.value, right.value), left, right, out)
+
+
+_ORDERED: Final[dict[str, Combine]] = {
+    "sum": add,
+    "prod": multiply,
+    "min": minimum,
+    "max": maximum,
+    "land": logical_and,
+    "lor": logical_or,
+    "lxor": logical_xor,
+}
+_BITWISE: Final[dict[str, Combine]] = {"band": bitwise_and, "bor": bitwise_or, "bxor": bitwise_xor}
+BY_KIND: Final[dict[str, dict[str, Combine]]] = {
+    "i": _ORDERED | _BITWISE,
+    "u": _ORDERED | _BITWISE,
+    "f": _ORDERED,
+    "c": _ORDERED | {"min": complex_minimum, "max": complex_maximum},
+    # Bytes that are 0 or 1, where sums and products are numpy's, which are logical.
+    "b": {
+        **dict.fromkeys(("sum", "max", "lor", "bor"), logical_or),
+        **dict.fromkeys(("prod", "min", "land", "band"), logical_and),
+        **dict.fromkeys(("lxor", "bxor"), logical_xor),
+    },
+}
+"""The functions of each kind of numpy's dtypes, by the operation's name."""
+HALF: Final[dict[str, Combine]] = {
+    "sum": half_add,
+    "prod": half_multiply,
+    "min": half_minimum,
+    "max": half_maximum,
+    "land": half_logical_and,
+    "lor": half_logical_or,
+    "lxor": half_logical_xor,
+}
+"""Those of float16, on its bits."""
+ON_PAIRS: Final[dict[str, Combine]] = {"minloc": locate_minimum, "maxloc": locate_maximum}
+"""Those on structs of a value and an index, which write their result themselves."""

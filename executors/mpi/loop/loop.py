@@ -1,0 +1,487 @@
+"""The compiled loop: start what is ready, see what has come, until there is nothing left.
+
+It returns to Python when what it was asked for is over, and otherwise after a
+turn of some milliseconds, so that signals are handled.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.executors.mpi.loop.atomics import load_acquire, store_release
+from collplan.executors.mpi.loop.calls import (
+    Ints,
+    call,
+    compiled,
+    compiled_inline,
+    ints,
+    longs,
+    move,
+    pointer,
+    record_at,
+)
+from collplan.executors.mpi.loop.dependencies import (
+    complete,
+    queue,
+    queue_free,
+    release_held,
+    started,
+)
+from collplan.executors.mpi.loop.moves import run_copy, run_reduce
+from collplan.executors.mpi.loop.queues import pop
+from collplan.executors.mpi.loop.state import (
+    BUSY,
+    COMPUTE,
+    COPY,
+    DEADLOCK,
+    DONE,
+    FAILED,
+    FAILED_IN_STATUS,
+    GO_ON_STARTING,
+    IDLING,
+    PENDING,
+    RECV,
+    REDUCE,
+    RUN,
+    SEND,
+    SERVE,
+    STAGE_BACKGROUND,
+    STAGE_START,
+    STAGE_WAIT,
+    START,
+    TEST,
+    WAIT,
+    Long,
+    Record,
+    base_of,
+    local_at,
+    state_at,
+    task_at,
+)
+from collplan.executors.mpi.loop.thread_handoff import (
+    await_start,
+    compute_beside,
+    go_to_core,
+    hand_back,
+    hand_over,
+    is_stopping,
+    take_back,
+)
+from collplan.planner.arrays.jit import compile_with
+
+LOCAL_BATCH = 8
+"""Local tasks in a row before messages get a turn."""
+BATCH_BYTES = 1 << 17
+"""Bytes they move before messages get a turn, too."""
+POLLS_A_CLOCK = 32
+"""Polls in a row without looking at the clock."""
+NO_TASK = -1
+COUNTER_BYTES = 64
+
+
+@compiled
+def _now(state: Record) -> Long:
+    call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.now)))
+    return state.now_s * 1_000_000_000 + state.now_ns
+
+
+@compiled
+def _start_message(state: Record) -> Long:
+    task = pop(ints(state.messages, state.n_tasks), state.n_messages)
+    state.n_messages -= 1
+    row = task_at(state, task)
+    go_to_core(state, row)
+    place = state.n_active
+    code = call(
+        state.isend if row.kind == SEND else state.irecv,
+        (
+            pointer(base_of(state, row.buffer) + row.offset),
+            row.count,
+            row.datatype,
+            row.peer,
+            row.tag,
+            state.comm,
+            pointer(state.requests + place * state.handle_bytes),
+        ),
+    )
+    if code != 0:
+        state.code = code
+        return FAILED
+    ints(state.active, place + 1)[place] = task
+    state.n_active = place + 1
+    started(state, task)
+    return DONE
+
+
+@compiled
+def _compute(state: Record, task: int, end_ns: int) -> bool:
+    """Keep the core busy as long as the task says; return whether it is over."""
+    now = _now(state)
+    if state.computing == NO_TASK:
+        local = task_at(state, task).local
+        state.computing = task
+        state.compute_end_ns = now + local_at(state, local).duration_ns
+    while now < state.compute_end_ns and now < end_ns:
+        now = _now(state)
+    if now < state.compute_end_ns:
+        return False
+    state.computing = NO_TASK
+    return True
+
+
+@compiled
+def _run_local(state: Record, end_ns: int) -> Long:
+    """Run one local task; return how many bytes it moved."""
+    if state.computing != NO_TASK:
+        task = state.computing
+    else:
+        task = np.int64(pop(ints(state.local, state.n_tasks), state.n_local))
+        state.n_local -= 1
+        go_to_core(state, task_at(state, task))
+        started(state, task)
+    row = task_at(state, task)
+    n_bytes = np.int64(0)
+    if row.kind == COPY:
+        n_bytes = run_copy(state, row.local)
+    elif row.kind == REDUCE:
+        n_bytes = run_reduce(state, row.local)
+    elif row.kind == COMPUTE and not _compute(state, task, end_ns):
+        return n_bytes
+    complete(state, task)
+    return n_bytes
+
+
+@compiled
+def _is_past_gate(state: Record) -> bool:
+    """Return whether all ranks of the node have completed the start before."""
+    while state.n_past_gate < state.n_sharing:
+        if load_acquire(state.counters + state.n_past_gate * COUNTER_BYTES) < state.epoch - 1:
+            return False
+        state.n_past_gate += 1
+    return True
+
+
+@compiled
+def _is_at_end(state: Record) -> bool:
+    """Return whether all ranks of the node have completed this start."""
+    while state.n_at_end < state.n_sharing:
+        if load_acquire(state.counters + state.n_at_end * COUNTER_BYTES) < state.epoch:
+            return False
+        state.n_at_end += 1
+    return True
+
+
+@compiled
+def _is_free(state: Record, task: int) -> bool:
+    """Return whether a task need not wait for other ranks' tasks any more."""
+    if task_at(state, task).is_gated and not _is_past_gate(state):
+        return False
+    next_wait = ints(state.next_wait, state.n_tasks)
+    at, last = np.int64(next_wait[task]), np.int64(task_at(state, task + 1).first_wait)
+    flags = longs(state.waits, last)
+    while at < last and load_acquire(flags[at]) >= state.epoch:
+        at += 1
+    next_wait[task] = at
+    return bool(at == last)
+
+
+@compiled
+def _look_around(state: Record) -> None:
+    """Queue tasks that others let run; end a start that all of the node have completed."""
+    waiting = ints(state.waiting, state.n_tasks)
+    i = 0
+    while i < state.n_waiting:
+        task = np.int64(waiting[i])
+        if _is_free(state, task):
+            state.n_waiting -= 1
+            waiting[i] = waiting[state.n_waiting]
+            state.progress += 1
+            queue_free(state, task, task_at(state, task).kind)
+        else:
+            i += 1
+    if _is_only_ending(state) and _is_at_end(state):
+        state.n_left = 0
+        state.progress += 1
+
+
+@compiled_inline
+def _is_only_ending(state: Record) -> bool:
+    """Return whether this rank has only to wait until others have completed the start."""
+    return bool(state.is_ending == 1 and state.n_left == 1)
+
+
+@compiled
+def _push_on(state: Record) -> Long:
+    """Let MPI push on what this rank has sent, for which it asks no more."""
+    code = call(
+        state.iprobe,
+        (
+            np.int32(state.any_source),
+            np.int32(state.any_tag),
+            state.comm,
+            pointer(state.probed),
+            pointer(state.statuses),
+        ),
+    )
+    if code != 0:
+        state.code = code
+        return FAILED
+    return DONE
+
+
+@compiled
+def _poll(state: Record) -> Long:
+    """Complete the tasks of finished messages; return whether all is well."""
+    if state.n_waiting or state.is_ending:
+        _look_around(state)
+    n = state.n_active
+    if n == 0:
+        if state.n_messages_in_all and (state.n_waiting or _is_only_ending(state)):
+            return _push_on(state)
+        return DONE
+    # The count comes first, then the places.
+    finished = ints(state.finished, n + 1)
+    code = call(
+        state.testsome,
+        (
+            np.int32(n),
+            pointer(state.requests),
+            pointer(state.finished),
+            pointer(state.finished + 4),
+            pointer(state.statuses),
+        ),
+    )
+    n_finished = finished[0]
+    if code != 0:
+        state.code = code
+        state.n_failed = n_finished
+        return FAILED_IN_STATUS
+    if n_finished > 0:
+        _retire(state, finished, n_finished)
+    return DONE
+
+
+@compiled
+def _retire(state: Record, finished: Ints, n_finished: int) -> None:
+    """Complete tasks, then close the gaps from the end."""
+    active = ints(state.active, state.n_active)
+    for i in range(1, n_finished + 1):
+        task = active[finished[i]]
+        active[finished[i]] = NO_TASK
+        complete(state, np.int64(task))
+    width = state.handle_bytes
+    n = state.n_active
+    for i in range(1, n_finished + 1):
+        gap = np.int64(finished[i])
+        while n > 0 and active[n - 1] == NO_TASK:
+            n -= 1
+        if gap < n:
+            n -= 1
+            active[gap] = active[n]
+            active[n] = NO_TASK
+            move(state.requests + gap * width, state.requests + n * width, width)
+    state.n_active = n
+
+
+@compiled
+def _is_after_reduction(state: Record) -> bool:
+    """Return whether the next message is to be received and a ready reduction comes before it.
+
+    To post a receive may copy a whole message that is there already, while another
+    rank waits for the reduction's result.
+    """
+    if state.n_local == 0:
+        return False
+    local = np.int64(ints(state.local, 1)[0])
+    message = np.int64(ints(state.messages, 1)[0])
+    if local > message or task_at(state, message).kind != RECV:
+        return False
+    return bool(task_at(state, local).kind == REDUCE)
+
+
+@compiled
+def _run_ready(state: Record, end_ns: int) -> Long:
+    """Start ready messages, then run local tasks one by one, polling now and then."""
+    n_in_batch = 0
+    n_bytes = np.int64(0)
+    while True:
+        while state.n_messages and not _is_after_reduction(state):
+            found = _start_message(state)
+            if found != DONE:
+                return found
+        if state.n_local == 0 and state.computing == NO_TASK:
+            return DONE
+        n_bytes += _run_local(state, end_ns)
+        n_in_batch += 1
+        if n_in_batch == LOCAL_BATCH or n_bytes > BATCH_BYTES or state.computing != NO_TASK:
+            n_in_batch = 0
+            n_bytes = np.int64(0)
+            found = _poll(state)
+            if found != DONE:
+                return found
+            if _now(state) >= end_ns:
+                return PENDING
+
+
+@compiled
+def idle(state: Record, polls: int) -> None:
+    """Leave the core to others, more and more."""
+    idling = record_at(state.idling, 0, IDLING)
+    if polls > idling.spins:
+        n_sleeps = polls - idling.spins - idling.yields
+        if n_sleeps > 0 and idling.longest_sleep_ns > 0:
+            # What has waited long may well sleep long: it adds little to the wait.
+            state.sleep_ns = min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns)
+            call(state.nanosleep, (pointer(state.sleep), pointer(np.int64(0))))
+        else:
+            call(state.sched_yield, ())
+
+
+@compiled_inline
+def _n_left(state: Record, stage: int) -> Long:
+    """Return how many tasks have to be over for a stage and those before it to be."""
+    if stage == STAGE_START:
+        return state.n_left_in_start
+    if stage == STAGE_BACKGROUND:
+        return state.n_left - state.n_left_held - state.is_ending - state.is_handed
+    return state.n_left
+
+
+@compiled
+def _advance(state: Record, stage: int, end_ns: int) -> Long:
+    """Go on until a stage and those before it are over."""
+    polls = 0
+    spins = record_at(state.idling, 0, IDLING).spins
+    while True:
+        found = _run_ready(state, end_ns)
+        if found != DONE:
+            return found
+        if _n_left(state, stage) == 0:
+            return DONE
+        if state.n_active == 0 and state.n_waiting == 0 and not _is_only_ending(state):
+            return DEADLOCK
+        before = state.progress
+        found = _poll(state)
+        if found != DONE:
+            return found
+        if state.progress != before:
+            polls = 0
+            continue
+        polls += 1
+        idle(state, polls)
+        # A sleep is longer than a look at the clock.
+        if (polls % POLLS_A_CLOCK == 0 or polls > spins) and _now(state) >= end_ns:
+            return PENDING
+
+
+@compiled
+def _begin(state: Record) -> None:
+    state.epoch += 1
+    # To wait for others at the end counts as one more task.
+    state.is_ending = state.ends_together
+    state.n_left = state.n_tasks + state.is_ending
+    state.n_past_gate = 0
+    state.n_at_end = 0
+    state.beside_left_ns = state.beside_ns
+    state.n_left_in_start = state.n_in_start
+    state.n_left_held = state.n_held_in_all
+    # What is not inside the start is the thread's, where there is one.
+    state.last_stage = STAGE_START if state.has_thread else STAGE_BACKGROUND
+    # Ascending lists are heaps already.
+    state.n_messages = state.n_first_messages
+    state.n_local = state.n_first_local
+    state.n_held = state.n_first_held
+    move(state.before, state.n_before, 4 * state.n_tasks)
+    move(state.messages, state.first_messages, 4 * state.n_first_messages)
+    move(state.local, state.first_local, 4 * state.n_first_local)
+    move(state.held, state.first_held, 4 * state.n_first_held)
+    state.n_waiting = 0
+    first_waiting = ints(state.first_waiting, state.n_first_waiting)
+    for i in range(state.n_first_waiting):
+        queue(state, np.int64(first_waiting[i]), 0)
+    if state.n_tasks == 0 and state.n_sharing:
+        store_release(state.own_counter, state.epoch)
+
+
+@compiled
+def _test(state: Record, end_ns: int) -> Long:
+    """Go on without waiting; what belongs inside a wait runs when it alone is left."""
+    if state.n_left - state.is_ending == state.n_left_held:
+        release_held(state, STAGE_WAIT)
+    found = _run_ready(state, end_ns)
+    if found == DONE:
+        found = _poll(state)
+    if found == DONE:
+        found = _run_ready(state, end_ns)
+    if found == DONE and state.n_left > 0:
+        if _is_in_start(state) and state.n_left_in_start == 0:
+            hand_over(state)
+        return PENDING
+    return found
+
+
+@compiled
+def _serve(state: Record) -> Long:
+    """Run the background of every start that is handed over, until told to stop."""
+    while True:
+        await_start(state)
+        if is_stopping(state):
+            return DONE
+        release_held(state, STAGE_BACKGROUND)
+        found = np.int64(PENDING)
+        while found == PENDING:
+            found = _advance(state, STAGE_BACKGROUND, _now(state) + state.thread_turn_ns)
+            if is_stopping(state):
+                return DONE
+        hand_back(state, found)
+
+
+@compiled_inline
+def _is_in_start(state: Record) -> bool:
+    """Return whether the start has still to be handed over."""
+    return bool(state.has_thread and state.last_stage == STAGE_START)
+
+
+@compiled
+def _begin_or_take_back(state: Record, what: int) -> Long:
+    """Do what comes before the caller's own tasks; return DONE where they may go on."""
+    if what in (START, RUN):
+        if state.n_left > 0:
+            return BUSY
+        _begin(state)
+    # An interrupt may have come out of a start.
+    is_waiting = what == WAIT and not state.is_handed and _is_in_start(state)
+    if what in (START, GO_ON_STARTING, RUN) or is_waiting:
+        found = _advance(state, STAGE_START, _now(state) + state.turn_ns)
+        if found != DONE:
+            return found
+        if state.has_thread:
+            hand_over(state)
+    if state.is_handed and what != START and what != GO_ON_STARTING:
+        if not compute_beside(state):
+            return PENDING
+        # Testing does not wait.
+        return take_back(state, 0 if what == TEST else state.turn_ns)
+    return DONE
+
+
+@compile_with(_nrt=False, nogil=True)
+def run_loop(address: int, what: int) -> Long:
+    """Do what is asked with the program whose state lies at an address; return how it went."""
+    state = state_at(address)
+    if what == SERVE:
+        return _serve(state)
+    if what in (START, RUN):
+        if state.n_tasks == 0 and state.n_sharing == 0:
+            return DONE
+    elif state.n_left == 0:
+        return DONE
+    found = _begin_or_take_back(state, what)
+    if found != DONE or what in (START, GO_ON_STARTING):
+        return found
+    end_ns = _now(state) + state.turn_ns
+    if what == TEST:
+        return _test(state, end_ns)
+    if state.last_stage < STAGE_WAIT:
+        release_held(state, STAGE_WAIT)
+    return _advance(state, STAGE_WAIT, end_ns)

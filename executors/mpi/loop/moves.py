@@ -1,0 +1,222 @@
+"""Copies and reductions over lists of extents, by compiled cursors that walk in step.
+
+A step takes the largest piece that is contiguous on all sides, as often as it
+repeats on all sides. A contiguous side repeats any piece of it:
+
+    write  [ a b c d e f ]     one run of six elements: pieces of two repeat three times
+    read   [a b] . [c d] . [e f]
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.executors.mpi.loop.calls import (
+    call,
+    compiled,
+    compiled_inline,
+    move,
+    move_8,
+    move_16,
+    move_32,
+    move_64,
+    move_128,
+    record_at,
+)
+from collplan.executors.mpi.loop.state import CURSOR, EXTENT, Long, Record, base_of, local_at
+
+# Which of the engine's extents stand for its staging memory, and which cursors there are.
+STAGED_LEFT = 0
+STAGED_RIGHT = 1
+N_CURSORS = 3
+
+
+@compiled_inline
+def _extent(cursor: Record) -> Record:
+    return record_at(cursor.extents, cursor.extent, EXTENT)
+
+
+@compiled_inline
+def _find_run(state: Record, cursor: Record) -> None:
+    extent = _extent(cursor)
+    base = base_of(state, extent.buffer)
+    cursor.address = (
+        base + extent.offset + cursor.outer * extent.outer_stride + cursor.inner * extent.stride
+    )
+
+
+@compiled_inline
+def _open(state: Record, cursor: Record, extents: int, first: int) -> None:
+    cursor.extents = extents
+    cursor.extent = first
+    cursor.outer = 0
+    cursor.inner = 0
+    cursor.at = 0
+    _find_run(state, cursor)
+
+
+@compiled_inline
+def _open_right(state: Record, cursor: Record, task: Record) -> None:
+    """Place a cursor on the right operand, which may begin inside an extent."""
+    _open(state, cursor, state.reads, task.first_right)
+    if task.right_skip:
+        extent = _extent(cursor)
+        run = task.right_skip // extent.run
+        cursor.at = task.right_skip - run * extent.run
+        cursor.outer = run // extent.repeat
+        cursor.inner = run - cursor.outer * extent.repeat
+        _find_run(state, cursor)
+
+
+@compiled_inline
+def _contiguous(cursor: Record) -> Long:
+    return _extent(cursor).run - cursor.at
+
+
+@compiled_inline
+def _repeats(cursor: Record, piece: int) -> Long:
+    """Find how often pieces of a size follow each other at one distance."""
+    extent = _extent(cursor)
+    if cursor.at == 0 and piece == extent.run:
+        cursor.rows = extent.repeat - cursor.inner
+        cursor.row_stride = extent.stride
+    else:
+        cursor.rows = (extent.run - cursor.at) // piece
+        cursor.row_stride = piece
+    return cursor.rows
+
+
+@compiled
+def _go_on(state: Record, cursor: Record, piece: int, rows: int, is_last: bool) -> None:
+    extent = _extent(cursor)
+    if cursor.at == 0 and piece == extent.run:
+        cursor.inner += rows
+    else:
+        cursor.at += rows * piece
+        if cursor.at < extent.run:
+            return
+        cursor.at = 0
+        cursor.inner += 1
+    if cursor.inner == extent.repeat:
+        cursor.inner = 0
+        cursor.outer += 1
+        if cursor.outer == extent.outer_repeat:
+            cursor.outer = 0
+            cursor.extent += 1
+            if is_last:
+                return
+    _find_run(state, cursor)
+
+
+@compiled
+def _copy_rows(
+    target: int, target_stride: int, source: int, source_stride: int, piece: int, rows: int
+) -> None:
+    # A buffer at its mirror is staged already.
+    if target == source and (rows == 1 or target_stride == source_stride):
+        return
+    if rows == 1:
+        move(target, source, piece)
+    elif piece == 8:
+        for i in range(rows):
+            move_64(target + i * target_stride, source + i * source_stride)
+    elif piece == 4:
+        for i in range(rows):
+            move_32(target + i * target_stride, source + i * source_stride)
+    elif piece == 16:
+        for i in range(rows):
+            move_128(target + i * target_stride, source + i * source_stride)
+    elif piece == 2:
+        for i in range(rows):
+            move_16(target + i * target_stride, source + i * source_stride)
+    elif piece == 1:
+        for i in range(rows):
+            move_8(target + i * target_stride, source + i * source_stride)
+    else:
+        for i in range(rows):
+            move(target + i * target_stride, source + i * source_stride, piece)
+
+
+@compiled
+def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -> None:
+    while n_bytes > 0:
+        # Staging memory, and an extent that both operands share, hold more than n_bytes.
+        piece = min(n_bytes, _contiguous(target), _contiguous(source))
+        rows = min(n_bytes // piece, _repeats(target, piece), _repeats(source, piece))
+        _copy_rows(
+            target.address + target.at,
+            target.row_stride,
+            source.address + source.at,
+            source.row_stride,
+            piece,
+            rows,
+        )
+        n_bytes -= piece * rows
+        _go_on(state, target, piece, rows, n_bytes == 0)
+        _go_on(state, source, piece, rows, n_bytes == 0)
+
+
+@compiled
+def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_bytes: int) -> None:
+    while n_bytes > 0:
+        piece = min(n_bytes, _contiguous(out), _contiguous(left), _contiguous(right))
+        rows = min(n_bytes // piece, _repeats(out, piece), _repeats(left, piece))
+        rows = min(rows, _repeats(right, piece))
+        call(
+            state.reduce,
+            (
+                left.address + left.at,
+                right.address + right.at,
+                out.address + out.at,
+                piece // state.element_bytes,
+                rows,
+                left.row_stride,
+                right.row_stride,
+                out.row_stride,
+            ),
+        )
+        n_bytes -= piece * rows
+        for cursor in (out, left, right):
+            _go_on(state, cursor, piece, rows, n_bytes == 0)
+
+
+@compiled
+def run_copy(state: Record, row: int) -> Long:
+    """Run one COPY task."""
+    task = local_at(state, row)
+    target, source = record_at(state.cursors, 0, CURSOR), record_at(state.cursors, 1, CURSOR)
+    _open(state, source, state.reads, task.first_read)
+    if task.is_staged:
+        _open(state, target, state.stage_extents, STAGED_LEFT)
+        _copy_between(state, target, source, task.n_bytes)
+        _open(state, source, state.stage_extents, STAGED_LEFT)
+    _open(state, target, state.writes, task.first_write)
+    _copy_between(state, target, source, task.n_bytes)
+    return np.int64(task.n_bytes)
+
+
+@compiled
+def run_reduce(state: Record, row: int) -> Long:
+    """Run one REDUCE task."""
+    task = local_at(state, row)
+    out = record_at(state.cursors, 0, CURSOR)
+    left = record_at(state.cursors, 1, CURSOR)
+    right = record_at(state.cursors, 2, CURSOR)
+    _open(state, left, state.reads, task.first_read)
+    _open_right(state, right, task)
+    if task.is_staged:
+        _open(state, out, state.stage_extents, STAGED_LEFT)
+        _copy_between(state, out, left, task.n_bytes)
+        _open(state, left, state.stage_extents, STAGED_RIGHT)
+        _copy_between(state, left, right, task.n_bytes)
+        _open(state, out, state.stage_extents, STAGED_LEFT)
+        _open(state, left, state.stage_extents, STAGED_LEFT)
+        _open(state, right, state.stage_extents, STAGED_RIGHT)
+        _reduce_between(state, out, left, right, task.n_bytes)
+        _open(state, left, state.stage_extents, STAGED_LEFT)
+        _open(state, out, state.writes, task.first_write)
+        _copy_between(state, out, left, task.n_bytes)
+    else:
+        _open(state, out, state.writes, task.first_write)
+        _reduce_between(state, out, left, right, task.n_bytes)
+    return np.int64(task.n_bytes)

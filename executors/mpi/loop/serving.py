@@ -1,0 +1,292 @@
+"""Advance several started programs at once: by a thread, or by who waits for one of them.
+
+Whoever holds the board's lock advances all programs on it. A program that is over completes
+the generalized request of MPI that stands for it, so that any call of MPI may wait for it.
+Nothing here needs Python: MPI may hold locks of its own while it asks how a request ended.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from collplan.executors.mpi.loop.atomics import fence, load_acquire, store_release
+from collplan.executors.mpi.loop.calls import (
+    call,
+    compiled,
+    compiled_inline,
+    move,
+    pointer,
+    record_at,
+)
+from collplan.executors.mpi.loop.loop import idle, run_loop
+from collplan.executors.mpi.loop.state import DONE, PENDING, TEST, Long, Record, state_at
+from collplan.planner.arrays.jit import compile_with
+
+FLIGHT: Final = np.dtype(
+    [
+        (name, "i8")
+        for name in (
+            *("state", "board", "request", "needs_python", "code"),
+            *("is_over", "is_done", "is_freed"),  # words that others watch
+            *("over", "done", "freed"),  # where those lie
+            *("deadline", "deadline_s", "deadline_ns", "now", "now_s", "now_ns"),
+        )
+    ]
+)
+"""A program in flight: over when all its tasks are, done when its request is complete, freed
+when MPI has let go of that."""
+
+BOARD: Final = np.dtype(
+    [
+        (name, "i8")
+        for name in (
+            *("places", "n_places", "progress", "lock", "work"),
+            *("stopping", "is_stopping", "wanted", "is_wanted"),
+            *("awake", "is_awake", "over", "is_over"),
+            *("grequest_complete", "sem_wait", "sem_trywait", "sem_timedwait", "sem_post"),
+            *("clock_gettime", "nanosleep", "monotonic", "realtime"),
+            *("status", "status_bytes", "sleep", "sleep_s", "sleep_ns"),
+            *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
+        )
+    ]
+)
+"""What all programs in flight of a process share; places hold addresses of flights, or 0."""
+
+# What a call is to do.
+SERVE_BOARD: Final = 0
+WAIT_FOR_FLIGHT: Final = 1
+TEST_FLIGHT: Final = 2
+COMPLETE_FLIGHT: Final = 3
+
+SECOND_NS = 1_000_000_000
+LOCK_SPINS = 1000
+"""How often one who waits asks for the lock before it sleeps: a sweep is mostly short."""
+LOCK_TURN_NS = 1_000_000
+"""How long one who waits sleeps while another advances all programs."""
+POLLS_A_CLOCK = 32
+WORD_BYTES = 8
+
+
+@compiled_inline
+def _board_at(address: int) -> Record:
+    return record_at(address, 0, BOARD)
+
+
+@compiled_inline
+def _flight_at(address: int) -> Record:
+    return record_at(address, 0, FLIGHT)
+
+
+@compiled
+def _sweep(board: Record) -> Long:
+    """Advance all programs once; return how many are not over."""
+    n_left = np.int64(0)
+    for i in range(board.n_places):
+        place = board.places + WORD_BYTES * i
+        address = load_acquire(place)
+        if address == 0:
+            continue
+        flight = _flight_at(address)
+        state = state_at(flight.state)
+        before = state.progress
+        found = run_loop(flight.state, TEST)
+        board.progress += state.progress - before
+        if found == PENDING:
+            n_left += 1
+            continue
+        board.progress += 1
+        if found != DONE:
+            flight.code = state.code
+        store_release(place, 0)
+        if flight.needs_python:
+            store_release(board.over, 1)
+            store_release(flight.over, 1)
+        else:
+            _complete(board, flight)
+    return n_left
+
+
+@compiled
+def _complete(board: Record, flight: Record) -> None:
+    """Complete a flight's request; from then on it may be used anew."""
+    done = flight.done
+    call(board.grequest_complete, (flight.request,))
+    store_release(flight.over, 1)
+    store_release(done, 1)
+
+
+@compiled
+def _nap(board: Record, ns: int) -> None:
+    board.sleep_ns = min(ns, board.longest_sleep_ns)
+    call(board.nanosleep, (pointer(board.sleep), pointer(np.int64(0))))
+
+
+@compiled
+def _are_any(board: Record) -> bool:
+    """Return whether a program is in flight."""
+    # Without the lock: there may be more places by now, but never fewer.
+    n_found = 0
+    for i in range(board.n_places):
+        if load_acquire(board.places + WORD_BYTES * i):
+            n_found += 1
+    return n_found > 0
+
+
+@compiled
+def _take_turn(board: Record) -> None:
+    """Advance all programs, unless somebody else is about to."""
+    if load_acquire(board.wanted) == 0 and call(board.sem_trywait, (pointer(board.lock),)) == 0:
+        _sweep(board)
+        call(board.sem_post, (pointer(board.lock),))
+
+
+@compiled
+def _serve(board: Record) -> Long:
+    """Advance programs until told to stop, or until Python has to end one (`PENDING`)."""
+    while True:
+        while call(board.sem_wait, (pointer(board.work),)) != 0:
+            pass
+        # One look finds all that was started since.
+        while call(board.sem_trywait, (pointer(board.work),)) == 0:
+            pass
+        store_release(board.awake, 1)
+        found = _serve_awake(board)
+        store_release(board.awake, 0)
+        fence()
+        # Who started something and saw the thread awake did not wake it.
+        if found == DONE and not load_acquire(board.stopping):
+            if _are_any(board):
+                call(board.sem_post, (pointer(board.work),))
+            continue
+        return found
+
+
+@compiled
+def _serve_awake(board: Record) -> Long:
+    """Advance programs until there have been none for a while; return whether that is all."""
+    # Who started a program may wait for it at once, and advances it then.
+    polls = np.int64(board.spins + 1)
+    n_vain = np.int64(0)
+    while n_vain < board.dozes:
+        if load_acquire(board.stopping):
+            return DONE
+        if load_acquire(board.over):
+            return PENDING
+        if not _are_any(board):
+            n_vain += 1
+            polls = np.int64(board.spins + 1)
+            _nap(board, board.longest_sleep_ns)
+            continue
+        n_vain = np.int64(0)
+        if polls > board.spins:
+            _nap(board, board.first_sleep_ns * (polls - board.spins))
+        before = board.progress
+        _take_turn(board)
+        polls = np.int64(0) if board.progress != before else polls + 1
+    return DONE
+
+
+@compiled
+def _now(board: Record, flight: Record) -> Long:
+    call(board.clock_gettime, (np.int32(board.monotonic), pointer(flight.now)))
+    return flight.now_s * SECOND_NS + flight.now_ns
+
+
+@compiled
+def _lock(board: Record, flight: Record) -> bool:
+    """Take the lock, or sleep a little while another has it; return whether it is ours."""
+    for _ in range(LOCK_SPINS):
+        if call(board.sem_trywait, (pointer(board.lock),)) == 0:
+            return True
+    call(board.clock_gettime, (np.int32(board.realtime), pointer(flight.deadline)))
+    ns = flight.deadline_ns + LOCK_TURN_NS
+    flight.deadline_s += ns // SECOND_NS
+    flight.deadline_ns = ns % SECOND_NS
+    return bool(call(board.sem_timedwait, (pointer(board.lock), pointer(flight.deadline))) == 0)
+
+
+@compiled
+def _advance(board: Record, flight: Record, turn_ns: int) -> None:
+    end_ns = _now(board, flight) + turn_ns
+    state = state_at(flight.state)
+    polls = 0
+    while not load_acquire(flight.over):
+        before = board.progress
+        _sweep(board)
+        if board.progress != before:
+            polls = 0
+            continue
+        polls += 1
+        idle(state, polls)
+        if polls % POLLS_A_CLOCK == 0 and _now(board, flight) >= end_ns:
+            return
+
+
+@compile_with(_nrt=False, nogil=True)
+def run_board(address: int, what: int, turn_ns: int) -> Long:
+    """Do what is asked with a board or a flight at an address; return how it went.
+
+    Parameters
+    ----------
+    address : int
+        Of the board to `SERVE_BOARD`, else of a flight.
+    what : int
+        `WAIT_FOR_FLIGHT` advances all programs until one is over, `TEST_FLIGHT` does so
+        once and only if nobody else does; both return whether it is over.
+    turn_ns : int
+        How long a wait takes at most.
+    """
+    if what == SERVE_BOARD:
+        return _serve(_board_at(address))
+    flight = _flight_at(address)
+    if what != COMPLETE_FLIGHT and load_acquire(flight.over):
+        return DONE
+    board = _board_at(flight.board)
+    if what == COMPLETE_FLIGHT:
+        _complete(board, flight)
+        return DONE
+    if what == TEST_FLIGHT:
+        if call(board.sem_trywait, (pointer(board.lock),)) != 0:
+            return PENDING
+        _sweep(board)
+    else:
+        # A thread of its own need not interfere; of several who wait, one is enough to say so.
+        store_release(board.wanted, 1)
+        is_locked = _lock(board, flight)
+        if is_locked:
+            _advance(board, flight, turn_ns)
+        store_release(board.wanted, 0)
+        if not is_locked:
+            return PENDING
+    call(board.sem_post, (pointer(board.lock),))
+    return DONE if load_acquire(flight.over) else PENDING
+
+
+@compiled
+def publish(board: int, place: int, flight: int) -> bool:
+    """Put a flight on a place of a board; return whether the thread is awake to see it."""
+    record = _board_at(board)
+    store_release(record.places + WORD_BYTES * place, flight)
+    fence()
+    return bool(load_acquire(record.awake) != 0)
+
+
+def query_flight(extra_state: int, status: int) -> Long:
+    """Tell MPI how a generalized request ended."""
+    flight = _flight_at(extra_state)
+    board = _board_at(flight.board)
+    move(status, board.status, board.status_bytes)
+    return np.int32(flight.code)
+
+
+def free_flight(extra_state: int) -> Long:
+    """Note that MPI has let go of a generalized request."""
+    store_release(_flight_at(extra_state).freed, 1)
+    return np.int32(0)
+
+
+def cancel_flight(extra_state: int, is_complete: int) -> Long:
+    """Do nothing: MPI forbids to cancel collectives."""
+    return np.int32(0)

@@ -1,0 +1,101 @@
+"""Hand a start from its caller to a progress thread and back; only who has it touches its state.
+
+Two semaphores count: starts handed over, and those whose background is over. They order all
+that one thread did before all that the other does. While the thread has a start, the caller
+reads counters, for which any value will do, and writes nothing but where it waits and computes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.executors.mpi.loop.atomics import load_acquire
+from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, pointer
+from collplan.executors.mpi.loop.state import PENDING, Long, Record
+
+SECOND_NS = 1_000_000_000
+SHORTEST_SLEEP_NS = 1_000
+"""For less a thread need not sleep."""
+
+
+@compiled
+def hand_over(state: Record) -> None:
+    """Let the thread have a start whose own part is over."""
+    # To take it back counts as one more task.
+    state.n_left += 1
+    state.is_handed = 1
+    state.idling = state.thread_idling
+    call(state.sem_post, (pointer(state.handed),))
+
+
+@compiled
+def take_back(state: Record, turn_ns: int) -> Long:
+    """Return how the background went, PENDING if it is not over after so long."""
+    if call(state.sem_trywait, (pointer(state.over),)) != 0 and not _sleep(state, turn_ns):
+        return np.int64(PENDING)
+    state.n_left -= 1
+    state.is_handed = 0
+    state.idling = state.caller_idling
+    return np.int64(state.found)
+
+
+@compiled
+def _sleep(state: Record, turn_ns: int) -> bool:
+    """Sleep until the background is over; return whether it is, after so long or a signal."""
+    if turn_ns < SHORTEST_SLEEP_NS:
+        return False
+    call(state.clock_gettime, (np.int32(state.realtime), pointer(state.deadline)))
+    ns = state.deadline_ns + turn_ns
+    state.deadline_s += ns // SECOND_NS
+    state.deadline_ns = ns % SECOND_NS
+    return bool(call(state.sem_timedwait, (pointer(state.over), pointer(state.deadline))) == 0)
+
+
+@compiled
+def _callers_clock(state: Record) -> Long:
+    """Return the time; where the loop keeps it, the thread does."""
+    call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.deadline)))
+    return state.deadline_s * SECOND_NS + state.deadline_ns
+
+
+@compiled
+def compute_beside(state: Record) -> bool:
+    """Keep the caller's core busy while a thread has the background; return whether it is over."""
+    if state.beside_left_ns > 0:
+        begin = _callers_clock(state)
+        for_ns = min(state.beside_left_ns, state.turn_ns)
+        gone = np.int64(0)
+        while gone < for_ns:
+            gone = _callers_clock(state) - begin
+        state.beside_left_ns -= gone
+    return bool(state.beside_left_ns <= 0)
+
+
+@compiled
+def await_start(state: Record) -> None:
+    """Sleep until a start is handed over, or the thread is to stop."""
+    # A debugger may interrupt it.
+    while call(state.sem_wait, (pointer(state.handed),)) != 0:
+        pass
+
+
+@compiled
+def hand_back(state: Record, found: int) -> None:
+    """Let the caller have the start, and say how its background went."""
+    state.found = found
+    call(state.sem_post, (pointer(state.over),))
+
+
+@compiled_inline
+def is_stopping(state: Record) -> bool:
+    """Return whether the thread is to stop."""
+    return bool(load_acquire(state.stopping) != 0)
+
+
+@compiled_inline
+def go_to_core(state: Record, task: Record) -> None:
+    """Move the thread to the processor of a task; the caller's tasks have none."""
+    if task.processor >= 0 and task.processor != state.processor:
+        state.processor = task.processor
+        mask = state.masks + task.processor * state.mask_bytes
+        call(state.sched_setaffinity, (np.int32(0), state.mask_bytes, pointer(mask)))

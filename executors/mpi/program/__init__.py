@@ -1,0 +1,1 @@
+"""One rank's program as flat arrays: tasks, extents and datatypes."""

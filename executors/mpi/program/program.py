@@ -1,0 +1,258 @@
+"""One rank's own program: its tasks in the order of their priority, as flat arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op
+from collplan.planner.plan.rank_program import restrict
+from collplan.planner.verify.format_check import extent_bounds
+
+if TYPE_CHECKING:
+    from collplan.planner.arrays import Ints
+    from collplan.planner.plan.plan import Plan
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Successors:
+    """Whom each task releases, in CSR: ``task[indptr[i]:indptr[i+1]]`` wait for task i."""
+
+    indptr: Index
+    task: Index
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sharing:
+    """Where a program meets others of its node, in memory they share.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_tasks + 1,)
+        Entries ``indptr[i]:indptr[i+1]`` of the next three are what task i waits for.
+    rank, row, flag : ndarray of int64, shape (n_waits,)
+        Whose task, its row in that rank's own program, its number among those awaited.
+    awaited : ndarray of int64, shape (n_awaited,)
+        Rows of this rank's own program that others wait for, by number.
+    own_flag : ndarray of int64, shape (n_tasks,)
+        A task's number among those awaited; -1 if nobody waits for it.
+    is_gated : ndarray of bool, shape (n_tasks,)
+        Whether it must not run before all ranks of the node completed the start before.
+    """
+
+    indptr: Index
+    rank: Index
+    row: Index
+    flag: Index
+    awaited: Index
+    own_flag: Index
+    is_gated: npt.NDArray[np.bool_]
+
+    @property
+    def waits(self) -> npt.NDArray[np.bool_]:
+        """Return which tasks have to look at others' progress before they run."""
+        return self.is_gated | (np.diff(self.indptr) > 0)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Program:
+    """What one rank runs; entry i is the i-th task by (priority, row).
+
+    Parameters
+    ----------
+    row : ndarray of int64, shape (n_tasks,)
+        The task's row in the plan, for messages.
+    op, peer, tag, stage, duration_ns : ndarray, shape (n_tasks,)
+        As in the plan.
+    reads, writes : Extents
+        The tasks' extents; their `pattern` refers to the plan's table.
+    n_before : ndarray of int64, shape (n_tasks,)
+        How many releases by tasks of this rank a task waits for.
+    on_start, on_completion : Successors
+        Which tasks a task releases when it starts, and when it completes.
+    sharing : Sharing
+        What other ranks of the node have to do with it.
+    """
+
+    row: Index
+    op: Ints
+    peer: Ints
+    tag: Ints
+    stage: Ints
+    duration_ns: Ints
+    reads: Extents
+    writes: Extents
+    n_before: Index
+    on_start: Successors
+    on_completion: Successors
+    sharing: Sharing
+
+    @property
+    def n_tasks(self) -> int:
+        """Return the number of tasks."""
+        return len(self.row)
+
+
+def shares_memory(plan: Plan) -> bool:
+    """Return whether ranks of a node share memory, as far as a plan or a program shows it."""
+    touches = any((part.buffer == Buffer.SHARED).any() for part in (plan.reads, plan.writes))
+    waits = len(plan.foreign) + len(plan.foreign.awaited) > 0
+    return bool(touches or waits or plan.shared_sizes.any())
+
+
+def rank_program(plan: Plan, rank: int) -> Program:
+    """Take one rank's own program out of a plan.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks, or of this rank only.
+    rank : int
+        Whose program.
+
+    Returns
+    -------
+    Program
+        With every extent checked to lie inside its buffer.
+
+    Raises
+    ------
+    UnsupportedPlanError
+        If it waits for another rank's task though ranks share no memory.
+    PlanFormatError
+        If an extent reaches outside its buffer, or an operand is longer or shorter
+        than its result.
+    """
+    own = np.flatnonzero(plan.rank == rank)
+    row = own[np.argsort(plan.priority[own], kind="stable")]
+    reads, writes = (_take_extents(extents, row) for extents in (plan.reads, plan.writes))
+    for name, extents in (("reads", reads), ("writes", writes)):
+        _check_extents(plan, rank, row, name, extents)
+    _check_lengths(plan, row, reads, writes)
+    shares = shares_memory(plan)
+    alone = restrict(plan, rank) if shares else plan
+    own_row = np.searchsorted(own, row) if shares else row
+    after, before, kind = _own_dependencies(alone, own_row)
+    started = (kind & ON_START) != 0
+    n = len(row)
+    return Program(
+        row=row,
+        op=plan.op[row],
+        peer=plan.peer[row],
+        tag=plan.tag[row],
+        stage=plan.stage[row],
+        duration_ns=plan.duration_ns[row],
+        reads=reads,
+        writes=writes,
+        n_before=np.bincount(after, minlength=n).astype(np.int64),
+        on_start=_successors(before[started], after[started], n),
+        on_completion=_successors(before[~started], after[~started], n),
+        sharing=_sharing(alone, own_row, writes),
+    )
+
+
+def _take(indptr: Ints, rows: Index) -> tuple[Index, Index]:
+    """Return the new indptr and the old entries of some rows of a CSR."""
+    lengths = np.diff(indptr)[rows].astype(np.int64)
+    new = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+    entries = np.arange(new[-1]) + np.repeat(indptr[rows] - new[:-1], lengths)
+    return new, entries
+
+
+def _take_extents(extents: Extents, rows: Index) -> Extents:
+    indptr, entries = _take(extents.indptr, rows)
+    return Extents(
+        indptr=indptr,
+        buffer=extents.buffer[entries],
+        offset=extents.offset[entries],
+        count=extents.count[entries],
+        pattern=extents.pattern[entries],
+    )
+
+
+def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extents) -> None:
+    """Bind hands addresses to MPI: an extent outside its buffer would be a wild write."""
+    low, high = extent_bounds(plan.patterns, extents)
+    shared = plan.shared_sizes[plan.rank_node[rank]]
+    size = np.append(plan.buffer_sizes[rank], shared)[extents.buffer]
+    outside = np.flatnonzero((low < 0) | (high > size))
+    if len(outside):
+        i = outside[0]
+        buffer = Buffer(int(extents.buffer[i])).name.lower()
+        raise PlanFormatError(
+            f"task #{row[extents.owner()[i]]} {name} {buffer}[{low[i]}:{high[i]}] of rank {rank}, "
+            f"whose {buffer} buffer has {size[i]} elements"
+        )
+
+
+def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> None:
+    """Engines follow operands as far as the result reaches."""
+    n_read, n_written = (
+        np.diff(np.concatenate(([0], np.cumsum(part.elements(plan.patterns))))[part.indptr])
+        for part in (reads, writes)
+    )
+    for op, times in ((Op.COPY, 1), (Op.REDUCE, 2)):
+        wrong = np.flatnonzero((plan.op[row] == op) & (n_read != times * n_written))
+        if len(wrong):
+            i = wrong[0]
+            raise PlanFormatError(
+                f"task #{row[i]} is a {op.name} of {n_written[i]} elements that reads {n_read[i]}, "
+                f"must read {times * n_written[i]}"
+            )
+
+
+def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
+    """Return (after, before, kind) of every dependency, in the program's numbering."""
+    indptr, entries = _take(plan.deps.indptr, row)
+    after = np.repeat(np.arange(len(row)), np.diff(indptr))
+    rows_before = plan.deps.task[entries].astype(np.int64)
+    by_row = np.argsort(row)
+    position = np.searchsorted(row, rows_before, sorter=by_row)
+    before = by_row[np.minimum(position, len(row) - 1)] if len(row) else position
+    foreign = np.flatnonzero(row[before] != rows_before)
+    if len(foreign):
+        task, other = row[after[foreign[0]]], rows_before[foreign[0]]
+        raise UnsupportedPlanError(
+            f"task #{task} waits for #{other} of another rank, but ranks share no memory; "
+            "compile with transport: shared, or pass a message"
+        )
+    return after, before, plan.deps.kind[entries]
+
+
+def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
+    """Return a program's waits, in its own numbering; `row` are rows of `alone`."""
+    foreign, n = alone.foreign, len(row)
+    # Most plans share nothing, and may have many tasks of other ranks.
+    indptr, entries = np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    if len(foreign):
+        indptr, entries = _take(foreign.indptr, row)
+    own_flag = np.full(n, NONE, dtype=np.int64)
+    if len(foreign.awaited):
+        numbers = np.full(n, NONE, dtype=np.int64)
+        numbers[foreign.awaited] = np.arange(len(foreign.awaited))
+        own_flag = numbers[row]
+    is_gated = np.zeros(n, dtype=bool)
+    is_gated[writes.owner()[writes.buffer == Buffer.SHARED]] = True
+    return Sharing(
+        indptr,
+        rank=foreign.rank[entries].astype(np.int64),
+        row=foreign.task[entries].astype(np.int64),
+        flag=foreign.flag[entries].astype(np.int64),
+        awaited=foreign.awaited.astype(np.int64),
+        own_flag=own_flag,
+        is_gated=is_gated,
+    )
+
+
+def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
+    order = np.argsort(before, kind="stable")
+    counts = np.bincount(before, minlength=n_tasks)
+    indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
+    return Successors(indptr=indptr, task=after[order])

@@ -1,0 +1,1 @@
+"""Rounds that several algorithms have in common."""

@@ -1,0 +1,219 @@
+"""The language algorithms are written in: rounds of messages between positions.
+
+An algorithm is a generator over `Round`. It sees a `Group` of ranks numbered
+0 to size-1 and chunked spaces; it never sees elements, buffers or tasks::
+
+    def ring(group):                     # allgather: chunk i starts at position i
+        me = group.positions
+        for t in range(group.size - 1):  # 0 -> 1 -> 2 -> 3 -> 0
+            chunk = (me - t) % group.size
+            yield Round(Message(me, (me + 1) % group.size,
+                                at(group.output, chunk), at(group.output, chunk)))
+
+Within a round every message reads before any is written; local steps follow
+in the order given. Where an exchange would overwrite what it still has to
+send, the builder lands the message in scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.algorithms.chunks import Layout, Packed, Rotated, Slots
+from collplan.planner.arrays import Ints
+from collplan.planner.errors import AlgorithmError
+
+Index = int | npt.NDArray[np.integer[Any]]
+
+INPUT = 0
+"""The space of what a position contributes."""
+OUTPUT = 1
+"""The space of what a position ends with; its accumulator where nothing is promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Runs of chunks in a space, one run a message: see `at`."""
+
+    space: Index
+    first: Index
+    n: Index
+    stride: int
+    repeat: Index
+
+
+def at(space: Index, first: Index, n: Index = 1, *, stride: int = 0, repeat: Index = 1) -> Chunks:
+    """Name `n` chunks from `first` in `space`, wrapping around, for every message.
+
+    With `repeat`, that many such runs, `stride` chunks apart (none may wrap).
+    Every argument but `stride` may be an array with an entry a message.
+    """
+    return Chunks(space, first, n, stride, repeat)
+
+
+Where = Chunks | tuple[Chunks, ...]
+"""Chunks, or several runs one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Messages from `source` to `dest` (positions, arrays of one length).
+
+    `read` is evaluated at the source, `write` and `combine` at the
+    destination. With `combine`, what is written is ``combine op incoming``,
+    or ``incoming op combine`` where `incoming_left`. An `ordered` message
+    carries no data but order: it is sent after everything its source received
+    in earlier rounds.
+    """
+
+    source: Index
+    dest: Index
+    read: Where = ()
+    write: Where = ()
+    combine: Where | None = None
+    incoming_left: bool | npt.NDArray[np.bool_] = False
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copies at positions `rank`, after the messages of the round."""
+
+    rank: Index
+    read: Where
+    write: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Reductions ``left op right`` at positions `rank`, after the messages of the round."""
+
+    rank: Index
+    left: Where
+    right: Where
+    write: Where
+
+
+Step = Message | Copy | Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One program-order step: messages together, then local steps in order."""
+
+    steps: Iterable[Step]
+
+    def __init__(self, *steps: Step) -> None:
+        object.__setattr__(self, "steps", steps)
+
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Round:
+        """Return a round whose steps are made one by one as they are lowered.
+
+        So p² messages may be one round without ever being held at once.
+        """
+        lazy = cls()
+        object.__setattr__(lazy, "steps", steps)
+        return lazy
+
+
+@dataclass
+class Group:
+    """What an algorithm sees of its group.
+
+    Parameters
+    ----------
+    size : int
+        Number of positions.
+    root : int
+        Position of the root; 0 where the collective has none.
+    commutative : bool
+        Whether operands may be exchanged.
+    chunk_counts : ndarray of int64, shape (n_groups, n_chunks)
+        Elements of every chunk of all groups that run at once: for scratch
+        layouts, not for decisions.
+    options : mapping
+        The algorithm's own options, defaults filled in.
+    """
+
+    size: int
+    root: int
+    commutative: bool
+    chunk_counts: Ints
+    options: Mapping[str, Any] = field(default_factory=dict)
+    scratch: list[Layout] = field(default_factory=list)
+
+    input: int = INPUT
+    output: int = OUTPUT
+
+    @property
+    def positions(self) -> Ints:
+        """Return the positions 0 to size-1."""
+        return np.arange(self.size)
+
+    @property
+    def n_chunks(self) -> int:
+        """Return the number of chunks the collective's layout has."""
+        return int(self.chunk_counts.shape[1])
+
+    @property
+    def others(self) -> Ints:
+        """Return every position but the root, nearest after the root first."""
+        return (self.root + np.arange(1, self.size)) % self.size
+
+    def whole(self, space: Index) -> Chunks:
+        """Name the whole vector in `space`."""
+        return at(space, 0, self.n_chunks)
+
+    def from_root(self, relative: Index) -> Index:
+        """Return the positions that lie `relative` after the root."""
+        return (self.root + relative) % self.size
+
+    def add_scratch(self, layout: Layout) -> int:
+        """Declare a scratch space and return it; what is used of it is allocated."""
+        self.scratch.append(layout)
+        return OUTPUT + len(self.scratch)
+
+    def rotated_scratch(self) -> int:
+        """Declare scratch whose slot s at position r holds chunk r + s."""
+        return self.add_scratch(Rotated(self.chunk_counts, self.size))
+
+    def packed_scratch(self) -> int:
+        """Declare scratch in which all chunks lie one after another."""
+        return self.add_scratch(Packed(self.chunk_counts, self.size))
+
+    def scratch_slots(self, n_slots: int) -> int:
+        """Declare `n_slots` slots for any chunk: index ``slot * n_chunks + chunk``."""
+        return self.add_scratch(Slots(self.chunk_counts, self.size, n_slots))
+
+
+Rounds = Iterator[Round]
+
+
+def floor_log2(n: int) -> int:
+    """Return ⌊log₂ n⌋ for n ≥ 1."""
+    return n.bit_length() - 1
+
+
+def ceil_log2(n: int) -> int:
+    """Return ⌈log₂ n⌉ for n ≥ 1."""
+    return (n - 1).bit_length()
+
+
+def option_int(group: Group, name: str, low: int) -> int:
+    """Return an integer option, at least `low`.
+
+    Raises
+    ------
+    AlgorithmError
+        If it is not.
+    """
+    value = group.options[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise AlgorithmError(f"algorithms.{name}: {value!r} is not an integer of at least {low}")
+    return value

@@ -1,0 +1,261 @@
+"""Compiled functions whose cache is never stale.
+
+Numba keeps machine code beside the source file and renews it when that file
+changes, but what a function calls or takes from another file is compiled into
+it, too. So the cache lies in a folder named after the contents of all files with
+kernels in the function's own folder; kernels call no kernels of other folders,
+and take constants from files with kernels only.
+
+Where the source folder cannot be written, the cache lies in the user's cache folder,
+or else in a folder of the user's own for temporary files. Where neither can be written,
+every process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numba
+import numba.core.caching
+import numba.core.ccallback
+import numba.core.registry
+import numba.core.runtime
+import numba.core.sigutils
+
+from collplan.planner.arrays.compile_time import getting_kernel, miss
+from collplan.planner.arrays.interrupts import acting_at_once, call_deferring
+
+if sys.platform != "win32":
+    import fcntl
+
+core: Any = numba.core
+PATIENCE_S: Final = 60.0
+"""How long another process may take to compile a function before this one does, too."""
+POLL_S: Final = 0.02
+_SAID: Final = "COLLPLAN_UNCACHED"
+"""Environment variable that is set once somebody has said that nothing is cached."""
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function on first use and keep its machine code for later runs."""
+    return compile_with()(function)
+
+
+def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator like `compiled` with further options of numba's ``njit``."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        dispatcher: Any = numba.njit(**options)(function)
+        kept = _cache_of(function)
+        compile_alone = dispatcher.compile
+
+        def compile_once(signature: Any) -> Any:
+            with acting_at_once(), _getting(kept):
+                return compile_alone(signature)
+
+        # What ``cache=True`` sets, and what numba calls for types that are new to a process.
+        if kept is not None:
+            dispatcher._cache = kept
+        dispatcher.compile = compile_once
+        if options.get("_nrt", True):
+            dispatcher.__class__ = _DeferringDispatcher
+        decorated: Callable[..., Any] = dispatcher
+        return decorated
+
+    return decorate
+
+
+@contextmanager
+def _getting(kept: _SharedCache | None) -> Iterator[None]:
+    """Count the time to compile a function, or to wait for another process that does."""
+    with getting_kernel():
+        if kept is None:
+            miss()
+            yield
+        else:
+            with kept.released():
+                yield
+
+
+class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
+    """A function that may return arrays: an interrupt waits until they are made.
+
+    Functions without numba's runtime make none, and are called as they are.
+    """
+
+    def __call__(self, *arguments: Any) -> Any:
+        return call_deferring(super().__call__, *arguments)
+
+
+def compile_callback(function: Callable[..., Any], signature: Any, **options: Any) -> int:
+    """Compile a function now, or take it from the cache, and return its address.
+
+    Parameters
+    ----------
+    function : callable
+        Must live, with all it closes over, as long as its address is used. Its
+        ``__qualname__`` must be unique in its file: it names the cache's files, and
+        two processes that write different functions into one would mix them up.
+    signature : numba signature
+        Types of the C function.
+    **options
+        Further options of numba's ``cfunc``.
+    """
+    signature = core.sigutils.normalize_signature(signature)
+    callback = core.ccallback.CFunc(function, signature, locals={}, options=options)
+    kept = _cache_of(function)
+    if kept is not None:
+        callback._cache = kept
+    with _getting(kept):
+        callback.compile()
+    _callbacks.append(callback)
+    return int(callback.address)
+
+
+_callbacks: list[Any] = []
+"""Keeps machine code alive whose addresses have been handed out."""
+
+
+class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
+    """The machine code of one function, which other processes may need at the same time."""
+
+    _lock: IO[bytes] | None = None
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """Return what is kept, or None when it is this process that has to compile."""
+        # What numba's own does before this prepares for compiling, which takes longer than
+        # everything else: loading needs its run time only.
+        core.runtime.rtsys.initialize(context)
+        found = self._load_overload(signature, context)
+        if found is None:
+            miss()
+            self._acquire()
+            found = super().load_overload(signature, context)
+        return found
+
+    def save_overload(self, signature: Any, data: Any) -> None:
+        """Keep what was compiled; where the disk is full, the next process compiles it again."""
+        try:
+            super().save_overload(signature, data)
+        except OSError as error:
+            _say_once(
+                f"machine code cannot be kept in {self.cache_path}: {error.strerror or error}; "
+                f"let NUMBA_CACHE_DIR name a folder with room"
+            )
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Let others have the function at the end, compiled or not."""
+        try:
+            yield
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+                self._lock = None
+
+    def _acquire(self) -> None:
+        """Wait until no other process compiles the function.
+
+        Where files cannot be locked, or whoever compiles was stopped, two compile.
+        """
+        if sys.platform == "win32" or self._lock is not None:
+            return
+        end_s = time.monotonic() + PATIENCE_S
+        try:
+            self._impl.locator.ensure_cache_path()
+            path = Path(self.cache_path) / f"{self._impl.filename_base}.lock"
+            self._lock = path.open("wb")
+            while True:
+                try:
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if time.monotonic() > end_s:
+                        return
+                    time.sleep(POLL_S)
+                else:
+                    return
+        except OSError:
+            return
+
+
+@cache
+def _say_once(text: str) -> None:
+    with suppress(OSError, AttributeError):  # standard error may be full or closed, too
+        sys.stderr.write(f"collplan: warning: {text}\n")
+
+
+def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
+    """Return a cache for a function, None where no folder for it can be written.
+
+    Numba reads where to put a function's machine code when a cache is made, not when a
+    function is compiled: other code's functions keep their own place.
+    """
+    config: Any = numba.config  # its settings are made at run time
+    chosen = config.CACHE_DIR
+    folder = _cache_folder(Path(inspect.getfile(function)).parent, chosen)
+    if folder is None:
+        _say_uncached()
+        return None
+    config.CACHE_DIR = str(folder)
+    try:
+        return _SharedCache(function)
+    finally:
+        config.CACHE_DIR = chosen
+
+
+@cache
+def _cache_folder(sources: Path, chosen: str) -> Path | None:
+    """Return where the machine code of a folder of sources belongs, None if nowhere."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(sources.glob("*.py")):
+        text = path.read_bytes()
+        if b"compiled" in text:
+            digest.update(path.name.encode() + b"\0" + text)
+    name = f"numba-{digest.hexdigest()[:16]}"
+    bases = [Path(chosen) if chosen else sources / "__pycache__", *_user_folders()]
+    return next((base / name for base in bases if _can_write(base / name)), None)
+
+
+def _user_folders() -> Iterator[Path]:
+    """Yield folders that belong to the user alone: what is in them is executed."""
+    with suppress(RuntimeError):  # a user without a home
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collplan"
+    if sys.platform != "win32":
+        folder = Path(tempfile.gettempdir()) / f"collplan-{os.geteuid()}"
+        with suppress(OSError):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            found = folder.lstat()
+            is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+            # Others may have made a folder of that name, for us to load their code.
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
+                yield folder
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _say_uncached() -> None:
+    """Say once, not again in processes that this one starts, what costs time everywhere."""
+    if _SAID not in os.environ:
+        os.environ[_SAID] = "1"
+        _say_once(
+            "no folder for compiled code can be written, so every process compiles for itself; "
+            "name a folder in NUMBA_CACHE_DIR"
+        )

@@ -1,0 +1,1 @@
+"""Blueprints: component collectives on groups of ranks, before there are messages."""

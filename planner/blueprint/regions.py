@@ -1,0 +1,206 @@
+"""Regions: what components move, as intervals of a vector's elements, a row a chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from collplan.planner.arrays import Ints
+from collplan.planner.plan.pieces import Pieces, compress, once, running_total, sorted_unique
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Intervals of elements in CSR: row i is ``low[j]:low[j]+count[j]``, j in its slice.
+
+    The order of intervals within a row is the order its elements are sent in. An
+    interval may stand for `repeat` of them, `stride` elements apart.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_rows + 1,)
+    low, count : ndarray of int64, shape (n_intervals,)
+    stride, repeat : ndarray of int64, shape (n_intervals,), optional
+        Left out where nothing repeats.
+    """
+
+    indptr: Ints
+    low: Ints
+    count: Ints
+    stride: Ints | None = None
+    repeat: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @classmethod
+    def of(cls, low: Ints, count: Ints) -> Regions:
+        """Return one interval a row."""
+        return cls(np.arange(len(low) + 1), np.asarray(low), np.asarray(count))
+
+    @classmethod
+    def stack(cls, parts: Sequence[Regions]) -> Regions:
+        """Return the rows of all parts, one part after another."""
+        if len(parts) == 1:
+            return parts[0]
+        lengths = [np.diff(part.indptr) for part in parts]
+        patterns = [part.pattern for part in parts]
+        is_plain = all(part.repeat is None for part in parts)
+        return cls(
+            running_total(np.concatenate(lengths)),
+            np.concatenate([part.low for part in parts]),
+            np.concatenate([part.count for part in parts]),
+            None if is_plain else np.concatenate([stride for stride, _ in patterns]),
+            None if is_plain else np.concatenate([repeat for _, repeat in patterns]),
+        )
+
+    @property
+    def pattern(self) -> tuple[Ints, Ints]:
+        """Return the stride and repeat of every interval."""
+        if self.stride is None or self.repeat is None:
+            return once(len(self.low))
+        return self.stride, self.repeat
+
+    @cached_property
+    def totals(self) -> Ints:
+        """Elements of every row."""
+        running = running_total(self.count if self.repeat is None else self.count * self.repeat)
+        return running[self.indptr[1:]] - running[self.indptr[:-1]]
+
+    @cached_property
+    def is_packed(self) -> bool:
+        """Whether rows are single intervals, each beginning where the one before it ends."""
+        if self.repeat is not None or len(self.low) != len(self):
+            return False
+        if (np.diff(self.indptr) != 1).any():
+            return False
+        return bool((self.low[:-1] + self.count[:-1] == self.low[1:]).all())
+
+    def take(self, rows: Ints) -> Regions:
+        """Return the given rows, in the given order."""
+        begins = self.indptr[rows]
+        lengths = self.indptr[np.asarray(rows) + 1] - begins
+        indptr = running_total(lengths)
+        index = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
+        return Regions(
+            indptr,
+            self.low[index],
+            self.count[index],
+            None if self.stride is None else self.stride[index],
+            None if self.repeat is None else self.repeat[index],
+        )
+
+    def grouped(self, rows: Ints, lengths: Ints) -> Regions:
+        """Return the elements of as many rows as each length says, in as few intervals as can be.
+
+        Parameters
+        ----------
+        rows : ndarray of int64
+            Rows, group after group.
+        lengths : ndarray of int64, shape (n_groups,)
+            Rows of every group; one row of what is returned each.
+
+        Examples
+        --------
+        >>> rows = Regions.of(np.array([0, 4, 8]), np.array([2, 2, 2]))
+        >>> both = rows.grouped(np.array([0, 1, 2, 1]), np.array([3, 1]))
+        >>> both.low.tolist(), both.count.tolist(), both.stride.tolist(), both.repeat.tolist()
+        ([0, 4], [2, 2], [4, 0], [3, 1])
+        """
+        taken = self.take(rows)
+        indptr = taken.indptr[running_total(lengths)]
+        buffer = np.zeros(len(taken.low), dtype=np.int8)
+        joined = compress(Pieces(indptr, buffer, taken.low, taken.count, *taken.pattern))
+        pattern = (joined.stride, joined.repeat) if (joined.repeat > 1).any() else (None, None)
+        return Regions(joined.indptr, joined.offset, joined.count, *pattern)
+
+    def union(self, rows: Iterable[Ints | Sequence[int]]) -> Regions:
+        """Return a row for every list of rows: their intervals, one row after another."""
+        lists = [np.asarray(some, dtype=np.int64) for some in rows]
+        taken = self.take(np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
+        ends = running_total([len(some) for some in lists])
+        return Regions(taken.indptr[ends], taken.low, taken.count, taken.stride, taken.repeat)
+
+    def shifted(self, by: int) -> Regions:
+        """Return the same rows, `by` elements further on."""
+        return Regions(self.indptr, self.low + by, self.count, self.stride, self.repeat)
+
+    def cut(self, parts: int) -> Regions:
+        """Cut every row into `parts` rows whose sizes differ by at most one element.
+
+        Examples
+        --------
+        >>> Regions.of(np.array([10]), np.array([7])).cut(3).low.tolist()
+        [10, 13, 15]
+        """
+        if parts == 1:
+            return self
+        assert self.repeat is None, "only blocks of pairs lie at a stride, and they are not cut"
+        share, rest = np.divmod(self.totals, parts)
+        sizes = share[:, None] + (np.arange(parts) < rest[:, None])
+        if len(self.low) == len(self) and (np.diff(self.indptr) == 1).all():
+            displs = np.cumsum(sizes, axis=1) - sizes + self.low[:, None]
+            return Regions.of(displs.ravel(), sizes.ravel())
+        starts, bounds = running_total(self.count), running_total(sizes.ravel())
+        edges = sorted_unique(np.concatenate((starts, bounds)))
+        begin, count = edges[:-1], np.diff(edges)
+        interval = np.searchsorted(starts, begin, side="right") - 1
+        row = np.searchsorted(bounds, begin, side="right") - 1
+        low = self.low[interval] + begin - starts[interval] if len(begin) else begin
+        return Regions(running_total(np.bincount(row, minlength=parts * len(self))), low, count)
+
+
+class PairTable(Regions):
+    """Rows of one interval of `size` elements each, found when they are taken.
+
+    Row i begins at element ``i // divisor % modulus * size``: what ranks exchange in
+    blocks of one size is as many rows as there are pairs, too many to be stored.
+
+    Parameters
+    ----------
+    n_rows : int
+    size : int
+        Elements of every row.
+    divisor, modulus : int
+    """
+
+    def __init__(self, n_rows: int, size: int, divisor: int, modulus: int) -> None:
+        fields = {"n_rows": n_rows, "size": size, "divisor": divisor, "modulus": modulus}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    n_rows: int
+    size: int
+    divisor: int
+    modulus: int
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    @cached_property
+    def indptr(self) -> Ints:
+        return np.arange(self.n_rows + 1)
+
+    @cached_property
+    def low(self) -> Ints:
+        return self._begin(np.arange(self.n_rows))
+
+    @cached_property
+    def count(self) -> Ints:
+        return np.broadcast_to(np.int64(self.size), (self.n_rows,))
+
+    @property
+    def totals(self) -> Ints:
+        """Elements of every row."""
+        return self.count
+
+    def _begin(self, rows: Ints) -> Ints:
+        return rows // self.divisor % self.modulus * self.size
+
+    def take(self, rows: Ints) -> Regions:
+        """Return the given rows, in the given order."""
+        rows = np.asarray(rows)
+        return Regions.of(self._begin(rows), np.full(len(rows), self.size))

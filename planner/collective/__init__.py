@@ -1,0 +1,1 @@
+"""Collectives: operations, promised results, reference results and lower bounds."""

@@ -1,0 +1,261 @@
+"""What no plan can beat: lower bounds on rounds, bytes and the wire's time.
+
+Plans move vectors about whose operation nothing is known but that it is
+associative, so k independent vectors that a place needs are k vectors to
+receive. A place is a rank, or a node; the argument is the same for both. With
+C elements in all, of which S belong to a place, and m places:
+
+- bcast: C leave the root's place and enter every other.
+- scatter: C - S leave the root's place, S enter every other.
+- allgather: C - S enter every place, S leave it.
+- alltoall: what ranks of a place have for others leaves it, and the reverse.
+- scan, exscan: between two ranks of a place, or before the first, there may be
+  ranks of others. Each such gap is a vector to receive, and what a place has
+  between two ranks of others is one to send. In block order: C in, C out.
+- reduce, gather and reduce_scatter_block are bcast, scatter and allgather
+  backwards: what entered leaves.
+- allreduce: C enter and leave every place. An element is received m - 1 times
+  until one place knows its result, as every other has sent by then, and m - 1
+  times afterwards: 2(m - 1)·C in all.
+
+A lane carries at least its share of what its node must send or receive, and the
+busiest at least the average of all. A message takes its destination's lane at
+both ends. So a node receives on the lanes its own ranks have, min(lanes, ranks)
+of them, and sends on those of the others' ranks. Where ranks of a node share
+memory, its ranks are to it what lanes are, and inside nothing need be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from collplan.planner.algorithms.rounds import ceil_log2
+from collplan.planner.arrays import Ints
+from collplan.specs import Collective, Machine, PlanSpec
+
+NOTHING = "nothing has to move"
+ARGUMENTS = {
+    "barrier": "whoever knows or is known doubles in a round at best: ceil(log2 p)",
+    "bcast": "the vector leaves the root's rank and node, and enters every other",
+    "scatter": "the others' blocks leave the root's rank and node, and enter theirs",
+    "gather": "every block leaves its rank and node, and enters the root's",
+    "reduce": "a partial result leaves every rank and node, and enters the root's",
+    "scan": "other ranks before one of a node's own are a vector for the node to receive",
+    "exscan": "other ranks before one of a node's own are a vector for the node to receive",
+    "allgather": "what a rank or node receives, others send: the busiest at least the average",
+    "allreduce": "2(m-1)/m of the vector at m ranks or nodes, Patarasuk and Yuan 2009, theorem 1",
+    "reduce_scatter_block": "of each block elsewhere a partial result leaves a rank or node",
+    "alltoall": "what is for others leaves its rank and node, and enters theirs",
+}
+"""Why no plan moves less, in a line."""
+BACKWARDS = {"reduce": "bcast", "gather": "scatter", "reduce_scatter_block": "allgather"}
+"""Collectives that move what another does, the other way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lower bounds on the maxima that `Metrics` reports, for one collective.
+
+    Parameters
+    ----------
+    n_rounds : int
+        Rounds in which a rank sends one message and receives one.
+    bytes_sent_per_rank, bytes_received_per_rank : int
+        Bytes of the busiest rank.
+    bytes_sent_per_node, bytes_received_per_node : int
+        Bytes of the busiest node, to and from other nodes.
+    bytes_sent_per_lane, bytes_received_per_lane : int
+        Bytes through the busiest lane of a node.
+    lane_bytes : int
+        The greater of those two.
+    time_s : float
+        What the wire takes for them: `lane_bytes`, less a burst, times the network's G.
+        Latencies and overheads come on top.
+    argument : str
+        Why no plan moves less.
+    """
+
+    n_rounds: int
+    bytes_sent_per_rank: int
+    bytes_received_per_rank: int
+    bytes_sent_per_node: int
+    bytes_received_per_node: int
+    bytes_sent_per_lane: int
+    bytes_received_per_lane: int
+    lane_bytes: int
+    time_s: float
+    argument: str
+
+    def to_json(self) -> dict[str, int | float | str]:
+        """Return the bounds as a mapping."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """Elements that must cross the borders of places, whatever the plan.
+
+    Parameters
+    ----------
+    into, out : sequence of int
+        Into and out of each place.
+    total : int
+        Over all borders.
+    """
+
+    into: Sequence[int]
+    out: Sequence[int]
+    total: int = 0
+
+    def most_in(self, itemsize: int, n_lanes: Sequence[int] | None = None) -> int:
+        """Return the bytes the busiest lane of all places must receive."""
+        return self._most(self.into, itemsize, n_lanes)
+
+    def most_out(self, itemsize: int, n_lanes: Sequence[int] | None = None) -> int:
+        """Return the bytes the busiest lane of all places must send."""
+        return self._most(self.out, itemsize, n_lanes)
+
+    def _most(self, loads: Sequence[int], itemsize: int, n_lanes: Sequence[int] | None) -> int:
+        lanes = n_lanes or [1] * len(loads)
+        total = max(self.total, sum(self.into), sum(self.out))
+        shares = [*zip(loads, lanes, strict=True), (total, sum(lanes))]
+        return max(-(-load * itemsize // n) for load, n in shares)
+
+
+def lower_bounds(spec: PlanSpec) -> Bounds:
+    """Return the lower bounds of a spec's collective on its machine.
+
+    Examples
+    --------
+    >>> spec = PlanSpec.model_validate({
+    ...     "machine": {"nodes": 2, "ranks_per_node": 3, "lanes": 2},
+    ...     "collective": {"kind": "allreduce", "count": 12, "datatype": "int32"},
+    ... })
+    >>> bounds = lower_bounds(spec)
+    >>> bounds.n_rounds, bounds.bytes_sent_per_rank, bounds.bytes_sent_per_node
+    (3, 80, 48)
+    >>> bounds.lane_bytes, round(bounds.time_s * 1e9, 2)
+    (24, 1.92)
+    """
+    machine, collective = spec.machine, spec.collective
+    itemsize, p, network = collective.itemsize, machine.n_ranks, machine.network
+    reach = _most_partners(collective, p)
+    by_rank = crossing(collective, np.arange(p))
+    by_node = crossing(collective, np.array(machine.rank_to_node))
+    lanes_in, lanes_out = _usable_lanes(machine)
+    lane_in = by_node.most_in(itemsize, lanes_in)
+    lane_out = by_node.most_out(itemsize, lanes_out)
+    lane_bytes = max(lane_in, lane_out)
+    n_rounds, rank_lanes = ceil_log2(reach + 1), None
+    if spec.transport.shared_roles != ():
+        # Inside nodes nothing need be sent, and any rank may send what its node has to.
+        by_rank, rank_lanes = by_node, list(machine.node_to_n_ranks)
+        crosses = any(by_node.into) or (collective.kind == "barrier" and machine.nodes > 1)
+        n_rounds = int(crosses)
+    return Bounds(
+        n_rounds=n_rounds,
+        bytes_sent_per_rank=by_rank.most_out(itemsize, rank_lanes),
+        bytes_received_per_rank=by_rank.most_in(itemsize, rank_lanes),
+        bytes_sent_per_node=by_node.most_out(itemsize),
+        bytes_received_per_node=by_node.most_in(itemsize),
+        bytes_sent_per_lane=lane_out,
+        bytes_received_per_lane=lane_in,
+        lane_bytes=lane_bytes,
+        time_s=max(0, lane_bytes - network.burst_bytes) * network.network.G_ns_per_byte * 1e-9,
+        argument=ARGUMENTS[collective.kind] if reach else NOTHING,
+    )
+
+
+def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
+    """Return what must cross the borders of the places that ranks live in.
+
+    Parameters
+    ----------
+    collective : Collective
+        Its counts may differ from rank to rank.
+    rank_to_place : ndarray of int64, shape (n_ranks,)
+        Place of every rank, from 0; no place is empty.
+
+    Examples
+    --------
+    >>> from collplan.specs import Scan
+    >>> crossing(Scan(count=5), np.array([0, 1, 0, 1]))
+    Crossing(into=[5, 10], out=[10, 5], total=0)
+    """
+    kind, n_ranks = collective.kind, len(rank_to_place)
+    m = int(rank_to_place.max()) + 1
+    none = [0] * m
+    if m == 1 or kind == "barrier":
+        return Crossing(none, none)
+    if kind == "alltoall":
+        return _crossing_pairs(collective, rank_to_place, m)
+    c = int(collective.count)
+    if kind == "allreduce":
+        return Crossing([c] * m, [c] * m, 2 * (m - 1) * c)
+    if kind in ("scan", "exscan"):
+        is_start = np.diff(rank_to_place, prepend=-1) != 0
+        runs = np.bincount(rank_to_place[is_start], minlength=m).tolist()
+        first, last = rank_to_place[[0, -1]].tolist()
+        into = [c * (n - (place == first)) for place, n in enumerate(runs)]
+        return Crossing(into, [c * (n - (place == last)) for place, n in enumerate(runs)])
+    root = int(rank_to_place[getattr(collective, "root", 0)])
+    forwards = BACKWARDS.get(kind, kind)
+    if forwards == "bcast":
+        into, out = [c] * m, none.copy()
+        into[root], out[root] = 0, c
+    else:
+        own = none.copy()
+        for place, n in zip(rank_to_place, collective.block_counts(n_ranks), strict=True):
+            own[place] += n
+        others = [sum(own) - n for n in own]
+        into, out = (others, own) if forwards == "allgather" else (own.copy(), none.copy())
+        if forwards == "scatter":
+            into[root], out[root] = 0, others[root]
+    return Crossing(out, into) if kind in BACKWARDS else Crossing(into, out)
+
+
+def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Crossing:
+    n_ranks = len(rank_to_place)
+    pairs = collective.pair_counts(n_ranks)
+    if pairs is None:
+        n_in_place = np.bincount(rank_to_place, minlength=m).tolist()
+        loads = [n * (n_ranks - n) * int(collective.count) for n in n_in_place]
+        return Crossing(loads, loads)
+    table = np.array(pairs, dtype=np.int64).reshape(n_ranks, n_ranks)
+    table[rank_to_place[:, None] == rank_to_place] = 0
+    into, out = np.zeros((2, m), dtype=np.int64)
+    np.add.at(into, rank_to_place, table.sum(axis=0))
+    np.add.at(out, rank_to_place, table.sum(axis=1))
+    return Crossing(into.tolist(), out.tolist())
+
+
+def _usable_lanes(machine: Machine) -> tuple[list[int], list[int]]:
+    """Return the lanes on which every node can receive, and on which it can send."""
+    if machine.nodes == 1:
+        return [1], [1]
+    has_lane = np.zeros((machine.nodes, machine.lanes), dtype=bool)
+    has_lane[machine.rank_to_node, machine.rank_to_lane] = True
+    others = has_lane.sum(axis=0) - has_lane > 0
+    return has_lane.sum(axis=1).tolist(), others.sum(axis=1).tolist()
+
+
+def _most_partners(collective: Collective, n_ranks: int) -> int:
+    """Return how many others some rank must hear from, or reach, at least."""
+    kind = collective.kind
+    if kind == "barrier":
+        return n_ranks - 1
+    if kind == "alltoall":
+        pairs = collective.pair_counts(n_ranks)
+        if pairs is not None:
+            moves = np.array(pairs, dtype=np.int64).reshape(n_ranks, n_ranks) > 0
+            np.fill_diagonal(moves, False)
+            return int(max(moves.sum(axis=0).max(), moves.sum(axis=1).max()))
+    if kind in ("gather", "scatter"):
+        blocks = np.array(collective.block_counts(n_ranks))
+        return int(np.count_nonzero(np.delete(blocks, getattr(collective, "root", 0))))
+    if kind in ("allgather", "reduce_scatter_block"):
+        return n_ranks - 1 if any(collective.block_counts(n_ranks)) else 0
+    return n_ranks - 1 if collective.count else 0

@@ -1,1 +1,0 @@
-"""Alltoall through memory that the ranks of a node share."""

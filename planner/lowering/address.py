@@ -1,0 +1,211 @@
+"""Where runs of chunks lie: on which rank, in which buffer, from which element on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collplan.planner.algorithms.chunks import Layout
+from collplan.planner.arrays import Ints
+from collplan.planner.blueprint.locations import SCRATCH_STRIDE
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.plan import Buffer
+
+MAX_SCRATCH = 1 << 12
+"""Scratch spaces a plan may have before they are squeezed."""
+
+
+def concatenated(parts: list[Any]) -> Any:
+    """Return columns one after another."""
+    return parts[0] if len(parts) == 1 else csr.concatenate(parts)
+
+
+@dataclass
+class Located:
+    """Runs of elements: whose step, on which rank, in which buffer."""
+
+    owner: Ints
+    space: Ints
+    rank: Ints
+    buffer: Ints
+    offset: Ints
+    count: Ints
+    stride: Ints
+    repeat: Ints
+
+    @classmethod
+    def stack(cls, parts: list[Located]) -> Located:
+        """Return all runs, one part after another."""
+        if not parts:
+            nothing = np.zeros(0, dtype=np.int64)
+            return cls(nothing, nothing, nothing, nothing, nothing, nothing, *csr.once(0))
+        return cls(*(concatenated([getattr(p, f) for p in parts]) for f in vars(parts[0])))
+
+    def settle(self, buffers: Ints, bases: Ints, ranks: Ints) -> None:
+        """Turn places in spaces of members (in `rank`) into places in buffers of ranks."""
+        member = self.rank
+        self.buffer = buffers[self.space, member]
+        self.offset += bases[self.space, member]
+        self.rank = ranks[member]
+
+    def written_out(self, rows: Ints) -> Located:
+        """Return the same runs, but the repeats of `rows` one by one."""
+        n = np.ones(len(self.owner), dtype=np.int64)
+        n[rows] = self.repeat[rows]
+        index = np.repeat(np.arange(len(n)), n)
+        turn = np.arange(len(index)) - running_total(n)[:-1][index]
+        is_one = n[index] > 1
+        columns = {name: column[index] for name, column in vars(self).items()}
+        columns["offset"] = columns["offset"] + np.where(is_one, turn * columns["stride"], 0)
+        columns["stride"] = np.where(is_one, 0, columns["stride"])
+        columns["repeat"] = np.where(is_one, 1, columns["repeat"])
+        return Located(**columns)
+
+    def pieces(self, n_rows: int) -> Pieces:
+        """Return a row of pieces for every owner."""
+        indptr = running_total(np.bincount(self.owner, minlength=n_rows))
+        columns = (indptr, self.buffer.astype(np.int8), self.offset, self.count)
+        if csr.is_constant(self.repeat):
+            return csr.contiguous(*columns)
+        return csr.compress(Pieces(*columns, self.stride, self.repeat))
+
+
+def locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> Located:
+    """Return runs of chunks as runs of elements relative to their member's space."""
+    n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
+    units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
+    written_out = _expand_repeats(runs, units, n_chunks)
+    owner, space, first, n, stride, repeat = _unwrap(written_out, n_chunks)
+    member = member_of[owner]
+    used = np.flatnonzero(np.bincount(space))
+    parts = []
+    for number in used:
+        mine = slice(None) if len(used) == 1 else np.flatnonzero(space == number)
+        found = layouts[number].locate(
+            member[mine], first[mine].astype(np.int64), n[mine].astype(np.int64)
+        )
+        own = np.arange(len(space))[mine]
+        row = own if found.index is None else own[found.index]
+        pattern = found.stride, found.repeat
+        if found.repeat is None:
+            pattern = csr.gather(stride, row), csr.gather(repeat, row)
+        parts.append((row, found.offset, found.count, *pattern))
+    if not parts:
+        return Located.stack([])
+    row, *columns = (concatenated(list(column)) for column in zip(*parts, strict=True))
+    if len(parts) > 1:
+        order = np.argsort(row, kind="stable")
+        row, *columns = (csr.gather(column, order) for column in (row, *columns))
+    kept = columns[1] > 0
+    if not kept.all():
+        row, *columns = (csr.gather(column, np.flatnonzero(kept)) for column in (row, *columns))
+    columns[0] = columns[0].astype(np.int64)
+    return Located(owner[row].astype(np.int64), space[row], member[row], space[row], *columns)
+
+
+def _expand_repeats(runs: tuple[Ints, ...], units: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
+    """Write repeats out, but for those that are one piece at a stride of elements.
+
+    Returns owner, space, first and n of runs of chunks, and the stride, in elements,
+    and repeat of the pieces they are.
+    """
+    owner, space, first, n, stride, repeat = runs
+    repeat = np.where(n > 0, repeat, 0)
+    if (repeat == 1).all():
+        return owner, space, first, n, *csr.once(len(owner))
+    begin, n_chunks = first % n_chunks_of[space], n_chunks_of[space]
+    last = begin + stride.astype(np.int64) * (repeat - 1)
+    is_kept = (repeat > 1) & (units[space] >= 0) & (np.minimum(begin, last) >= 0)
+    is_kept &= np.maximum(begin, last) + n <= n_chunks
+    times = np.where(is_kept, 1, repeat)
+    index = np.repeat(np.arange(len(owner)), times)
+    turn = np.arange(len(index)) - running_total(times)[:-1][index]
+    owner, space, first, n, stride, repeat, is_kept = (
+        column[index] for column in (owner, space, first, n, stride, repeat, is_kept)
+    )
+    first = first + turn * stride
+    if not is_kept.any():
+        return owner, space, first, n, *csr.once(len(owner))
+    step = np.where(is_kept, stride.astype(np.int64) * units[space], 0)
+    return owner, space, first, n, step, np.where(is_kept, repeat, 1).astype(np.int64)
+
+
+def _unwrap(runs: tuple[Ints, ...], n_chunks_of: Ints) -> tuple[Ints, ...]:
+    """Cut runs that wrap around the end of their space in two; none of them repeats."""
+    owner, space, first, n, stride, repeat = runs
+    n_chunks = n_chunks_of[space]
+    first = first % n_chunks
+    wraps = first + n > n_chunks
+    if not wraps.any():
+        return owner, space, first, n, stride, repeat
+    index = np.repeat(np.arange(len(owner)), 1 + wraps)
+    is_tail = np.zeros(len(index), dtype=bool)
+    is_tail[1:] = index[1:] == index[:-1]
+    head = (n_chunks - first)[index]
+    wrapped = wraps[index]
+    n = np.where(is_tail, n[index] - head, np.where(wrapped, head, n[index]))
+    first = np.where(is_tail, 0, first[index])
+    pattern = csr.gather(stride, index), csr.gather(repeat, index)
+    return owner[index], space[index], first, n, *pattern
+
+
+_SPAN = np.int64(MAX_SCRATCH * SCRATCH_STRIDE)
+
+
+def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
+    """Move scratch together, rank by rank, so that what nobody touches takes no room.
+
+    Elements that are neighbours stay neighbours. Returns the room each rank needs.
+    """
+    start, end = _touched(parts)
+    for number, part in enumerate(parts):
+        # What lies between repeats may be touched by nobody: they move one by one then.
+        place, low, high = _scratch_of(part)
+        at = np.searchsorted(start, low, side="right") - 1
+        is_inside = np.zeros(len(low), dtype=bool)
+        is_inside[at >= 0] = end[at[at >= 0]] >= high[at >= 0]
+        apart = place[(part.repeat[place] > 1) & ~is_inside]
+        if len(apart):
+            parts[number] = part.written_out(apart)
+    start, end = _touched(parts)
+    if not len(start):
+        return np.zeros(n_ranks, dtype=np.int64)
+    rank = start // _SPAN
+    top = running_total(end - start)
+    sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
+    first_of_rank = np.searchsorted(rank, rank)
+    base = top[:-1] - top[first_of_rank]
+    for part in parts:
+        place, low, _ = _scratch_of(part)
+        block = np.searchsorted(start, low, side="right") - 1
+        part.offset[place] += base[block] - start[block] + part.rank[place] * _SPAN
+    return sizes
+
+
+def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
+    """Return which runs are in scratch, and where on the line of all scratch they begin and end."""
+    place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
+    begin = part.rank[place] * _SPAN + part.offset[place]
+    reach = np.zeros(1, dtype=np.int64)
+    if not csr.is_constant(part.repeat):
+        reach = part.stride[place] * (part.repeat[place] - 1)
+    return place, begin + np.minimum(reach, 0), begin + np.maximum(reach, 0) + part.count[place]
+
+
+def _touched(parts: list[Located]) -> tuple[Ints, Ints]:
+    """Return where the stretches of scratch begin and end that runs without gaps touch."""
+    ends = []
+    for part in parts:
+        place, low, high = _scratch_of(part)
+        once = part.repeat[place] == 1
+        ends.append((low[once], high[once]))
+    low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
+    order = np.argsort(low, kind="stable")
+    reach = np.maximum.accumulate(high[order])
+    begins = np.ones(len(low), dtype=bool)
+    begins[1:] = low[order][1:] > reach[:-1]
+    last = np.append(np.flatnonzero(begins)[1:] - 1, len(low) - 1)[: int(begins.sum())]
+    return low[order][begins], reach[last]

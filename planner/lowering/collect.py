@@ -1,0 +1,192 @@
+"""Steps of rounds as columns: what an algorithm yields, for one group of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.algorithms.rounds import Chunks, Copy, Message, Reduce, Round, Where
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.memory import LARGE_BYTES, require_memory
+from collplan.planner.plan.plan import Op
+
+BYTES_PER_ROW: Final = 250
+"""Peak memory of compiling, in bytes per message, local step, or run of chunks of one."""
+
+
+class Column:
+    """A column that grows by arrays or scalars."""
+
+    def __init__(self, dtype: npt.DTypeLike = np.int64) -> None:
+        self.dtype = dtype
+        self.parts: list[Any] = []
+
+    def add(self, values: Any, n: int) -> None:
+        if np.ndim(values) == 0:
+            values = np.full(n, values, dtype=self.dtype)
+        assert len(values) == n, f"{len(values)} entries for {n} messages"
+        self.parts.append(np.asarray(values, dtype=self.dtype))
+
+    def array(self) -> npt.NDArray[Any]:
+        if not self.parts:
+            return np.zeros(0, dtype=self.dtype)
+        return np.concatenate(self.parts)
+
+
+class Runs:
+    """Runs of chunks of many steps, waiting to be turned into pieces."""
+
+    FIELDS = ("owner", "space", "first", "n", "stride", "repeat")
+
+    def __init__(self) -> None:
+        self.columns = {name: Column(np.int32) for name in self.FIELDS}
+        self.is_sorted = True
+        self.n = 0
+
+    def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
+        """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`."""
+        runs = where if isinstance(where, tuple) else (where,)
+        self.is_sorted &= len(runs) < 2
+        n_kept = n if kept is None else int(np.count_nonzero(kept))
+        self.n += n_kept * len(runs)
+        for run in runs:
+            self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
+            for name in self.FIELDS[1:]:
+                value = getattr(run, name)
+                if kept is not None and np.ndim(value):
+                    value = value[kept]
+                self.columns[name].add(value, n_kept)
+
+    def arrays(self) -> tuple[Ints, ...]:
+        """Return the columns, owners ascending."""
+        arrays = tuple(column.array() for column in self.columns.values())
+        if not self.is_sorted:
+            order = np.argsort(arrays[0], kind="stable")
+            arrays = tuple(array[order] for array in arrays)
+        return arrays
+
+
+@dataclass
+class Collected:
+    """Steps of rounds as columns that grow."""
+
+    only: Bools | None
+    n_rounds: int = 0
+    message: dict[str, Column] = field(
+        default_factory=lambda: {
+            "round": Column(np.int32),
+            "source": Column(np.int32),
+            "dest": Column(np.int32),
+            "incoming_left": Column(bool),
+            "combining": Column(bool),
+            "ordered": Column(bool),
+        }
+    )
+    local: dict[str, Column] = field(
+        default_factory=lambda: {
+            "round": Column(np.int32),
+            "rank": Column(np.int32),
+            "op": Column(np.int8),
+        }
+    )
+    runs: dict[str, Runs] = field(
+        default_factory=lambda: {
+            name: Runs() for name in ("read", "write", "combine", "local_read", "local_write")
+        }
+    )
+    n_messages: int = 0
+    n_locals: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of messages, local steps and runs."""
+        return self.n_messages + self.n_locals + sum(runs.n for runs in self.runs.values())
+
+    def add(self, number: int, step: Message | Copy | Reduce) -> None:
+        """Add a step of round `number`."""
+        if isinstance(step, Message):
+            self._add_message(number, step)
+        else:
+            self._add_local(number, step)
+
+    def _add_message(self, number: int, step: Message) -> None:
+        n = max(np.size(step.source), np.size(step.dest))
+        if np.size(step.source) == 0 or np.size(step.dest) == 0:
+            return
+        source, dest = (np.broadcast_to(end, (n,)) for end in (step.source, step.dest))
+        kept = None if self.only is None else self.only[source] | self.only[dest]
+        n_kept = n if kept is None else int(np.count_nonzero(kept))
+        if n_kept == 0:
+            return
+        row = {
+            "round": number,
+            "source": source if kept is None else source[kept],
+            "dest": dest if kept is None else dest[kept],
+            "incoming_left": _kept(step.incoming_left, kept),
+            "combining": step.combine is not None,
+            "ordered": step.ordered,
+        }
+        for name, value in row.items():
+            self.message[name].add(value, n_kept)
+        for name in ("read", "write", "combine"):
+            where = getattr(step, name)
+            if where is not None:
+                self.runs[name].add(where, self.n_messages, n, kept)
+        self.n_messages += n_kept
+
+    def _add_local(self, number: int, step: Copy | Reduce) -> None:
+        n = np.size(step.rank)
+        rank = np.broadcast_to(step.rank, (n,))
+        kept = None if self.only is None else self.only[rank]
+        n_kept = n if kept is None else int(np.count_nonzero(kept))
+        if n_kept == 0:
+            return
+        self.local["round"].add(number, n_kept)
+        self.local["rank"].add(rank if kept is None else rank[kept], n_kept)
+        self.local["op"].add(Op.COPY if isinstance(step, Copy) else Op.REDUCE, n_kept)
+        reads = (step.read,) if isinstance(step, Copy) else (step.left, step.right)
+        runs = tuple(run for where in reads for run in _as_tuple(where))
+        self.runs["local_read"].add(runs, self.n_locals, n, kept)
+        self.runs["local_write"].add(step.write, self.n_locals, n, kept)
+        self.n_locals += n_kept
+
+
+def _kept(value: Any, kept: Bools | None) -> Any:
+    return value[kept] if kept is not None and np.ndim(value) else value
+
+
+def _as_tuple(where: Where) -> tuple[Chunks, ...]:
+    return where if isinstance(where, tuple) else (where,)
+
+
+def collect(rounds: Iterable[Round], only: Bools | None = None, n_groups: int = 1) -> Collected:
+    """Collect the steps of all rounds into columns.
+
+    Parameters
+    ----------
+    rounds : iterable of Round
+        What an algorithm yields.
+    only : ndarray of bool, optional
+        Keep only what concerns the positions marked, dropping the rest as it comes.
+    n_groups : int
+        How many groups will get the same steps.
+
+    Raises
+    ------
+    AlgorithmError
+        If all their tasks do not fit into memory; no more steps are collected then.
+    """
+    collected = Collected(only)
+    n_allowed = LARGE_BYTES // BYTES_PER_ROW
+    for number, step_round in enumerate(rounds):
+        collected.n_rounds = number + 1
+        for step in step_round.steps:
+            collected.add(number, step)
+            if n_groups * collected.n_rows > n_allowed:
+                require_memory(n_groups * collected.n_rows * BYTES_PER_ROW)
+                n_allowed = 2 * n_groups * collected.n_rows
+    return collected

@@ -1,0 +1,229 @@
+"""Which algorithm computes each component: as the spec says, or by the size of what moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from collplan.planner.algorithms import Algorithm, registry
+from collplan.planner.algorithms.local import LOCAL
+from collplan.planner.blueprint.blueprint import Blueprint, Component
+from collplan.planner.blueprint.regions import PairTable
+from collplan.planner.blueprint.roles import is_inside
+from collplan.planner.decompose import is_commutative
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.lower import Stated
+from collplan.specs import AlgorithmChoice, AlgorithmsByRole
+
+PREFERRED = {
+    "bcast": ("binomial",),
+    "gather": ("binomial",),
+    "scatter": ("binomial",),
+    "reduce": ("binomial",),
+    "allgather": ("bruck",),
+    "allreduce": ("recursive_doubling",),
+    "reduce_scatter_block": ("circulant", "pairwise"),
+    "scan": ("recursive_doubling",),
+    "exscan": ("recursive_doubling",),
+    "alltoall": ("bruck", "pairwise"),
+    "barrier": ("dissemination",),
+}
+"""What `auto` takes for short vectors: the fewest rounds."""
+PREFERRED_LONG = {
+    "bcast": ("scatter_allgather",),
+    "reduce": ("rabenseifner",),
+    "allgather": ("ring",),
+    "allreduce": ("ring", "rabenseifner"),
+    "reduce_scatter_block": ("ring", "pairwise"),
+    "alltoall": ("pairwise",),
+}
+"""What `auto` takes for long vectors: the fewest bytes."""
+PREFERRED_SHARED = {
+    "bcast": ("linear",),
+    "gather": ("linear",),
+    "scatter": ("linear",),
+    "allgather": ("linear",),
+    "allreduce": ("linear",),
+    "reduce_scatter_block": ("linear",),
+    "alltoall": ("linear",),
+}
+"""What `auto` takes before all others where ranks share memory: all read what all have staged.
+
+Other algorithms spread work that is not there then, and make ranks wait for each other
+more often.
+"""
+LONG_BYTES = 64 * 1024
+"""From how many bytes on a vector (or block) is long."""
+
+AUTO = AlgorithmChoice(name="auto")
+
+
+def state(blueprint: Blueprint) -> list[Stated]:
+    """Return every component of a blueprint with the algorithm that computes it.
+
+    Raises
+    ------
+    AlgorithmError
+        If the spec names an algorithm that is unknown, cannot serve, or that
+        no component can take.
+    """
+    choices = _Choices(blueprint)
+    stated = [choices.state(component) for component in blueprint.components]
+    choices.require_all_used()
+    return stated
+
+
+def is_regular(component: Component) -> bool:
+    """Return whether all blocks of an alltoall are of one size, group by group."""
+    if component.kind != "alltoall" or isinstance(component.given, PairTable):
+        return True
+    totals, start = component.given.totals, 0
+    for size in component.groups.sizes:
+        pairs = totals[start : start + size * size]
+        start += size * size
+        if (pairs != pairs[0]).any():
+            return False
+    return True
+
+
+class _Choices:
+    """What a spec says about algorithms, and which of it was taken."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        spec = blueprint.spec
+        self.blueprint = blueprint
+        self.commutative = is_commutative(spec)
+        self.itemsize = spec.collective.itemsize
+        self.by_role: Mapping[str, AlgorithmChoice] = {}
+        self.single = AUTO
+        self.kinds: dict[str, set[str]] = {role: set() for role in self._roles()}
+        self.used: set[str] = set()
+        if isinstance(spec.algorithms, AlgorithmsByRole):
+            self.by_role = spec.algorithms.roles
+        else:
+            self.single = spec.algorithms
+            self._require_single()
+
+    def _require_single(self) -> None:
+        """Raise where the one algorithm named is none, cannot serve, or has too much to do."""
+        spec, name = self.blueprint.spec, self.single.name
+        if name == "auto":
+            return
+        if self.blueprint.decomposition.name == "flat":
+            kind, size = spec.collective.kind, spec.machine.n_ranks
+            algorithm = registry.find(kind, name)
+            regular = spec.collective.pair_counts(size) is None
+            registry.require(algorithm, size, self.commutative, regular)
+            _options(algorithm, self.single)
+            return
+        first = next(iter(self.kinds), "node")
+        raise AlgorithmError(
+            f"algorithms: {name} is one algorithm, {self.blueprint.decomposition} takes one a "
+            f"role; write {{{first}: {name}}} or auto"
+        )
+
+    def _roles(self) -> list[str]:
+        components = self.blueprint.components
+        return list(dict.fromkeys(c.role for c in components if not c.is_local))
+
+    def state(self, component: Component) -> Stated:
+        """Return a component with its algorithm."""
+        if component.is_local:
+            return Stated(component, LOCAL[component.kind])
+        self.kinds.setdefault(component.role, set()).add(component.kind)
+        choice, key, is_required = self._find(component)
+        if choice.name == "auto":
+            algorithm = self._preferred(component)
+            return Stated(component, algorithm, dict(algorithm.options or {}))
+        names = {algorithm.name for algorithm in registry.of(component.kind)}
+        if choice.name not in names and not is_required:
+            algorithm = self._preferred(component)
+            return Stated(component, algorithm, dict(algorithm.options or {}))
+        algorithm = registry.find(component.kind, choice.name)
+        self.used.add(key)
+        for size in np.unique(component.groups.sizes):
+            registry.require(algorithm, int(size), self.commutative, is_regular(component))
+        return Stated(component, algorithm, _options(algorithm, choice))
+
+    def _find(self, component: Component) -> tuple[AlgorithmChoice, str, bool]:
+        """Return what the spec says of a component, under which key, and whether it must serve."""
+        role = component.role
+        for key in _keys(role, component.kind):
+            if key in self.by_role:
+                self.used.add(key)
+                return self.by_role[key], key, True
+        if role in self.by_role:
+            return self.by_role[role], role, False
+        # A single name is for a flat plan's one component.
+        return self.single, role, True
+
+    def _preferred(self, component: Component) -> Algorithm:
+        """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on."""
+        kind = component.kind
+        is_long = component.given.totals.max(initial=0) * self.itemsize >= LONG_BYTES
+        names = PREFERRED_LONG.get(kind, ()) if is_long else ()
+        if self._shares_memory(component):
+            names = PREFERRED_SHARED.get(kind, ()) + names
+        sizes = [int(size) for size in np.unique(component.groups.sizes)]
+        legal = [
+            algorithm
+            for algorithm in registry.of(kind)
+            if all(
+                algorithm.refusal(size, self.commutative, is_regular(component)) is None
+                for size in sizes
+            )
+        ]
+        by_name = {algorithm.name: algorithm for algorithm in legal}
+        return next(by_name[name] for name in names + PREFERRED[kind] if name in by_name)
+
+    def _shares_memory(self, component: Component) -> bool:
+        """Return whether all messages of a component become copies in shared memory."""
+        spec, groups = self.blueprint.spec, component.groups
+        roles = spec.transport.shared_roles
+        if roles is not None and not any(is_inside(component.role, role) for role in roles):
+            return False
+        node = np.asarray(spec.machine.rank_to_node)[groups.ranks]
+        group = np.repeat(np.arange(len(groups)), groups.sizes)
+        same = (node[1:] == node[:-1]) | (group[1:] != group[:-1])
+        return bool(same.all())
+
+    def require_all_used(self) -> None:
+        """Raise where the spec names a role, or an algorithm for one, that nothing takes."""
+        if not self.kinds:
+            return  # one rank, or nothing to move: there is nothing to choose
+        for key, choice in self.by_role.items():
+            if key in self.used or (choice.name == "auto" and key in self.kinds):
+                continue
+            role, _, kind = key.partition("/")
+            raise AlgorithmError(f"algorithms.{key}: {self._misfit(role, kind, choice.name)}")
+
+    def _misfit(self, role: str, kind: str, name: str) -> str:
+        """Say why nothing takes what is said of a role, or of a kind there, and what to say."""
+        if role not in self.kinds:
+            return f"this plan has no such role; its roles are {', '.join(self.kinds)}"
+        there = sorted(self.kinds[role])
+        if kind:
+            keys = " or ".join(f"{role}/{other}" for other in there)
+            return f"{role} has no {kind} in this plan; use {keys}"
+        left = [other for other in there if not self.by_role.keys() & set(_keys(role, other))]
+        if not left:
+            return f"each collective of {role} has its own algorithm already; leave {role} out"
+        names = sorted({algorithm.name for other in left for algorithm in registry.of(other)})
+        return f"{name} fits none of {', '.join(left)}; use one of {', '.join(names)} or auto"
+
+
+def _keys(role: str, kind: str) -> tuple[str, str]:
+    """Return how specs may name a kind of component of a role."""
+    return f"{role}/{kind}", f"{role}/{kind.removesuffix('_block')}"
+
+
+def _options(algorithm: Algorithm, choice: AlgorithmChoice) -> dict[str, object]:
+    known = dict(algorithm.options or {})
+    for name in choice.options:
+        if name not in known:
+            valid = f"its options are {', '.join(known)}" if known else "it has none"
+            raise AlgorithmError(
+                f"algorithms.{name}: {algorithm.kind}/{algorithm.name} has no such option; {valid}"
+            )
+    return known | dict(choice.options)

@@ -1,0 +1,161 @@
+"""Limit how many messages a rank has in flight, by edges that the proof covers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.scheduling.message_graph import require_all_ranks
+from collplan.planner.passes.scheduling.prioritize import serial_order
+from collplan.planner.plan.plan import INTENT, Dependencies, Op
+from collplan.planner.plan.tags import joint_key
+
+if TYPE_CHECKING:
+    from collplan.planner.plan.plan import Plan
+
+
+@register_pass(
+    "limit_requests",
+    level="plan",
+    locality="global",
+    needs="ranks with more messages in flight than its limits",
+)
+def limit_requests(
+    plan: Plan,
+    remote: int | None = 2,
+    local: int | None = 3,
+    receives: int | None = 8,
+    node: int | None = None,
+) -> Plan:
+    """Let a rank have only so many sends in flight, and receives posted a stream.
+
+    A send starts when the one `remote` (or `local`) before it has completed, and
+    of all its node's ranks to other nodes the one `node` before it;
+    a receive when the one `receives` before it from the same rank has. The
+    edges state intent, on completion. They follow the order of `prioritize`
+    where the plan has it, else the rows, or the nearest order in which
+    messages can run one after another; so they never make tasks wait for each
+    other. Tasks of another stage are counted apart: nothing inside a start
+    waits for what only a wait runs.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+    remote, local : int or None
+        Sends in flight a rank, to other nodes and within its own; 0 or None
+        sets no limit.
+    receives : int or None
+        Receives posted a pair of ranks; 0 or None sets no limit.
+    node : int or None
+        Sends in flight a node, to other nodes; 0 or None sets no limit. Ranks
+        of a node can wait for each other where they share memory only.
+
+    Returns
+    -------
+    Plan
+        A new plan, or `plan` itself where it keeps the limits already.
+
+    Raises
+    ------
+    AlgorithmError
+        If a limit is not a number of at least 0, the plan is one rank's
+        program, `node` joins ranks that share no memory, or tasks wait for the
+        start of others such that messages cannot run one after another.
+    """
+    limits = {"remote": remote, "local": local, "receives": receives, "node": node}
+    width = {name: _checked(name, limit) for name, limit in limits.items()}
+    require_all_ranks(plan, "limit_requests")
+    place = serial_order(plan)
+    is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
+    crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
+    stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    predecessor, of_node = np.full((2, plan.n_tasks), -1, dtype=np.int32)
+    for name, rows, group, before in (
+        ("remote", crosses, plan.rank, predecessor),
+        ("local", is_send & ~crosses, plan.rank, predecessor),
+        ("receives", is_recv, stream, predecessor),
+        ("node", crosses, plan.rank_node[plan.rank], of_node),
+    ):
+        if width[name]:
+            _chain(np.flatnonzero(rows), group, plan.stage, place, width[name], before)
+    _require_shared(plan, of_node)
+    deps, n_new = plan.deps, 0
+    for before in (predecessor, of_node):
+        columns = map(np.ascontiguousarray, (deps.indptr, deps.task, deps.kind))
+        indptr, task, kind, n = _add_edges(*columns, before, INTENT)
+        deps, n_new = Dependencies(indptr, task, kind), n_new + n
+    return plan.replace(deps=deps) if n_new else plan
+
+
+def _require_shared(plan: Plan, predecessor: Ints) -> None:
+    """Raise `AlgorithmError` where ranks would wait for each other that share no memory."""
+    after = np.flatnonzero(predecessor >= 0)
+    apart = after[plan.rank[after] != plan.rank[predecessor[after]]]
+    apart = apart[plan.shared_sizes[plan.rank_node[plan.rank[apart]]] == 0]
+    if len(apart):
+        one, other = (int(plan.rank[row]) for row in (predecessor[apart[0]], apart[0]))
+        raise AlgorithmError(
+            f"passes.limit_requests.node: ranks {one} and {other} share a node but no memory to "
+            "wait for each other in; write transport: shared, or limit each by remote"
+        )
+
+
+def _checked(name: str, limit: Any) -> int:
+    if limit is None:
+        return 0
+    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+        raise AlgorithmError(
+            f"passes.limit_requests.{name}: {limit!r} is not a number of at least 0; "
+            "use 0 for no limit"
+        )
+    return limit
+
+
+def _chain(
+    rows: Ints, group: Ints, stage: Ints, place: Ints, width: int, predecessor: Ints
+) -> None:
+    """Enter, for every row, the one `width` before it among those of its group and stage."""
+    order = rows[np.lexsort((place[rows], stage[rows], group[rows]))]
+    before, after = order[:-width], order[width:]
+    same = (group[before] == group[after]) & (stage[before] == stage[after])
+    predecessor[after[same]] = before[same]
+
+
+@compiled
+def _add_edges(
+    indptr: Ints, before: Ints, kind: npt.NDArray[np.int8], predecessor: Ints, intent: int
+) -> Any:
+    """Return dependencies with an edge from every row's predecessor, and how many are new.
+
+    A pair has one edge: one on completion says all, and one on start is turned into one.
+    """
+    n = len(predecessor)
+    size = len(before)
+    for row in range(n):
+        size += predecessor[row] >= 0
+    out_indptr = np.zeros(n + 1, np.int64)
+    out_before, out_kind = np.empty(size, np.int32), np.empty(size, np.int8)
+    k, n_new = 0, 0
+    for row in range(n):
+        missing = predecessor[row] >= 0
+        for j in range(indptr[row], indptr[row + 1]):
+            out_before[k], out_kind[k] = before[j], kind[j]
+            if missing and before[j] == predecessor[row]:
+                missing = False
+                if kind[j] & 1:
+                    out_kind[k] = intent
+                    n_new += 1
+            k += 1
+        if missing:
+            out_before[k], out_kind[k] = predecessor[row], intent
+            n_new += 1
+            k += 1
+        out_indptr[row + 1] = k
+    return out_indptr, out_before[:k].copy(), out_kind[:k].copy(), n_new

@@ -1,0 +1,250 @@
+"""The task graph with the two ends of every message as one node.
+
+Where all its edges lead forward in some order of the nodes, the nodes can run
+one after another in that order, a message from the start of its first end to
+its completion. So no further edges along that order, between whatever ends,
+make tasks wait for each other, even where sends wait for their receives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.plan import NONE, Op
+from collplan.planner.plan.tags import joint_key
+
+if TYPE_CHECKING:
+    from collplan.planner.plan.plan import Plan
+
+COMPLETION, START, FOLLOWS = 0, 1, 2
+"""What an edge waits for."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class MessageGraph:
+    """Nodes, numbered by the rows of sends and of local tasks, and who comes after whom.
+
+    Parameters
+    ----------
+    node : ndarray of int32, shape (n_tasks,)
+        Node of every row: its own, or of a receive its send's.
+    nodes : ndarray of int64, shape (n_nodes,)
+        The numbers that are nodes, ascending.
+    indptr, after : ndarray
+        Successors in CSR by row; rows of receives have none.
+    edge : ndarray of int8
+        Of every successor: `COMPLETION` or `START` of the node is what it waits
+        for, or it only `FOLLOWS` it, as messages on one link do.
+    """
+
+    node: Ints
+    nodes: Ints
+    indptr: Ints
+    after: Ints
+    edge: Ints
+
+    @classmethod
+    def of(cls, plan: Plan, previous: Ints | None = None) -> MessageGraph:
+        """Return the graph of a plan of all ranks.
+
+        Parameters
+        ----------
+        plan : Plan
+        previous : ndarray of int64, shape (n_tasks,), optional
+            A row that each row follows, beside what dependencies say, or -1.
+        """
+        sends, recvs = match_messages(plan)
+        node = np.arange(plan.n_tasks, dtype=np.int32)
+        node[recvs] = sends
+        if previous is None:
+            previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
+        successors = _join_ends(
+            np.ascontiguousarray(plan.deps.indptr),
+            np.ascontiguousarray(plan.deps.task),
+            np.ascontiguousarray(plan.deps.kind),
+            node,
+            previous,
+        )
+        return cls(node, np.flatnonzero(node == np.arange(len(node))), *successors)
+
+    def longest_paths(self, weight: Ints, part: Ints) -> Ints:
+        """Return the length of the longest path from every node to the end.
+
+        Parameters
+        ----------
+        weight, part : ndarray of int64, shape (n_tasks,)
+            What a node adds to a path that leaves it by an edge on completion,
+            or ends with it; and what to one that leaves it by another.
+
+        Raises
+        ------
+        AlgorithmError
+            Where edges form a circle.
+        """
+        length, is_done = _longest_paths(
+            self.indptr, self.after, self.edge, self.nodes, weight, part
+        )
+        self.require_all(is_done)
+        return np.asarray(length)
+
+    def levels(self, weight: Ints) -> Ints:
+        """Return the greatest weight of all nodes on a way from a begin to each, its own left out.
+
+        Parameters
+        ----------
+        weight : ndarray of int64, shape (n_tasks,)
+
+        Raises
+        ------
+        AlgorithmError
+            Where edges form a circle.
+        """
+        level, is_done = _levels(self.indptr, self.after, self.nodes, weight)
+        self.require_all(is_done)
+        return np.asarray(level)
+
+    def is_order(self, place: Ints) -> bool:
+        """Return whether all edges lead forward in an order of the nodes."""
+        return bool(_leads_forward(self.indptr, self.after, place))
+
+    def require_all(self, is_done: Bools) -> None:
+        """Raise `AlgorithmError` unless all nodes are done, as all are without a circle."""
+        stuck = self.nodes[~is_done[self.nodes]]
+        if len(stuck):
+            raise AlgorithmError(
+                f"passes: task #{stuck[0]} and {len(stuck) - 1} more cannot run one after another, "
+                "as some wait for the start of messages that complete after them; leave out "
+                "prioritize and limit_requests, which need an order"
+            )
+
+
+def previous_on_link(plan: Plan) -> Ints:
+    """Return, for sends to other nodes, the send before it on the same link; -1 for others.
+
+    A link joins two ranks. Inside a node what comes first is free, as memory is
+    fast; it counts only where all ranks share one node.
+    """
+    is_slow = plan.rank_node[plan.rank] != plan.rank_node[np.maximum(plan.peer, 0)]
+    if not is_slow.any():
+        is_slow[:] = True
+    sends = np.flatnonzero((plan.op == Op.SEND) & is_slow)
+    link = joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
+    by_link = np.argsort(link, kind="stable")
+    order, same = sends[by_link], link[by_link[1:]] == link[by_link[:-1]]
+    previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
+def require_all_ranks(plan: Plan, name: str) -> None:
+    """Raise `AlgorithmError` where pass `name`, which must see all ranks, is given one only."""
+    if plan.only_rank is not None:
+        raise AlgorithmError(
+            f"passes.{name}: it needs the plan of all ranks, this is rank {plan.only_rank}'s "
+            "program alone; compile the whole plan and take the rank out of it with "
+            "collplan.planner.plan.rank_program.restrict"
+        )
+
+
+@compiled
+def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Ints) -> Any:
+    """Return the successors of every node in CSR, and what they wait for."""
+    n = len(node)
+    first = np.zeros(n + 1, np.int64)
+    after, edge = np.empty(0, np.int32), np.empty(0, np.int8)
+    for fill in range(2):
+        for row in range(n):
+            for j in range(indptr[row], indptr[row + 1] + (previous[row] >= 0)):
+                is_stated = j < indptr[row + 1]
+                one = node[before[j]] if is_stated else node[previous[row]]
+                on_start = is_stated and (kind[j] & 1) != 0
+                # Of a rank's message to itself one end may well wait for the other to start.
+                if one == node[row] and on_start:
+                    continue
+                if fill:
+                    # Filling a list moves its begin to its end.
+                    after[first[one]] = node[row]
+                    edge[first[one]] = START if on_start else COMPLETION if is_stated else FOLLOWS
+                first[one + (1 - fill)] += 1
+        if not fill:
+            first = np.cumsum(first)
+            after, edge = np.empty(first[n], np.int32), np.empty(first[n], np.int8)
+    first[1:] = first[:-1].copy()
+    first[0] = 0
+    return first, after, edge
+
+
+@compiled
+def _longest_paths(
+    indptr: Ints, after: Ints, edge: Ints, nodes: Ints, weight: Ints, part: Ints
+) -> Any:
+    """Return the longest path from every node to the end, and which nodes no circle holds up."""
+    n = len(weight)
+    waiting = np.zeros(n, np.int32)
+    for other in after:
+        waiting[other] += 1
+    order = np.empty(len(nodes), np.int64)
+    head, tail = 0, 0
+    for node in nodes:
+        if waiting[node] == 0:
+            order[tail] = node
+            tail += 1
+    while head < tail:
+        for j in range(indptr[order[head]], indptr[order[head] + 1]):
+            waiting[after[j]] -= 1
+            if waiting[after[j]] == 0:
+                order[tail] = after[j]
+                tail += 1
+        head += 1
+    length, is_done = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    for i in range(tail - 1, -1, -1):
+        node = order[i]
+        is_done[node] = True
+        length[node] = weight[node]
+        for j in range(indptr[node], indptr[node + 1]):
+            step = weight[node] if edge[j] == COMPLETION else part[node]
+            length[node] = max(length[node], step + length[after[j]])
+    return length, is_done
+
+
+@compiled
+def _levels(indptr: Ints, after: Ints, nodes: Ints, weight: Ints) -> Any:
+    """Return how much lies before every node, and which nodes no circle holds up."""
+    n = len(weight)
+    waiting = np.zeros(n, np.int32)
+    for other in after:
+        waiting[other] += 1
+    order = np.empty(len(nodes), np.int64)
+    head, tail = 0, 0
+    for node in nodes:
+        if waiting[node] == 0:
+            order[tail] = node
+            tail += 1
+    level, is_done = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    while head < tail:
+        node = order[head]
+        head += 1
+        is_done[node] = True
+        for j in range(indptr[node], indptr[node + 1]):
+            level[after[j]] = max(level[after[j]], level[node] + weight[node])
+            waiting[after[j]] -= 1
+            if waiting[after[j]] == 0:
+                order[tail] = after[j]
+                tail += 1
+    return level, is_done
+
+
+@compiled
+def _leads_forward(indptr: Ints, after: Ints, place: Ints) -> Any:
+    for node in range(len(indptr) - 1):
+        for j in range(indptr[node], indptr[node + 1]):
+            if place[after[j]] <= place[node]:
+                return False
+    return True

@@ -1,0 +1,148 @@
+"""What tasks touch, cut into atoms that copies and messages map one to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.passes.shared_memory.program import Program
+from collplan.planner.plan.pieces import Pieces, running_total, sorted_unique
+from collplan.planner.plan.plan import Op
+from collplan.planner.verify.moves import pair_blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Atoms in the order in which tasks touch them, in CSR by task."""
+
+    indptr: Ints
+    atom: Ints
+
+    @property
+    def owner(self) -> Ints:
+        """Return the task of every position."""
+        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """Intervals of memory no access divides, and where tasks touch them.
+
+    All buffers of all ranks lie on one line of addresses, shared buffers last.
+
+    Parameters
+    ----------
+    base : ndarray of int64, shape (n_ranks, 4)
+        Where buffers begin on the line.
+    edges : ndarray of int64, shape (n_atoms + 1,)
+        Atom i is addresses ``edges[i]:edges[i+1]``.
+    reads, writes : Positions
+    """
+
+    base: Ints
+    edges: Ints
+    reads: Positions
+    writes: Positions
+
+    @property
+    def size(self) -> Ints:
+        """Return the elements of every atom."""
+        return np.diff(self.edges)
+
+
+def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
+    """Cut what `program` touches so that copies and the given messages move whole atoms."""
+    plan = program.plan
+    sizes = np.concatenate((program.buffer_sizes.ravel(), plan.shared_sizes))
+    starts = running_total(sizes)
+    own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
+    base = np.column_stack((own, starts[plan.n_ranks * 3 + plan.rank_node]))
+    rank = program.columns["rank"]
+    sides = [_addresses(side, base, rank) for side in (program.reads, program.writes)]
+    edges = _close(*_moves(program, sides, sends, recvs), sides)
+    positions = []
+    for indptr, low, high in sides:
+        first, last = np.searchsorted(edges, low), np.searchsorted(edges, high)
+        begins = running_total(last - first)
+        index = np.arange(begins[-1]) + np.repeat(first - begins[:-1], last - first)
+        positions.append(Positions(begins[indptr], index))
+    return Atoms(base, edges, *positions)
+
+
+Blocks = tuple[Ints, Ints, Ints]
+"""Contiguous blocks in CSR by task: indptr, first address and the one past the last."""
+
+
+def _addresses(pieces: Pieces, base: Ints, rank: Ints) -> Blocks:
+    row, buffer, low, high = pieces.blocks()
+    start = base[rank[row], buffer]
+    return running_total(np.bincount(row, minlength=len(rank))), start + low, start + high
+
+
+def _moves(
+    program: Program, sides: list[Blocks], sends: Ints, recvs: Ints
+) -> tuple[tuple[Ints, Ints, Ints], Ints]:
+    """Return source, destination and count of all that is moved as it is; and other cuts."""
+    op = program.columns["op"]
+    acting = np.flatnonzero((op == Op.COPY) | (op == Op.REDUCE))
+    reduces = np.concatenate((op[acting] == Op.REDUCE, np.zeros(len(recvs), dtype=bool)))
+    sources, dests = np.concatenate((acting, sends)), np.concatenate((acting, recvs))
+    task, left, right, dest, count = pair_blocks(
+        *_take(sides[0], sources), *_take(sides[1], dests), reduces
+    )
+    is_plain = ~reduces[task]
+    cuts = np.concatenate((left, left + count, right[~is_plain], (right + count)[~is_plain]))
+    return (left[is_plain], dest[is_plain], count[is_plain]), cuts
+
+
+def _take(blocks: Blocks, rows: Ints) -> Blocks:
+    indptr, low, high = blocks
+    lengths = np.diff(indptr)[rows]
+    new = running_total(lengths)
+    index = np.arange(new[-1]) + np.repeat(indptr[rows] - new[:-1], lengths)
+    return new, low[index], (high - low)[index]
+
+
+def _close(moves: tuple[Ints, Ints, Ints], cuts: Ints, sides: list[Blocks]) -> Ints:
+    """Return cuts such that what cuts one end of a move cuts the other, too.
+
+    All moves keep an element's place in the collective's vector, so there are
+    as many cuts in a buffer as there are different ones in that vector.
+    """
+    source, dest, count = moves
+    ends = [end for _, low, high in sides for end in (low, high)]
+    zero = np.zeros(1, dtype=np.int64)
+    edges = sorted_unique(np.concatenate((zero, cuts, source, dest, dest + count, *ends)))
+    while True:
+        carried = [_carry(edges, *pair, count) for pair in ((source, dest), (dest, source))]
+        merged = sorted_unique(np.concatenate((edges, *carried)))
+        if len(merged) == len(edges):
+            return merged
+        edges = merged
+
+
+def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
+    """Return where the cuts inside sources would be at destinations."""
+    first = np.searchsorted(edges, source, side="right")
+    n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
+    begins = running_total(n)
+    index = np.arange(begins[-1]) + np.repeat(first - begins[:-1], n)
+    return np.asarray(edges[index] + np.repeat(dest - source, n))
+
+
+def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return where the unions of overlapping intervals begin and end, ascending.
+
+    Examples
+    --------
+    >>> low, high = join_overlapping(np.array([6, 0, 2, 4]), np.array([8, 3, 4, 6]))
+    >>> low.tolist(), high.tolist()
+    ([0, 4, 6], [4, 6, 8])
+    """
+    order = np.argsort(low, kind="stable")
+    reach = np.maximum.accumulate(high[order])
+    is_first: Bools = np.ones(len(order), dtype=bool)
+    is_first[1:] = low[order][1:] >= reach[:-1]
+    return low[order][is_first], reach[np.roll(is_first, -1)]

@@ -1,0 +1,126 @@
+"""Where in its node's shared buffer each rank stages data and keeps what others read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
+from collplan.planner.plan.pieces import running_total
+from collplan.planner.plan.plan import NONE, Buffer
+
+ALIGNMENT = 64
+"""Bytes of a cache line: what two ranks write does not lie in one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScratchAreas:
+    """Scratch of all ranks in areas, none of which an access leaves.
+
+    Parameters
+    ----------
+    of_atom : ndarray of int64, shape (n_atoms,)
+        The area of every atom in scratch, else -1.
+    low, size : ndarray of int64, shape (n_areas,)
+        Where areas begin on the line of addresses, and their elements.
+    rank : ndarray of int64, shape (n_areas,)
+    """
+
+    of_atom: Ints
+    low: Ints
+    size: Ints
+    rank: Ints
+
+    @classmethod
+    def of(cls, atoms: Atoms, rank: Ints, is_scratch: Bools, blocks: tuple[Ints, Ints]) -> (
+        ScratchAreas
+    ):  # fmt: skip
+        """Group the scratch that is accessed by the given blocks (low, high)."""
+        low, high = join_overlapping(*blocks)
+        area = np.full(len(rank), NONE, dtype=np.int64)
+        inside = np.flatnonzero(is_scratch)
+        area[inside] = np.searchsorted(low, atoms.edges[inside], side="right") - 1
+        owner = np.zeros(len(low), dtype=np.int64)
+        owner[area[inside]] = rank[inside]
+        return cls(area, low, high - low, owner)
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """What shared buffers are made of, rank by rank: mirrors, areas of scratch, slots.
+
+    Parameters
+    ----------
+    mirrors : ndarray of int64, shape (n_ranks, 2)
+        Where a rank's send and recv buffer are staged; -1 where they are not.
+    area : ndarray of int64, shape (n_areas,)
+        New offset of every area, in shared memory or in scratch.
+    slots : ndarray of int64, shape (n_ranks,)
+        Where a rank's slots begin.
+    shared_sizes : ndarray of int64, shape (n_nodes,)
+    scratch_sizes : ndarray of int64, shape (n_ranks,)
+        What is left in scratch.
+    """
+
+    mirrors: Ints
+    area: Ints
+    slots: Ints
+    shared_sizes: Ints
+    scratch_sizes: Ints
+
+
+def lay_out(
+    areas: ScratchAreas, is_used: Bools, is_relocated: Bools, mirrored: Ints, n_slots: Ints,
+    rank_node: Ints, n_nodes: int, itemsize: int,
+) -> Room:  # fmt: skip
+    """Give everything in shared memory its place, and close the gaps in scratch.
+
+    Parameters
+    ----------
+    areas : ScratchAreas
+    is_used, is_relocated : ndarray of bool, shape (n_areas,)
+        Which areas are still accessed, and which lie in shared memory.
+    mirrored : ndarray of int64, shape (n_ranks, 2)
+        Elements of the mirrors of each rank's send and recv buffer.
+    n_slots : ndarray of int64, shape (n_ranks,)
+        Elements of each rank's slots.
+    rank_node : ndarray, shape (n_ranks,)
+    n_nodes, itemsize : int
+    """
+    n_ranks = len(rank_node)
+    unit = math.lcm(ALIGNMENT, itemsize) // itemsize
+    kept = np.flatnonzero(is_used & is_relocated)
+    # Parts by (rank, what, number); areas stand between mirrors and slots.
+    ranks = np.arange(n_ranks)
+    rank = np.concatenate((ranks, ranks, areas.rank[kept], ranks))
+    what = np.repeat(np.arange(4), (n_ranks, n_ranks, len(kept), n_ranks))
+    size = np.concatenate((mirrored[:, 0], mirrored[:, 1], areas.size[kept], n_slots))
+    size = -(-size // unit) * unit
+    order = np.lexsort((np.arange(len(rank)), what, rank, rank_node[rank]))
+    begin = np.empty(len(rank), dtype=np.int64)
+    ends = running_total(size[order])
+    node = rank_node[rank[order]]
+    first = np.searchsorted(node, np.arange(n_nodes + 1))
+    begin[order] = ends[:-1] - ends[first[:-1]][node]
+    own = np.flatnonzero(is_used & ~is_relocated)
+    own = own[np.argsort(areas.rank[own], kind="stable")]
+    ends_own = running_total(areas.size[own])
+    first_own = np.searchsorted(areas.rank[own], np.arange(n_ranks + 1))
+    area = np.full(len(areas.size), NONE, dtype=np.int64)
+    area[kept] = begin[2 * n_ranks : len(rank) - n_ranks]
+    area[own] = ends_own[:-1] - ends_own[first_own[:-1]][areas.rank[own]]
+    mirrors = np.column_stack((begin[:n_ranks], begin[n_ranks : 2 * n_ranks]))
+    return Room(
+        np.where(mirrored > 0, mirrors, NONE),
+        area,
+        begin[len(rank) - n_ranks :],
+        np.diff(ends[first]),
+        np.diff(ends_own[first_own]),
+    )
+
+
+MIRRORED = (Buffer.SEND, Buffer.RECV)
+"""The caller's buffers, column by column of a plan's mirrors."""

@@ -1,0 +1,1 @@
+"""The plan: tasks as columns, what follows from them, and how they are changed."""

@@ -1,0 +1,86 @@
+"""Which receive gets which send: MPI's matching, decided before anything runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.errors import SizeMismatchError, UnmatchedRecvError, UnmatchedSendError
+from collplan.planner.plan.plan import Op
+
+if TYPE_CHECKING:
+    from collplan.planner.plan.plan import Plan
+
+Rows = npt.NDArray[np.integer[Any]]
+
+
+def match_messages(plan: Plan) -> tuple[Rows, Rows]:
+    """Pair every send with its receive.
+
+    Messages of one (source, destination, tag) match in row order, as MPI
+    matches them in the order of their starts; `collplan.planner.verify` proves that
+    the starts do have that order.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+
+    Returns
+    -------
+    sends, recvs : ndarray of int64, shape (n_messages,)
+        Rows of the two ends of every message, by ascending send row.
+
+    Raises
+    ------
+    UnmatchedSendError, UnmatchedRecvError, SizeMismatchError
+        Naming the first tasks that have no partner or unequal sizes.
+    """
+    send_rows, send_keys = _ends(plan, Op.SEND, plan.rank, plan.peer)
+    recv_rows, recv_keys = _ends(plan, Op.RECV, plan.peer, plan.rank)
+    if not np.array_equal(send_keys, recv_keys):
+        _raise_unmatched(plan, send_rows, send_keys, recv_rows, recv_keys)
+    unequal = plan.elements[send_rows] != plan.elements[recv_rows]
+    if unequal.any():
+        i = int(np.argmax(unequal))
+        send, recv = plan.task(int(send_rows[i])), plan.task(int(recv_rows[i]))
+        raise SizeMismatchError(
+            f"{send} sends {plan.elements[send.row]} elements, "
+            f"{recv} expects {plan.elements[recv.row]}"
+        )
+    order = np.argsort(send_rows)
+    return send_rows[order], recv_rows[order]
+
+
+def _ends(plan: Plan, op: Op, source: npt.ArrayLike, dest: npt.ArrayLike) -> tuple[Rows, Rows]:
+    """Rows of `op` sorted by message key, then row; and those keys."""
+    rows = np.flatnonzero(plan.op == op)
+    pair = np.asarray(source)[rows].astype(np.int64) * plan.n_ranks + np.asarray(dest)[rows]
+    tag = plan.tag[rows].astype(np.int64)
+    span = int(plan.tag.max(initial=0)) + 1
+    # Pair and tag share one int64: ranks stay below 2**16 and tags below 2**31.
+    keys = pair * span + tag
+    order = np.argsort(keys, kind="stable")
+    return rows[order], keys[order]
+
+
+def _raise_unmatched(
+    plan: Plan, send_rows: Rows, send_keys: Rows, recv_rows: Rows, recv_keys: Rows
+) -> None:
+    """Raise for the first end, in row order, that is left over."""
+    spare_sends = send_rows[_occurrence_missing(send_keys, recv_keys)]
+    spare_recvs = recv_rows[_occurrence_missing(recv_keys, send_keys)]
+    if len(spare_sends):
+        send = plan.task(int(spare_sends.min()))
+        raise UnmatchedSendError(f"{send}: rank {send.peer} has no receive for it")
+    recv = plan.task(int(spare_recvs.min()))
+    raise UnmatchedRecvError(f"{recv}: rank {recv.peer} has no send for it")
+
+
+def _occurrence_missing(keys: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+    """Mark entries of sorted `keys` whose k-th occurrence `others` lacks."""
+    occurrence = np.arange(len(keys)) - np.searchsorted(keys, keys, side="left")
+    available = np.searchsorted(others, keys, side="right") - np.searchsorted(others, keys)
+    return np.asarray(occurrence >= available)

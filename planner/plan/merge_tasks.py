@@ -1,0 +1,124 @@
+"""Several tasks as one: what passes that regroup tasks are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import COLUMNS, Dependencies
+
+if TYPE_CHECKING:
+    from collplan.planner.arrays import Ints
+    from collplan.planner.plan.plan import Plan
+
+
+def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
+    """Return a plan in which tasks of one group are one task.
+
+    It reads and writes what its members do, in their order, waits for what
+    they wait for, and is what the first of them is.
+
+    Parameters
+    ----------
+    plan : Plan
+    order : ndarray of int64, shape (n_tasks,)
+        Rows, group by group, groups in the order of the new rows.
+    bounds : ndarray of int64, shape (n_groups + 1,)
+        Where groups begin in `order`.
+    what : str
+        Who asks, for errors.
+
+    Raises
+    ------
+    AlgorithmError
+        If a task between members of a group waits for one of them.
+    """
+    begins, n = bounds[:-1], len(bounds) - 1
+    target = np.empty(plan.n_tasks, dtype=np.int32)
+    target[order] = np.repeat(np.arange(n, dtype=np.int32), np.diff(bounds))
+    columns = {name: getattr(plan, name)[order[begins]] for name in COLUMNS}
+    if n:
+        columns["priority"] = np.minimum.reduceat(plan.priority[order], begins)
+    indptr, before, kind, ahead = _contract(
+        np.ascontiguousarray(plan.deps.indptr),
+        np.ascontiguousarray(plan.deps.task),
+        np.ascontiguousarray(plan.deps.kind),
+        order,
+        bounds,
+        target,
+    )
+    if ahead >= 0:
+        raise AlgorithmError(
+            f"passes.{what}: {plan.task(int(order[bounds[ahead]]))} waits for a message that would "
+            "come later, as part of a greater one; leave the pass out"
+        )
+    sides = [
+        _joined(csr.from_extents(side, plan.patterns), order, bounds)
+        for side in (plan.reads, plan.writes)
+    ]
+    reads, writes, patterns = csr.to_extents(sides[0], sides[1])
+    return plan.replace(
+        **columns,
+        reads=reads,
+        writes=writes,
+        patterns=patterns,
+        deps=Dependencies(indptr, before, kind),
+        foreign=None,
+    )
+
+
+def _joined(pieces: Pieces, order: Ints, bounds: Ints) -> Pieces:
+    taken = pieces.take(order)
+    joined = Pieces(taken.indptr[bounds], *taken.columns())
+    rows = np.flatnonzero((np.diff(bounds) > 1) & (np.diff(joined.indptr) > 1))
+    return csr.replaced(joined, rows, csr.recompressed(joined.take(rows)))
+
+
+@compiled
+def _contract(
+    indptr: Ints, before: Ints, kind: Ints, order: Ints, bounds: Ints, target: Ints
+) -> Any:
+    """Return what groups wait for, and the first group that waits for a later one or -1.
+
+    Of edges from one group a hazard on completion goes before all others.
+    """
+    n = len(bounds) - 1
+    out_indptr = np.zeros(n + 1, np.int64)
+    out_before, out_kind = np.empty(len(before), np.int32), np.empty(len(before), np.int8)
+    place = np.full(n, -1, np.int64)
+    k, ahead = 0, -1
+    for group in range(n):
+        first = k
+        for i in range(bounds[group], bounds[group + 1]):
+            for j in range(indptr[order[i]], indptr[order[i] + 1]):
+                other = target[before[j]]
+                if other == group:
+                    continue
+                if other > group and before[j] < order[i] and ahead < 0:
+                    ahead = group
+                if place[other] >= first:
+                    known = out_kind[place[other]]
+                    if kind[j] == 0 or ((known & 1) != 0 and (kind[j] & 1) == 0):
+                        out_kind[place[other]] = kind[j]
+                    continue
+                place[other] = k
+                out_before[k], out_kind[k] = other, kind[j]
+                k += 1
+        out_indptr[group + 1] = k
+    return out_indptr, out_before[:k].copy(), out_kind[:k].copy(), ahead
+
+
+def renumbered(rank: Ints, sizes: Ints) -> Ints:
+    """Return where pieces of the given sizes begin that each rank lays one after another."""
+    order = np.argsort(rank, kind="stable")
+    ends = csr.running_total(sizes[order])
+    first = np.searchsorted(rank[order], np.arange(int(rank.max(initial=0)) + 1))
+    begins = np.empty_like(sizes)
+    begins[order] = ends[:-1] - ends[first][rank[order]]
+    return begins

@@ -1,0 +1,251 @@
+"""The format of a plan: every entry in range, every extent in its buffer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.blueprint.locations import Home, bind_collective
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Stage
+
+if TYPE_CHECKING:
+    from collplan.planner.arrays import Ints
+    from collplan.planner.plan.plan import Plan
+    from collplan.specs import PlanSpec
+
+_MAX_REACH: Final = 2**48
+"""Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
+
+
+def check_ranges(plan: Plan) -> None:
+    """Raise `PlanFormatError` where an entry names a rank, node, task or row that is not there.
+
+    Compiled kernels do not look: they would read and write whatever lies there.
+    """
+    p = plan.n_ranks
+    _in_range("op", plan.op, 0, len(Op))
+    _in_range("stage", plan.stage, 0, len(Stage))
+    _in_range("rank", plan.rank, 0, p)
+    _in_range("peer", plan.peer, -1, p)
+    _in_range("node", plan.node, 0, plan.n_nodes)
+    _in_range("rank_node", plan.rank_node, 0, plan.n_nodes)
+    _in_range("phase", plan.phase, 0, len(plan.phases))
+    for name in ("tag", "stream", "lane", "rank_lane"):
+        _in_range(name, getattr(plan, name), -1, None)
+    for name in ("round", "duration_ns", "core", "rank_core", "buffer_sizes", "shared_sizes"):
+        _in_range(name, getattr(plan, name), 0, None)
+    if plan.buffer_sizes.shape != (p, 3):
+        shape = plan.buffer_sizes.shape
+        raise PlanFormatError(f"buffer_sizes has shape {shape}, must be ({p}, 3)")
+    is_message = plan.op <= Op.RECV
+    _where("message without a peer or tag", is_message & ((plan.peer < 0) | (plan.tag < 0)))
+    _check_indptr("deps", plan.deps.indptr)
+    _in_range("deps.task", plan.deps.task, 0, plan.n_tasks)
+    _in_range("deps.kind", plan.deps.kind, 0, (ON_START | INTENT) + 1)
+    if plan.patterns.ndim != 2 or plan.patterns.shape[1] != 4:
+        raise PlanFormatError(f"patterns has shape {plan.patterns.shape}, must be (n, 4)")
+    for name, extents in (("reads", plan.reads), ("writes", plan.writes)):
+        _check_indptr(name, extents.indptr)
+        _in_range(f"{name}.buffer", extents.buffer, 0, len(Buffer))
+        _in_range(f"{name}.pattern", extents.pattern, 0, len(plan.patterns))
+        _in_range(f"{name}.count", extents.count, 0, _MAX_REACH)
+        _in_range(f"{name}.offset", extents.offset, 0, _MAX_REACH)
+
+
+def check_format(plan: Plan) -> None:
+    """Raise `PlanFormatError` naming the first malformed entry of `plan`."""
+    n, p = plan.n_tasks, plan.n_ranks
+    check_ranges(plan)
+    wrong_node = plan.node != plan.rank_node[plan.rank]
+    _where("task on another node than its rank", wrong_node)
+    _check_dependencies(plan)
+    _in_range("patterns", plan.patterns[:, 1::2], 1, None)
+    strides, repeats = plan.patterns[:, ::2], plan.patterns[:, 1::2].astype(float)
+    reach = np.abs(strides * (repeats - 1)).max(axis=1) + repeats.prod(axis=1)
+    if (reach >= _MAX_REACH).any():
+        i = int(np.argmax(reach))
+        raise PlanFormatError(
+            f"patterns[{i}] reaches {reach[i]:.3g} elements, at most 2**48 can be"
+        )
+    for name, extents in (("reads", plan.reads), ("writes", plan.writes)):
+        _check_extents(plan, name, extents)
+    _check_operands(plan)
+    _check_mirrors(plan)
+    _check_foreign(plan)
+    if n and plan.only_rank is not None:
+        _in_range("only_rank", np.array([plan.only_rank]), 0, p)
+        _where(f"task of another rank than {plan.only_rank}", plan.rank != plan.only_rank)
+    if plan.spec is not None:
+        _check_spec(plan, plan.spec)
+
+
+def _check_spec(plan: Plan, spec: PlanSpec) -> None:
+    """See that the columns are of the spec's machine and datatype."""
+    machine = spec.machine
+    for name, stored, meant, field in (
+        ("itemsize", plan.itemsize, spec.collective.itemsize, "collective.datatype"),
+        ("number of ranks", plan.n_ranks, machine.n_ranks, "machine"),
+        ("number of nodes", plan.n_nodes, machine.nodes, "machine.nodes"),
+    ):
+        if stored != meant:
+            _contradict(name, stored, field, meant)
+    # Passes that give cores to communication move ranks to others: any core of the machine will do.
+    _in_range("rank_core", plan.rank_core, 0, machine.cores_per_node)
+    _in_range("core", plan.core, 0, machine.cores_per_node)
+    _compare("rank_node", plan.rank_node, machine.rank_to_node, "machine")
+    _compare("rank_lane", plan.rank_lane, machine.rank_to_lane, "machine.lanes")
+
+
+def check_buffers(plan: Plan) -> None:
+    """Raise `PlanFormatError` where the caller's buffers are not those of the spec's collective."""
+    if plan.spec is None:
+        return
+    nowhere = Home(np.full(plan.n_ranks, Buffer.SCRATCH), np.zeros(plan.n_ranks, dtype=np.int64))
+    bound = bind_collective(plan.spec.collective, plan.n_ranks, nowhere)
+    for buffer, sizes in ((Buffer.SEND, bound.send_sizes), (Buffer.RECV, bound.recv_sizes)):
+        name = f"size of the {buffer.name.lower()} buffer"
+        _compare(name, plan.buffer_sizes[:, buffer], sizes, "collective")
+
+
+def _compare(name: str, column: Ints, meant: npt.ArrayLike, field: str) -> None:
+    """See that a column by rank is what the spec says."""
+    values = np.asarray(meant)
+    differs = column != values
+    if differs.any():
+        rank = int(np.argmax(differs))
+        _contradict(f"{name} of rank {rank}", column[rank], field, values[rank])
+
+
+def _contradict(name: str, stored: object, field: str, meant: object) -> NoReturn:
+    raise PlanFormatError(
+        f"{name} is {stored}, but {meant} by {field} of the spec stored with the plan; "
+        f"compile the spec again"
+    )
+
+
+def _check_dependencies(plan: Plan) -> None:
+    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+    before = plan.deps.task
+    foreign = plan.rank[before] != plan.rank[after]
+    shares = plan.rank_node[plan.rank[before]] == plan.rank_node[plan.rank[after]]
+    if (foreign & ~shares).any():
+        i = int(np.argmax(foreign & ~shares))
+        raise PlanFormatError(
+            f"task #{after[i]} of rank {plan.rank[after[i]]} depends on #{before[i]} of rank "
+            f"{plan.rank[before[i]]}, which is on another node: only messages cross nodes"
+        )
+
+
+def _check_mirrors(plan: Plan) -> None:
+    if plan.mirrors.shape != (plan.n_ranks, 2):
+        raise PlanFormatError(
+            f"mirrors has shape {plan.mirrors.shape}, must be ({plan.n_ranks}, 2)"
+        )
+    _in_range("mirrors", plan.mirrors, -1, _MAX_REACH)
+    shared = plan.shared_sizes[plan.rank_node]
+    # Of a rank's program, the shared buffers of other nodes are nobody's business.
+    ends = np.where(plan.mirrors >= 0, plan.mirrors + plan.buffer_sizes[:, :2], 0)
+    outside = (ends > shared[:, None]).any(axis=1)
+    if outside.any():
+        rank = int(np.argmax(outside))
+        raise PlanFormatError(
+            f"mirrors[{rank}] ends at {ends[rank].max()}, the shared buffer of node "
+            f"{plan.rank_node[rank]} has {shared[rank]} elements"
+        )
+
+
+def _check_foreign(plan: Plan) -> None:
+    """What a rank's program waits for is in programs of its node."""
+    foreign = plan.foreign
+    _check_indptr("foreign", foreign.indptr)
+    if not len(foreign) and not len(foreign.awaited):
+        return
+    if plan.only_rank is None:
+        raise PlanFormatError(
+            "foreign waits are for one rank's program; a plan of all ranks has them in deps"
+        )
+    for name in ("rank", "task", "flag"):
+        values = getattr(foreign, name)
+        if len(values) != len(foreign):
+            raise PlanFormatError(f"foreign.{name} has {len(values)} rows, not {len(foreign)}")
+        _in_range(f"foreign.{name}", values, 0, plan.n_ranks if name == "rank" else None)
+    node = plan.rank_node[foreign.rank]
+    strange = (node != plan.rank_node[plan.only_rank]) | (foreign.rank == plan.only_rank)
+    if strange.any():
+        i = int(np.argmax(strange))
+        raise PlanFormatError(
+            f"foreign.rank[{i}] is {foreign.rank[i]}, must be another rank of node "
+            f"{plan.rank_node[plan.only_rank]}, where rank {plan.only_rank} is"
+        )
+    _in_range("foreign.awaited", foreign.awaited, 0, plan.n_tasks)
+    _in_range("foreign.awaited (rises)", np.diff(foreign.awaited), 1, None)
+
+
+def _check_indptr(name: str, indptr: Ints) -> None:
+    # The range first: differences of numbers far apart wrap.
+    _in_range(f"{name}.indptr", indptr, 0, int(indptr[-1]) + 1)
+    _in_range(f"{name}.indptr (rises)", np.diff(indptr), 0, None)
+
+
+def _check_extents(plan: Plan, name: str, extents: Extents) -> None:
+    totals = extents.count * plan.patterns[extents.pattern, 1::2].astype(float).prod(axis=1)
+    if (totals >= _MAX_REACH).any():
+        i = int(np.argmax(totals))
+        raise PlanFormatError(f"{name}[{i}] has {totals[i]:.3g} elements, at most 2**48 can be")
+    owner = extents.owner()
+    sizes = np.column_stack((plan.buffer_sizes, plan.shared_sizes[plan.rank_node]))
+    size = sizes[plan.rank[owner], extents.buffer]
+    low, high = extent_bounds(plan.patterns, extents)
+    outside = (low < 0) | (high > size)
+    if outside.any():
+        i = int(np.argmax(outside))
+        buffer = Buffer(int(extents.buffer[i])).name.lower()
+        raise PlanFormatError(
+            f"task #{owner[i]} {name} {buffer}[{low[i]}:{high[i]}] of rank "
+            f"{plan.rank[owner[i]]}, whose {buffer} buffer has {size[i]} elements"
+        )
+
+
+def extent_bounds(patterns: Ints, extents: Extents) -> tuple[Ints, Ints]:
+    """Return the first element and one past the last that each extent touches."""
+    first = patterns[:, 0] * (patterns[:, 1] - 1), patterns[:, 2] * (patterns[:, 3] - 1)
+    reach_low = np.minimum(first[0], 0) + np.minimum(first[1], 0)
+    reach_high = np.maximum(first[0], 0) + np.maximum(first[1], 0)
+    low = extents.offset + reach_low[extents.pattern]
+    high = extents.offset + reach_high[extents.pattern] + extents.count
+    return low, high
+
+
+def _check_operands(plan: Plan) -> None:
+    """Each task has the operands its op needs, of the size it writes."""
+    reads, writes = (
+        np.add.reduceat(np.append(extents.elements(plan.patterns), 0), extents.indptr[:-1])
+        * (np.diff(extents.indptr) > 0)
+        if plan.n_tasks
+        else np.zeros(0, dtype=np.int64)
+        for extents in (plan.reads, plan.writes)
+    )
+    op = plan.op
+    _where("send that writes", (op == Op.SEND) & (np.diff(plan.writes.indptr) > 0))
+    _where("receive that reads", (op == Op.RECV) & (np.diff(plan.reads.indptr) > 0))
+    _where("copy of unequal size", (op == Op.COPY) & (reads != writes))
+    _where("reduction of unequal operands", (op == Op.REDUCE) & (reads != 2 * writes))
+
+
+def _in_range(name: str, values: Ints, low: int, high: int | None) -> None:
+    if values.strides[:1] == (0,):
+        values = values[:1]
+    if not values.size or (values.min() >= low and (high is None or values.max() < high)):
+        return
+    bad = values < low if high is None else (values < low) | (values >= high)
+    i = int(np.argmax(bad))
+    bound = f"at least {low}" if high is None else f"{low} to {high - 1}"
+    raise PlanFormatError(f"{name}[{i}] is {values.flat[i]}, must be {bound}")
+
+
+def _where(problem: str, bad: npt.NDArray[np.bool_]) -> None:
+    if bad.any():
+        raise PlanFormatError(f"task #{int(np.argmax(bad))}: {problem}")
