@@ -1,27 +1,17 @@
-"""Keep doctest collection from importing modules that start MPI in pytest's own process."""
+"""Collect examples in docstrings where there are any, and nothing that starts MPI here."""
 
-collect_ignore_glob = [
-    "tests/mpi_programs/*",
-    "collplan/executors/mpi/measuring/bench_timing.py",
-    "collplan/executors/mpi/binding/bound_plan.py",
-    "collplan/executors/mpi/binding/buffers.py",
-    "collplan/executors/mpi/measuring/calibration.py",
-    "collplan/executors/mpi/compiled/engine.py",
-    "collplan/executors/mpi/compiled/messages.py",
-    "collplan/executors/mpi/cores.py",
-    "collplan/executors/mpi/engine/datatypes.py",
-    "collplan/executors/mpi/engine/interpreted.py",
-    "collplan/executors/mpi/engine/engines.py",
-    "collplan/executors/mpi/measuring/guideline.py",
-    "collplan/executors/mpi/measuring/local_timing.py",
-    "collplan/executors/mpi/measuring/measure.py",
-    "collplan/executors/mpi/measuring/native.py",
-    "collplan/executors/mpi/measuring/overlap.py",
-    "collplan/executors/mpi/measuring/overlap_runs.py",
-    "collplan/executors/mpi/measuring/pair_timing.py",
-    "collplan/executors/mpi/measuring/patterns.py",
-    "collplan/executors/mpi/pinning.py",
-    "collplan/executors/mpi/measuring/placement.py",
-    "collplan/executors/mpi/engine/recording.py",
-    "collplan/executors/mpi/measuring/task_times.py",
-]
+from __future__ import annotations
+
+from pathlib import Path
+
+PROGRAMS = Path(__file__).parent / "tests" / "mpi_programs"
+PACKAGE = Path(__file__).parent / "collplan"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Ignore programs for ranks, and modules without examples, which are not even imported."""
+    if PROGRAMS in collection_path.parents:
+        return True
+    if PACKAGE in collection_path.parents and collection_path.suffix == ".py":
+        return ">>> " not in collection_path.read_text(encoding="utf-8")
+    return None

@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from collplan.cli.process_memory import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.executors.local import run_local
-from collplan.memory import keep_freed_memory
 from collplan.planner import compile_plan
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.metrics import measure

@@ -20,9 +20,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.running import run_emulated
-from collplan.planner import compile_plan
 from collplan.planner.metrics import measure
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.select.alltoall_designs import DESIGNS
@@ -98,7 +98,7 @@ def add_plans(found: Found, machine: Machine) -> None:
         if row["candidate"] == NATIVE:
             continue
         spec = spec_of(row["candidate"], alltoall(machine, row["bytes"]))
-        plan = compile_plan(spec)
+        plan = compile_spec(spec)
         is_out = (plan.op == 0) & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
         row["planned_bytes"] = int(plan.elements[is_out].sum()) * plan.itemsize
         row["planned_messages"] = int(is_out.sum())

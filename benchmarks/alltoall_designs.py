@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.cli.process_memory import keep_freed_memory
 from collplan.executors.cost import simulate
-from collplan.memory import keep_freed_memory
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Op, Plan
 from collplan.reports.output import format_bytes, format_seconds

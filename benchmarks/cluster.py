@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from cluster_cases import KINDS, spec_of
 
+from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
-from collplan.planner import compile_plan
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.metrics import measure
 from collplan.reports.output import format_bytes, print_line, print_table
@@ -64,7 +64,7 @@ def rows_of(cluster: Cluster, options: argparse.Namespace) -> tuple[str, list[Fo
         times = {row.pop("candidate"): row for row in pinned["collectives"][kind]["rows"]}
         (alone,) = striped["collectives"][kind]["rows"]
         times["striped"] = alone
-        best = measure(compile_plan(spec.replace(decomposition="auto")))
+        best = measure(compile_spec(spec.replace(decomposition="auto")))
         rows.append(
             {
                 "collective": kind,

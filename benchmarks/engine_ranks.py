@@ -21,11 +21,11 @@ import numpy.typing as npt
 from engine_by_hand import ByHand, ByPersistentRequests
 from mpi4py import MPI
 
+from collplan.compiling import compile_spec
 from collplan.executors.mpi import join_world
 from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import library_name
-from collplan.planner import compile_plan
 from collplan.planner.algorithms.registry import registry
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -121,7 +121,7 @@ def same_algorithm(
     by_requests = ByPersistentRequests(*arguments)
     with ExitStack() as stack:
         native = stack.enter_context(NativeCollective(spec.collective, comm, sendbuf, recvbuf))
-        plan = compile_plan(spec, rank=comm.rank)
+        plan = compile_spec(spec, rank=comm.rank)
         methods: dict[str, Call] = {
             "native": native,
             "engine": stack.enter_context(bind(plan, comm, *_used(spec, sendbuf, recvbuf))),
@@ -142,7 +142,7 @@ def best_variant(comm: MPI.Intracomm, kind: str, n_bytes: int, n_rounds: int) ->
         for name, choices in candidates(kind).items():
             try:
                 spec = make_spec(kind, comm.size, n_bytes, **choices)
-                plan = compile_plan(spec, rank=comm.rank)
+                plan = compile_spec(spec, rank=comm.rank)
                 bound = bind(plan, comm, *_used(spec, sendbuf, recvbuf))
             except CollplanError:  # on all ranks: an algorithm for powers of two, say
                 continue

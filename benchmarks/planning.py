@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from collplan.cli.process_memory import keep_freed_memory
 from collplan.executors.cost import simulate
-from collplan.memory import keep_freed_memory
 from collplan.planner import Plan, compile_plan
 from collplan.specs import Network, PlanSpec
 

@@ -25,11 +25,11 @@ import yaml
 from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
+from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.running import run_emulated
 from collplan.executors.cost import simulate
-from collplan.planner import compile_plan
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import Machine, parse_bytes
 from collplan.specs.errors import CollplanError
@@ -70,7 +70,7 @@ def predict(rows: list[Found], planned: Machine, model: Machine) -> None:
         spec = spec_of(row["collective"], planned, row["bytes"])
         for candidate in candidates_of(spec):
             if candidate.name == row["candidate"]:
-                plan = compile_plan(candidate.spec)
+                plan = compile_spec(candidate.spec)
                 row["predicted_s"] = simulate(plan, model.network).makespan_s
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from collplan.compiling import compile_spec
 from collplan.executors.cost import simulate
-from collplan.planner import compile_plan
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import LONG_BYTES
@@ -21,7 +21,7 @@ def phases(kind, algorithms="auto", decomposition="full_lane", count=12, **field
     spec = make_spec(
         kind, algorithms, 0, MACHINE, decomposition=decomposition, count=count, **fields
     )
-    return [label for label in compile_plan(spec).phases if not label.endswith("/local")]
+    return [label for label in compile_spec(spec).phases if not label.endswith("/local")]
 
 
 FORMS = {
@@ -95,7 +95,7 @@ def test_options_go_to_the_components_algorithm():
         "bcast", {"lane": {"name": "knomial", "radix": 5}}, 0, {"nodes": 5, "ranks_per_node": 2},
         decomposition="hierarchical", count=4,
     )  # fmt: skip
-    plan = compile_plan(spec)
+    plan = compile_spec(spec)
     sends = [task for task in plan.tasks() if task.op.name == "SEND" and task.rank == 0]
     assert [task.peer for task in sends if task.peer % 2 == 0] == [2, 4, 6, 8]
 
@@ -105,7 +105,7 @@ def test_nested_roles_are_joined_by_dots():
     nested = {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}}
     chosen = {"node.lane": "linear", "node.node/allgather": "ring", "lane": "chain"}
     spec = make_spec("bcast", chosen, 0, machine, decomposition=nested, count=8)
-    labels = compile_plan(spec).phases
+    labels = compile_spec(spec).phases
     assert "node.lane scatter/linear" in labels
     assert "node.node allgather/ring" in labels
     assert "lane bcast/chain" in labels
@@ -183,7 +183,7 @@ def test_where_nothing_moves_there_is_nothing_to_choose():
     chosen = {"node": "ring", "lane": "ring"}
     assert phases("allreduce", chosen, count=0) == []
     alone = make_spec("allreduce", chosen, 0, {}, decomposition="full_lane", count=3)
-    assert compile_plan(alone).n_tasks == 1
+    assert compile_spec(alone).n_tasks == 1
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_auto_takes_a_leader_a_lane_where_ranks_share_lanes_unevenly(kind: str) 
     machine = {"nodes": 3, "ranks_per_node": 5, "lanes": 3, "network": network}
     collective = {"kind": kind, "count": 1 << 22, "datatype": "int32"}
     spec = parse_spec({"machine": machine, "collective": collective, "decomposition": "auto"})
-    assert simulate(compile_plan(spec)).makespan_s < 1.05 * lower_bounds(spec).time_s
+    assert simulate(compile_spec(spec)).makespan_s < 1.05 * lower_bounds(spec).time_s
 
 
 @pytest.mark.parametrize("kind", ["bcast", "allreduce", "gather", "alltoall", "exscan"])
@@ -249,4 +249,4 @@ def test_auto_has_a_plan_for_one_rank(kind: str) -> None:
             "decomposition": "auto",
         }
     )
-    assert compile_plan(spec).n_ranks == 1
+    assert compile_spec(spec).n_ranks == 1

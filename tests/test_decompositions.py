@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from collplan.planner import compile_plan
+from collplan.compiling import compile_spec
 from collplan.planner.decompose.guideline import FORMS
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.rank_program import restrict
@@ -131,9 +131,9 @@ def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavo
             if plan is None:
                 if count and is_refused(machine, decomposition, kind, commutative):
                     with pytest.raises(AlgorithmError, match=rf"decomposition: .* {kind} .*; use"):
-                        compile_plan(spec)
+                        compile_spec(spec)
                     break
-                plan = compile_plan(spec)
+                plan = compile_spec(spec)
                 verify(plan)
             check_result(plan, spec)
             if not flavoured:
@@ -190,7 +190,7 @@ def selected(kind, machine, decomposition, **fields):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
 def test_any_legal_order_gives_the_result(machine, decomposition, kind):
-    plan = compile_plan(selected(kind, machine, decomposition))
+    plan = compile_spec(selected(kind, machine, decomposition))
     for seed in range(6):
         check_result(plan, order=random.Random(seed), seed=seed)
 
@@ -205,8 +205,8 @@ PASSES = (
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
 def test_passes_keep_what_is_computed(machine, decomposition, kind):
-    plan = compile_plan(selected(kind, machine, decomposition))
-    rewritten = compile_plan(selected(kind, machine, decomposition, passes=PASSES))
+    plan = compile_spec(selected(kind, machine, decomposition))
+    rewritten = compile_spec(selected(kind, machine, decomposition, passes=PASSES))
     verify(rewritten)
     assert rewritten.n_tasks > plan.n_tasks
     assert rewritten.elements.sum() == plan.elements.sum()
@@ -218,9 +218,9 @@ def test_passes_keep_what_is_computed(machine, decomposition, kind):
 @pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
 def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kind):
     spec = selected(kind, machine, decomposition, passes=PASSES[:1])
-    plan = compile_plan(spec)
+    plan = compile_spec(spec)
     for rank in range(plan.n_ranks):
-        assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+        assert_equal(restrict(plan, rank), compile_spec(spec, rank=rank))
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
@@ -233,7 +233,7 @@ def test_blocks_of_any_size(machine, decomposition, kind):
         table = tuple(
             tuple(rng.choice((0, 0, 1, 2, 7)) for _ in range(n_ranks)) for _ in range(n_ranks)
         )
-        plan = compile_plan(with_counts(spec, table[0], table if kind == "alltoall" else None))
+        plan = compile_spec(with_counts(spec, table[0], table if kind == "alltoall" else None))
         verify(plan)
         check_result(plan)
 
@@ -250,21 +250,21 @@ def test_orders_without_runs_are_refused_by_name(kind):
             what = f"{kind} of a non-commutative op" if not commutative else kind
             if is_refused(MACHINES["cyclic"], name, kind, commutative):
                 with pytest.raises(AlgorithmError) as raised:
-                    compile_plan(spec)
+                    compile_spec(spec)
                 assert str(raised.value) == (
                     f"decomposition: {name} {what} combines runs of consecutive ranks on a node, "
                     "and this rank order has none; use flat, a mesh or auto"
                 )
                 for instead in ("flat", {"name": "mesh", "shape": [3, 2]}, "auto"):
-                    compile_plan(spec.replace(decomposition=instead))
+                    compile_spec(spec.replace(decomposition=instead))
             else:
-                compile_plan(spec)
+                compile_spec(spec)
 
 
 def test_a_barrier_is_not_decomposed():
     spec = make_spec("barrier", "auto", 0, MACHINES["2x3"], decomposition="full_lane")
     with pytest.raises(AlgorithmError, match="barrier moves nothing to split by full_lane; use f"):
-        compile_plan(spec)
+        compile_spec(spec)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_barrier_is_not_decomposed():
 def test_what_does_not_fit_is_refused(decomposition, message):
     spec = make_spec("allreduce", "auto", 0, MACHINES["2x3"], decomposition=decomposition, count=9)
     with pytest.raises(AlgorithmError) as raised:
-        compile_plan(spec)
+        compile_spec(spec)
     assert str(raised.value) == message
 
 
@@ -317,6 +317,6 @@ def test_what_the_readme_says_of_rank_orders(kind: str, name: str) -> None:
             )  # fmt: skip
             if in_order and has_no_runs and name in ("hierarchical", "full_lane"):
                 with pytest.raises(AlgorithmError, match="combines runs of consecutive ranks"):
-                    compile_plan(spec)
+                    compile_spec(spec)
             else:
-                verify(compile_plan(spec))
+                verify(compile_spec(spec))

@@ -9,7 +9,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.blueprint.blueprint import exchange as design
+from collplan.planner.blueprint import exchange as design
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.formats.text import to_text
 from collplan.planner.plan.plan import Op

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.formats.text import dump, headline
+from collplan.planner.formats.text import headline, to_text
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op
 from collplan.specs import parse_spec
 from handmade import PlanBook, binomial_bcast, ring_allreduce
@@ -33,17 +33,17 @@ def compiled(name, **extra):
 
 @pytest.mark.parametrize("name", SPECS)
 def test_golden(name):
-    assert dump(compiled(name)) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
+    assert to_text(compiled(name)) == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 def test_every_task_has_a_line():
     plan = ring_allreduce([0, 0, 1, 1])
-    rows = [line.split()[0] for line in dump(plan).splitlines() if line.startswith("  #")]
+    rows = [line.split()[0] for line in to_text(plan).splitlines() if line.startswith("  #")]
     assert sorted(rows, key=lambda row: int(row[1:])) == [f"#{row}" for row in range(60)]
 
 
 def test_kinds_of_dependencies_are_told_apart():
-    lines = dump(binomial_bcast([0] * 4)).splitlines()
+    lines = to_text(binomial_bcast([0] * 4)).splitlines()
     assert any(line.endswith("after start of #0 (intent)") for line in lines)
     assert any(line.endswith("after #1") for line in lines)
 
@@ -55,7 +55,7 @@ def test_what_is_out_of_the_ordinary_is_said():
     after = [(first, ON_START), (first, INTENT)]
     book.add(Op.SEND, 0, [piece, piece], [], after, peer=1, tag=5, stream=2, stage=2)
     book.add(Op.RECV, 1, [], [piece], peer=0, tag=5, phase=1)
-    text = dump(book.plan(phases=("out", "in")))
+    text = to_text(book.plan(phases=("out", "in")))
     assert "compute 70 ns" in text
     assert "core 3" in text
     send = next(line for line in text.splitlines() if "send to 1 tag 5" in line)
@@ -66,7 +66,7 @@ def test_what_is_out_of_the_ordinary_is_said():
 
 
 def test_one_rank_has_its_own_tasks_only():
-    text = dump(compiled("ring_allreduce", rank=2))
+    text = to_text(compiled("ring_allreduce", rank=2))
     assert text.startswith("ring allreduce of 8 int32, sum, 4 ranks, rank 2 only\n")
     assert "rank 2 (" in text
     assert "rank 1 (" not in text
@@ -87,7 +87,7 @@ def test_a_plan_in_which_nothing_moves_has_no_phases_and_is_shown(count):
     moved = {"machine": {"ranks_per_node": 1 if count else 4}}
     plan = compile_plan(parse_spec(moved | {"collective": {"kind": "bcast", "count": count}}))
     assert plan.phases == ()
-    first, second, *_ = dump(plan).splitlines()
+    first, second, *_ = to_text(plan).splitlines()
     assert first == f"bcast of {count} float64, root 0, {plan.n_ranks} rank{'s' * (not count)}"
     assert second == "0 tasks, 0 sends, 0 rounds, 8 bytes an element"
 
@@ -108,10 +108,10 @@ def test_a_dump_takes_linear_time():
     object.__setattr__(deps, "kind", np.array(deps.kind).view(Counted))
     counted = plan.replace(deps=plan.deps)
     object.__setattr__(counted, "deps", deps)
-    assert dump(counted) == dump(plan)
+    assert to_text(counted) == to_text(plan)
     assert n_read == len(plan.deps)
 
 
 if __name__ == "__main__":
     for golden in SPECS:
-        (GOLDEN / f"{golden}.txt").write_text(dump(compiled(golden)), encoding="utf-8")
+        (GOLDEN / f"{golden}.txt").write_text(to_text(compiled(golden)), encoding="utf-8")

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
+from collplan.planner.plan import hazards
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, hazards
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer
 from oracle import make_spec
 
 interval = st.tuples(st.integers(0, 1), st.integers(0, 9), st.integers(1, 5))

@@ -29,6 +29,7 @@ from collplan.measure.run import (
 from collplan.measure.statistics import Summary, is_slower, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner import compile_plan
+from collplan.select.auto import resolve
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import AUTO, FLAT
@@ -126,7 +127,7 @@ def standard_candidates(spec: PlanSpec) -> list[Candidate]:
 
 def candidate_plan(spec: PlanSpec, rank: int) -> Plan:
     """Return a candidate's program for one rank."""
-    return compile_plan(spec, rank=rank)
+    return compile_plan(resolve(spec), rank=rank)
 
 
 def describe_plan(plan: Plan) -> str:

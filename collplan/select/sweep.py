@@ -83,9 +83,10 @@ def price(spec: PlanSpec) -> Price:
     """Compile and simulate one spec; a refusal is a result, not an exception."""
     from collplan.executors.cost.simulator import simulate
     from collplan.planner.compiler import compile_plan
+    from collplan.select.auto import resolve
 
     try:
-        plan = compile_plan(spec)
+        plan = compile_plan(resolve(spec))
     except AlgorithmError as error:
         return Price(None, 0, str(error))
     timeline = simulate(plan)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from collplan.compiling import compile_spec
 from collplan.emulate.counters import lane_bytes
 from collplan.executors.mpi.bind.bound_plan import bind
 from collplan.executors.mpi.world import first_alone
 from collplan.measure.run import Case
-from collplan.planner import Plan, compile_plan
+from collplan.planner import Plan
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Op
@@ -74,7 +75,7 @@ def specs() -> list[PlanSpec]:
 def check(spec: PlanSpec) -> bool:
     """Run a plan; return False where the decomposition refuses."""
     try:
-        plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
+        plan = first_alone(comm, lambda: compile_spec(spec, rank=comm.rank))
     except AlgorithmError:
         return False
     truth = expected(spec.collective, make_inputs(spec.collective, comm.size, SEED))[comm.rank]
@@ -109,7 +110,7 @@ def count_traffic(kind: str, count: int, decomposition: str) -> dict[str, Any]:
             "decomposition": decomposition,
         }
     )
-    plan = first_alone(comm, lambda: compile_plan(spec))
+    plan = first_alone(comm, lambda: compile_spec(spec))
     case = Case(plan, spec.collective, comm, SEED)
     with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
         bound()  # connections are made
