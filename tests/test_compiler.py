@@ -54,11 +54,11 @@ def test_one_ranks_program_is_the_plans_restriction(passes):
 
 def test_the_same_spec_gives_the_same_bytes_under_any_hash_seed(tmp_path):
     program = (
-        "import sys\n"
+        "import collplan, sys\n"
         "from collplan.planner import compile_plan\n"
         "from collplan.specs import PlanSpec\n"
         "spec = PlanSpec.model_validate_json(sys.argv[1])\n"
-        "save(compile_plan(spec), sys.argv[2])\n"
+        "collplan.save_plan(compile_plan(spec), sys.argv[2])\n"
     )
     spec = make_spec(
         "alltoall", "bruck", 6, MACHINE, count=3, passes=[{"name": "segment", "max_bytes": 16}]

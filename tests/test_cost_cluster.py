@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collplan.executors.cost import simulate
+from collplan.executors.cost.critical_path import critical_rows
 from collplan.planner import compile_plan
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.formats.goal import parse_goal
@@ -75,7 +76,7 @@ class TestOffload:
         text = ONE_MESSAGE.replace("rank 1 {", "rank 1 {\nbusy: calc 300")
         timeline = simulate(parse_goal(text), offloading())
         assert timeline.end_ns.tolist() == [10, 300, 310]
-        assert timeline.critical_path == (1, 2)
+        assert critical_rows(timeline) == (1, 2)
 
     def test_overhead_a_byte_counts_where_it_is_longer(self) -> None:
         """Held for 10 + 100·2 = 210 from 110 on; the sender's core too."""
@@ -99,7 +100,7 @@ class TestHandshake:
         timeline = simulate(parse_goal(LONG_MESSAGE), network(BETWEEN, handshake=True))
         assert timeline.start_ns[0] == 5110
         assert timeline.end_ns[2] == 6230
-        assert timeline.critical_path == (1, 2, 0, 2)
+        assert critical_rows(timeline) == (1, 2, 0, 2)
 
     def test_the_sender_is_free_meanwhile(self) -> None:
         """A short message behind a long one that waits leaves at once."""
@@ -134,7 +135,7 @@ class TestProcessors:
         plan = parse_goal("num_ranks 3\n" + "\n".join(lines))
         timeline = simulate(plan, network(BETWEEN, processors=2))
         assert timeline.end_ns.tolist() == [50, 50, 100]
-        assert timeline.critical_path in ((0, 2), (1, 2))
+        assert critical_rows(timeline) in ((0, 2), (1, 2))
 
     def test_a_message_leaves_when_its_sender_gets_the_processor(self) -> None:
         """Rank 0 has it until 300, then rank 1 until 301; the message is in 220 later."""
@@ -154,7 +155,7 @@ class TestProcessors:
         """
         timeline = simulate(parse_goal(text), network(BETWEEN, processors=1))
         assert timeline.end_ns.tolist() == [300, 301, 311, 521]
-        assert timeline.critical_path == (0, 1, 2, 3)
+        assert critical_rows(timeline) == (0, 1, 2, 3)
 
     def test_more_processors_than_cores_need_no_memory(self) -> None:
         plan = parse_goal(ONE_MESSAGE)
@@ -301,7 +302,7 @@ class TestTurns:
         assert by_turns.makespan_ns == alone.makespan_ns
         assert by_turns.start_ns.tolist() == alone.start_ns.tolist()
         assert by_turns.lane_busy_ns.tolist() == alone.lane_busy_ns.tolist()
-        assert by_turns.critical_path == alone.critical_path
+        assert critical_rows(by_turns) == critical_rows(alone)
 
     def test_connections_share_a_lane(self) -> None:
         """Both are in at the end, a turn apart; one after the other the first had half the time."""
@@ -341,7 +342,7 @@ class TestTurns:
         earliest = np.where(kinds & ON_START, cut.start_ns[before], cut.end_ns[before])
         assert (cut.start_ns[after] >= earliest).all()
         assert (cut.partner == whole.partner).all()
-        assert cut.critical_path[-1] == np.argmax(cut.end_ns)
+        assert critical_rows(cut)[-1] == np.argmax(cut.end_ns)
         assert 0.5 < cut.makespan_ns / whole.makespan_ns < 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collplan.executors.cost import simulate, simulate_each
+from collplan.executors.cost.critical_path import critical_rows
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import Op
@@ -28,7 +29,7 @@ def test_ranks_of_a_node_share_its_lane() -> None:
     assert timeline.end_ns.tolist() == [10, 130, 220, 340]
     assert timeline.lane_busy_ns.tolist() == [[[240, 0]], [[0, 240]]]
     assert timeline.core_busy_ns.tolist() == [[10, 10], [110, 110]]
-    assert timeline.critical_path == (0, 1, 3)
+    assert critical_rows(timeline) == (0, 1, 3)
 
 
 def test_lanes_work_at_the_same_time() -> None:
@@ -108,7 +109,7 @@ def test_a_task_on_another_core_waits_for_the_end() -> None:
     timeline = simulate(parse_goal(text), network(BETWEEN))
     assert timeline.start_ns.tolist() == [0, 0, 50, 5]
     assert timeline.end_ns.tolist() == [50, 5, 53, 12]
-    assert timeline.critical_path == (0, 2)
+    assert critical_rows(timeline) == (0, 2)
 
 
 def test_copies_and_reductions_hold_the_core_for_whole_nanoseconds() -> None:
@@ -178,4 +179,4 @@ def test_many_networks_on_one_plan_are_as_one_by_one() -> None:
         alone = simulate(plan, costs)
         assert timeline.start_ns.tolist() == alone.start_ns.tolist()
         assert timeline.end_ns.tolist() == alone.end_ns.tolist()
-        assert timeline.critical_path == alone.critical_path
+        assert critical_rows(timeline) == critical_rows(alone)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost import Timeline, cost_report, simulate, simulate_each
 from collplan.executors.cost.breakdown import breakdown, legs
+from collplan.executors.cost.critical_path import critical_rows
 from collplan.executors.cost.parameters import LINK_CLASSES
 from collplan.executors.cost.places import Places, places_of
 from collplan.planner import compile_plan
@@ -224,7 +225,7 @@ def test_no_turn_overtakes_one_whose_connection_is_fetched() -> None:
     recvs = slow.partner[:2]
     assert (slow.end_ns[recvs] >= slow.start_ns[:2] + 500 + 120 + 1000).all()
     assert slow.arrival_cause[0] == 0
-    assert len(slow.critical_path) < 10
+    assert len(critical_rows(slow)) < 10
 
 
 @settings(max_examples=25, deadline=None)

@@ -323,8 +323,10 @@ def test_a_pdf_does_not_say_when_it_was_made(tmp_path):
 
 def test_no_order_of_sets_reaches_files(tmp_path):
     program = (
-        "import sys; from handmade import ring_allreduce; plan = ring_allreduce([0, 1, 0, 1]);"
-        "save(plan, sys.argv[1] + '.plan'); draw(plan, sys.argv[1] + '.dot')"
+        "import collplan, sys; from handmade import ring_allreduce;"
+        "plan = ring_allreduce([0, 1, 0, 1]);"
+        "collplan.save_plan(plan, sys.argv[1] + '.plan');"
+        "collplan.draw(plan, sys.argv[1] + '.dot')"
     )
     for seed in ("1", "2"):
         environment = os.environ | {

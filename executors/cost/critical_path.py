@@ -72,6 +72,11 @@ def critical_path(timeline: Timeline) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def critical_rows(timeline: Timeline) -> tuple[int, ...]:
+    """Return the rows of the critical path's tasks, each of which waits for the one before."""
+    return tuple(step.row for step in critical_path(timeline))
+
+
 def visits(timeline: Timeline) -> tuple[Visit, ...]:
     """Return the events of the critical path, from the first to the last."""
     if not len(timeline.end_ns):
