@@ -121,7 +121,7 @@ def test_packed_messages_land_in_slots_of_scratch():
 def test_blocks_that_are_read_later_stay(kind):
     plan = compile_plan(make_spec(kind, "auto", 6, count=12))
     again = double_buffer(plan)
-    again.verify()
+    verify(again)
     check_result(again)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import collplan
-from collplan.planner import compile_plan
+from collplan.compiling import compile_spec
 from collplan.planner.passes import pass_registry
 from collplan.specs import PlanSpec, parse_spec
 from command_line import CommandLine
@@ -48,7 +48,7 @@ def spec_of(base: dict[str, Any], *passes: object) -> PlanSpec:
 
 def idle_of(spec: PlanSpec, rank: int | None = None) -> list[str]:
     idle: list[str] = []
-    compile_plan(spec, rank=rank, idle=idle)
+    compile_spec(spec, rank=rank, idle=idle)
     return idle
 
 

@@ -44,7 +44,7 @@ PASSED_ON: Final = ("ring", "chain", "neighbor_exchange", "scatter_allgather")
 
 NOT_HIDDEN: Final = 0.75
 """Share of a segmented phase's time that does not overlap with other phases."""
-PART: Final = 0.4
+PART: Final = 0.2
 """Effort of a part of shared memory that a task reads, in tasks."""
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""

@@ -114,13 +114,30 @@ def _close(moves: tuple[Ints, Ints, Ints], cuts: Ints, sides: list[Blocks]) -> I
     source, dest, count = moves
     ends = [end for _, low, high in sides for end in (low, high)]
     zero = np.zeros(1, dtype=np.int64)
-    edges = sorted_unique(np.concatenate((zero, cuts, source, dest, dest + count, *ends)))
-    while True:
-        carried = [_carry(edges, *pair, count) for pair in ((source, dest), (dest, source))]
-        merged = sorted_unique(np.concatenate((edges, *carried)))
-        if len(merged) == len(edges):
-            return merged
-        edges = merged
+    new = sorted_unique(np.concatenate((zero, cuts, source, dest, dest + count, *ends)))
+    found = [new]
+    # Cuts reach one more rank of a ring with every turn, so only the new ones are carried on.
+    while len(new):
+        carried = [_carry(new, *pair, count) for pair in ((source, dest), (dest, source))]
+        new = sorted_unique(np.concatenate(carried))
+        for known in found:
+            new = new[~_is_in(known, new)]
+        found.append(new)
+        # Each array is at least twice as long as the next: there are few.
+        while len(found) > 1 and len(found[-2]) < 2 * len(found[-1]):
+            found[-2:] = [_merged(found[-2:])]
+    return _merged(found)
+
+
+def _merged(runs: list[Ints]) -> Ints:
+    """Return all values of ascending arrays in order; a stable sort merges such runs."""
+    return np.sort(np.concatenate(runs), kind="stable")
+
+
+def _is_in(ordered: Ints, values: Ints) -> Bools:
+    """Mark the values that are in an ascending array."""
+    place = np.searchsorted(ordered, values)
+    return np.asarray(ordered[np.minimum(place, len(ordered) - 1)] == values)
 
 
 def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:

@@ -15,7 +15,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.pieces import Pieces, running_total
-from collplan.planner.plan.plan import COLUMNS, INTENT, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Op, Plan
 from collplan.planner.plan.tags import Edges
 
 _CLASS = np.array([0, 1, 2, 2, 2])
@@ -48,6 +48,23 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.columns["op"])
+
+    def take(self, rows: Ints) -> Program:
+        """Return the tasks of some rows, ascending; edges that lead out of them are left out."""
+        if len(rows) == len(self):
+            return self
+        place = np.full(len(self), NONE, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        before, after, kind = self.intents
+        kept = (place[before] >= 0) & (place[after] >= 0)
+        return Program(
+            {name: column[rows] for name, column in self.columns.items()},
+            self.reads.take(rows),
+            self.writes.take(rows),
+            (place[before[kept]], place[after[kept]], kind[kept]),
+            self.plan,
+            self.buffer_sizes,
+        )
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> Program:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +23,10 @@ from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces, running_total
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
+
+ROWS_AT_ONCE: Final = 1 << 14
+"""Rows of a program from which on its nodes are rewritten apart."""
+_NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
 def share_messages(program: Program, is_shared: Bools) -> Plan:
@@ -43,9 +49,108 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
     Plan
         Without those messages; dependencies are derived anew.
     """
-    sends, recvs = match_inside(program.columns, is_shared)
-    atoms = cut(program, sends, recvs)
-    return _Sharing(program, sends, recvs, atoms).plan()
+    parts = []
+    for rows in _rows_of_nodes(program):
+        own = program.take(rows)
+        sends, recvs = match_inside(own.columns, is_shared[rows])
+        atoms = cut(own, sends, recvs)
+        parts.append(_Sharing(own, sends, recvs, atoms).rewritten(rows))
+    return _joined(program, parts)
+
+
+def _rows_of_nodes(program: Program) -> Iterator[Ints]:
+    """Yield the rows of all nodes, some nodes at a time, whose data a processor's cache may hold.
+
+    Nodes share nothing with each other, so each is rewritten as if it were alone.
+    """
+    node = program.plan.rank_node[program.columns["rank"]]
+    by_node = np.argsort(node, kind="stable")
+    ends = np.cumsum(np.bincount(node, minlength=program.plan.n_nodes))
+    begin = 0
+    for end in ends:
+        if end - begin >= ROWS_AT_ONCE or end == len(program):
+            if end > begin:
+                yield np.sort(by_node[begin:end])
+            begin = end
+
+
+@dataclass(frozen=True, eq=False)
+class _Rewritten:
+    """What some nodes' tasks became.
+
+    Parameters
+    ----------
+    row : ndarray of int64, shape (n_tasks,)
+        The row of the program that each task was.
+    columns : dict of ndarray, shape (n_tasks,)
+    read, written : Pieces
+    intents : Edges
+        Between tasks of `row`.
+    shares : ndarray of bool, shape (n_ranks,)
+        Ranks of nodes in which messages are shared.
+    room : Room
+    """
+
+    row: Ints
+    columns: dict[str, Ints]
+    read: Pieces
+    written: Pieces
+    intents: Edges
+    shares: Bools
+    room: Room
+
+
+def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
+    """Return the plan of all nodes, its tasks in the program's order."""
+    begins = running_total([len(part.row) for part in parts])
+    order = np.argsort(np.concatenate([_NO_ROWS, *(part.row for part in parts)]), kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    columns = {
+        name: np.concatenate([column[:0], *(part.columns[name] for part in parts)])[order]
+        for name, column in program.columns.items()
+    }
+    nothing = program.reads.take(_NO_ROWS)
+    read = csr.stack([nothing, *(part.read for part in parts)]).take(order)
+    written = csr.stack([nothing, *(part.written for part in parts)]).take(order)
+    before, after, kind = (
+        np.concatenate(columns_of)
+        for columns_of in zip(
+            (_NO_ROWS, _NO_ROWS, np.zeros(0, dtype=np.int8)),
+            *(_moved(part.intents, begin) for part, begin in zip(parts, begins, strict=False)),
+            strict=True,
+        )
+    )
+    intents = place[before], place[after], kind
+    chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
+    edges = join_edges(chains, intents)
+    read_extents, write_extents, patterns = csr.to_extents(read, written)
+    plan = program.plan
+    sizes = np.array(program.buffer_sizes)
+    shared_sizes = np.zeros(plan.n_nodes, dtype=np.int64)
+    mirrors = np.full((plan.n_ranks, len(MIRRORED)), NONE, dtype=np.int64)
+    for part in parts:
+        sizes[part.shares, Buffer.SCRATCH] = part.room.scratch_sizes[part.shares]
+        shared_sizes += part.room.shared_sizes
+        mirrors = np.maximum(mirrors, part.room.mirrors)
+    return plan.replace(
+        **columns,
+        reads=read_extents,
+        writes=write_extents,
+        patterns=patterns,
+        deps=derive_dependencies(columns["rank"], read, written, plan.rank_node, edges),
+        buffer_sizes=sizes,
+        shared_sizes=shared_sizes,
+        mirrors=mirrors,
+        only_rank=None,
+        foreign=None,
+    )
+
+
+def _moved(edges: Edges, begin: int) -> Edges:
+    """Return edges between rows of which the first is row `begin` of all."""
+    before, after, kind = edges
+    return before + begin, after + begin, kind
 
 
 class _Sharing:
@@ -123,8 +228,8 @@ class _Sharing:
         self.is_staged = np.zeros(len(self.place), dtype=bool)
         self.is_staged[-1 - used[used < 0]] = True
 
-    def plan(self) -> Plan:
-        """Return the rewritten plan."""
+    def rewritten(self, rows: Ints) -> _Rewritten:
+        """Return the tasks anew; `rows` are the program's among those of all nodes."""
         row, reads, writes = self._tasks()
         room, slot = self._room(reads, writes)
         is_copy = ((self.sender >= 0) | (self.receiver >= 0))[row]
@@ -134,29 +239,14 @@ class _Sharing:
             columns[name] = np.where(is_copy, NONE, columns[name])
         read = self._pieces(reads, room, slot, columns["op"] == Op.REDUCE)
         written = self._pieces(writes, room, slot, np.zeros(len(row), dtype=bool))
-        # Where nobody shares, all stays: one cannot see from there whether others do.
+        # Nodes without shared messages keep their tasks: one cannot see from there
+        # whether others share.
         number = np.where(self.shares[columns["rank"]], np.arange(len(row)), len(row) + row)
         written = csr.stack((written, self.program.writes)).take(number)
         number[np.isin(row, self.signals)] = len(row) + len(self.program)
         read = csr.stack((read, self.program.reads, _LOOK)).take(number)
-        names = ("op", "rank", "peer", "stream")
-        edges = join_edges(chain_streams(*(columns[name] for name in names)), self._intents(row))
-        read_extents, write_extents, patterns = csr.to_extents(read, written)
-        node = self.program.plan.rank_node
-        sizes = np.array(self.program.buffer_sizes)
-        sizes[self.shares, Buffer.SCRATCH] = room.scratch_sizes[self.shares]
-        return self.program.plan.replace(
-            **columns,
-            reads=read_extents,
-            writes=write_extents,
-            patterns=patterns,
-            deps=derive_dependencies(columns["rank"], read, written, node, edges),
-            buffer_sizes=sizes,
-            shared_sizes=room.shared_sizes,
-            mirrors=room.mirrors,
-            only_rank=None,
-            foreign=None,
-        )
+        intents = self._intents(row)
+        return _Rewritten(rows[row], columns, read, written, intents, self.shares, room)
 
     def _tasks(self) -> tuple[Ints, _Places, _Places]:
         """Return the rows that stay, as they are or as copies, and what they read and write."""
