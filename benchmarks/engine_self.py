@@ -132,7 +132,6 @@ def main() -> None:
     empty = self_messages(0)
     bounds: dict[str, BoundPlan] = {
         "engine": bind(plan, comm, *arrays),
-        "python": bind(plan, comm, *arrays, engine="python"),
     }
     nothing = bind(empty, comm)
     hand = by_hand(comm)
@@ -147,7 +146,6 @@ def main() -> None:
         for name, call_it, n, unit in (
             ("messages by hand", hand, 200, 2 * N_MESSAGES),
             ("messages, compiled", bounds["engine"], 200, 2 * N_MESSAGES),
-            ("messages, python", bounds["python"], 20, 2 * N_MESSAGES),
             ("empty plan, call", nothing, 20_000, 1),
             ("empty plan, start and wait", start_and_wait, 20_000, 1),
         ):

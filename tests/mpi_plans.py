@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.plan.plan import (
     COLUMNS,
     NO_PATTERN,
@@ -130,3 +131,16 @@ def refuses(error: type[CollplanError], words: str, call: Callable[[], object]) 
         assert "\n" not in text, text
     else:
         raise AssertionError(f"no {error.__name__} about {words!r}")
+
+
+class InPython:
+    """A predefined operation that the engine does not know, so that Python reduces by it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = f"{name} in Python"
+        self.apply = get_operation(name).apply
+
+
+def reduction(by: str, name: str) -> ReductionOperation | InPython:
+    """Return a predefined operation, "compiled" or in "python"."""
+    return InPython(name) if by == "python" else get_operation(name)

@@ -13,7 +13,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import affinity
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Op, Plan
-from mpi_plans import PlanWriter, refuses
+from mpi_plans import InPython, PlanWriter, refuses
 from oracle import make_spec
 from progress_plans import PROCESSORS, bind_placed, comm, p, placed, processors_of, rank, threads
 
@@ -55,24 +55,31 @@ def degrades() -> None:
     way = {"count": 8, "datatype": "int32", "root": p - 1}
     passes = [{"name": "place_progress"}]
     huge = compile_plan(make_spec("bcast", "auto", p, wide, **way, passes=passes))
+    reducing = placed("allreduce", 8)
+    own = InPython("max")
     cases: list[tuple[str, Plan, dict[str, object]]] = [
         ("it was asked for", plan, {"progress": "caller"}),
-        ("tasks run in Python (it was asked for)", plan, {"engine": "python"}),
+        ("has no compiled form, and Python cannot run beside", reducing, {"operation": own}),
         ("are on cores that hold ranks, as core", compile_plan(none), {}),
         (f"has 5000 cores, its ranks may use {len(PROCESSORS)} processors", huge, {"cores": None}),
         ("cannot be used by rank", plan, {"cores": [9999] * (p + 2)}),
     ]
     for words, each, options in cases:
-        with bind_placed(each, None, vector, **options) as bound:
+        sent = np.zeros(8, np.int32) if each is reducing else None
+        with bind_placed(each, sent, vector, **options) as bound:
             assert bound.progress == "caller"
             assert words in bound.why_caller, bound.why_caller
             assert not threads()
             vector[:] = 3 if rank == p - 1 else -1
+            if sent is not None:
+                sent[:] = vector
             bound()
             assert (vector == 3).all()
         if options.get("progress") is None:
             insisting = {**options, "progress": "thread"}
-            refuses(BindError, words, lambda e=each, o=insisting: bind_placed(e, None, vector, **o))
+            refuses(
+                BindError, words, lambda e=each, s=sent, o=insisting: bind_placed(e, s, vector, **o)
+            )
     refusals = (
         ("progress is 'later'; use one of auto, caller, thread", {"progress": "later"}),
         (f"cores names 1 processors, the plan's node has {p + 2} cores", {"cores": [0]}),
@@ -82,8 +89,9 @@ def degrades() -> None:
     for words, options in refusals:
         refuses(BindError, words, lambda o=options: bind_placed(plan, None, vector, **o))
     # One rank's wish is enough for all to be told.
-    only = {"progress": "thread", "engine": "python"} if rank == p - 1 else {"engine": "python"}
-    refuses(BindError, "progress is thread, but", lambda: bind_placed(plan, None, vector, **only))
+    only = {"progress": "thread"} if rank == p - 1 else {}
+    words = "progress is thread, but"
+    refuses(BindError, words, lambda: bind_placed(compile_plan(none), None, vector, **only))
 
 
 def nodes_and_hosts() -> None:

@@ -8,10 +8,10 @@ from mpi_launching import MPIS, assert_passes, mpirun
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("engine", ["compiled", "python"])
+@pytest.mark.parametrize("way", ["compiled", "python"])
 @pytest.mark.parametrize("n_ranks", [1, 2, 3])
-def test_plans_by_hand(n_ranks: int, engine: str, mpi: str) -> None:
-    assert_passes(mpirun(n_ranks, "by_hand.py", engine, mpi=mpi))
+def test_plans_by_hand(n_ranks: int, way: str, mpi: str) -> None:
+    assert_passes(mpirun(n_ranks, "by_hand.py", way, mpi=mpi))
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -12,16 +12,16 @@ from mpi_launching import MPIS, PROGRAMS, REPO, assert_passes, mpi_python, mpiex
 AWAITED = r"rank 0: (recv from 1 tag \d+ \(task #\d+, phase allreduce/ring\) has not arrived)"
 
 
-def launched(case: str, engine: str, mpi: str) -> subprocess.CompletedProcess[str]:
+def launched(case: str, way: str, mpi: str) -> subprocess.CompletedProcess[str]:
     """Run a case on two ranks as the command line starts them, with a limit of 2 s."""
     python = str(mpi_python(mpi))
-    return run([python, str(PROGRAMS / "relaunching.py"), "missing.py", "50", case, engine, "2"])
+    return run([python, str(PROGRAMS / "relaunching.py"), "missing.py", "50", case, way, "2"])
 
 
-@pytest.mark.parametrize(("engine", "mpi"), [("compiled", "mpich"), ("python", "openmpi")])
-def test_a_rank_that_never_starts(engine: str, mpi: str) -> None:
+@pytest.mark.parametrize(("way", "mpi"), [("compiled", "mpich"), ("python", "openmpi")])
+def test_a_rank_that_never_starts(way: str, mpi: str) -> None:
     """All others say what they wait for before the job ends, however they wait."""
-    result = mpirun(3, "missing.py", "never_starts", engine, "2", mpi=mpi)
+    result = mpirun(3, "missing.py", "never_starts", way, "2", mpi=mpi)
     assert result.returncode != 0
     for rank in (0, 1):
         assert f"collplan: rank {rank}: the plan has stood still for" in result.stderr
@@ -72,10 +72,10 @@ def test_a_rank_with_another_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "mpi"), [("compiled", "mpich"), ("python", "mpich"), ("compiled", "openmpi")]
+    ("way", "mpi"), [("compiled", "mpich"), ("python", "mpich"), ("compiled", "openmpi")]
 )
-def test_a_rank_that_is_killed(engine: str, mpi: str) -> None:
-    result = launched("is_killed", engine, mpi)
+def test_a_rank_that_is_killed(way: str, mpi: str) -> None:
+    result = launched("is_killed", way, mpi)
     assert result.returncode not in (0, 2), result.stderr
     assert re.search(r"collplan: rank 0: was told .*; rank 1 ended", result.stderr), result.stderr
     assert re.search(AWAITED, result.stderr), result.stderr
@@ -89,9 +89,9 @@ def test_a_rank_that_crashes_while_others_are_inside_of_mpi() -> None:
     assert re.search(r"collplan: rank 0: was told .*; rank 1 ended", result.stderr), result.stderr
 
 
-@pytest.mark.parametrize(("engine", "mpi"), [("compiled", "mpich"), ("python", "openmpi")])
-def test_an_interrupt_during_a_wait(engine: str, mpi: str) -> None:
-    assert_passes(mpirun(2, "missing.py", "is_interrupted", engine, "30", mpi=mpi))
+@pytest.mark.parametrize(("way", "mpi"), [("compiled", "mpich"), ("python", "openmpi")])
+def test_an_interrupt_during_a_wait(way: str, mpi: str) -> None:
+    assert_passes(mpirun(2, "missing.py", "is_interrupted", way, "30", mpi=mpi))
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2])

@@ -6,8 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.executors.mpi.engine.loop_memory import LoopMemory
+from collplan.executors.mpi.engine.reduction import Callback
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.state import DONE, RUN
 from collplan.executors.mpi.program.program import rank_program
-from collplan.executors.mpi.program.views import local_action
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op, Plan
 from collplan.planner.verify.format_check import check_format
 from mpi_plans import Interval, PlanWriter
@@ -64,12 +67,22 @@ def sides(draw: st.DrawFn, n_elements: int, buffers: tuple[Buffer, ...]) -> list
     return found
 
 
+class Subtracting:
+    """An operation that shows which operand was taken for the left one."""
+
+    def apply(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+        np.subtract(left, right, out=out)
+
+
 def run(plan: Plan, buffers: list[np.ndarray]) -> None:
+    """Run a plan twice; what is reduced is subtracted in Python."""
     program = rank_program(plan, 0)
-    action = local_action(program, 0, buffers, plan.patterns, np.subtract)
-    assert action is not None
+    subtraction = Callback(Subtracting(), buffers[0].dtype)
+    address = subtraction.address
+    memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=address)
+    memory.use(buffers)
     for _ in range(2):
-        action()
+        assert run_loop(memory.address, RUN) == DONE
 
 
 @settings(deadline=None, max_examples=150)
@@ -100,13 +113,12 @@ def test_any_extents(data: st.DataObject, op: Op) -> None:
 
 
 def test_nothing_to_do() -> None:
-    writer = PlanWriter([[SIZE] * 3])
+    writer = PlanWriter([[SIZE] * 3], itemsize=8)
     writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 0)], [(Buffer.RECV, 0, 0)])
     writer.add(Op.COMPUTE, 0)
-    program = rank_program(writer.plan(), 0)
-    buffers = [np.zeros(SIZE)] * 3
-    for task in range(2):
-        assert local_action(program, task, buffers, NO_PATTERN, None) is None
+    buffers = [np.zeros(SIZE) + buffer for buffer in range(3)]
+    run(writer.plan(), buffers)
+    assert [set(buffer) for buffer in buffers] == [{0.0}, {1.0}, {2.0}]
 
 
 def test_program_is_in_order_of_priority() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -13,15 +12,14 @@ from mpi4py import MPI
 from collplan.executors.mpi.bind import bound_plan as binding
 from collplan.executors.mpi.engine import running
 from collplan.executors.mpi.errors import BindError
-from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Stage
 from collplan.specs.errors import CollplanError
-from mpi_plans import PlanWriter, refuses, ring_allreduce_max
+from mpi_plans import PlanWriter, reduction, refuses, ring_allreduce_max
 
 comm = MPI.COMM_WORLD
-bind = partial(binding.bind, engine=sys.argv[1])
+bind = binding.bind
 rank, p = comm.rank, comm.size
-MAX = get_operation("max")
+MAX = reduction(sys.argv[1], "max")
 
 
 def exchange_strided() -> None:
@@ -86,7 +84,7 @@ def local_tasks() -> None:
         writer.add(Op.COMPUTE, r, duration_ns=1000)
     send = np.arange(12, dtype=np.int32)
     recv = np.zeros(12, dtype=np.int32)
-    with bind(writer.plan(), comm, send, recv, operation=get_operation("sum")) as bound:
+    with bind(writer.plan(), comm, send, recv, operation=reduction(sys.argv[1], "sum")) as bound:
         bound()
     rows = send.reshape(3, 4)
     whole = np.concatenate((rows[:, :2].reshape(-1), rows[:, 2:].reshape(-1)))
@@ -168,13 +166,13 @@ def several_waited_for_in_other_orders() -> None:
     """Ranks that complete one plan only after another need both to advance in either's wait."""
     count = 1 << 16
     orders = [0, 1, 2], [2, 1, 0], [1, 2, 0]
-    engines = "compiled", "python", sys.argv[1]
+    operations = [reduction(by, "max") for by in ("compiled", "python", sys.argv[1])]
     plan = ring_allreduce_max(p, count)
     vectors = [np.full(count, rank + turn, dtype=np.int32) for turn in range(3)]
     results = [np.zeros(count, dtype=np.int32) for _ in range(3)]
     bounds = [
-        binding.bind(plan, comm, vector, result, operation=MAX, engine=name)
-        for vector, result, name in zip(vectors, results, engines, strict=True)
+        bind(plan, comm, vector, result, operation=operation)
+        for vector, result, operation in zip(vectors, results, operations, strict=True)
     ]
     for start in range(4):
         for bound in bounds:

@@ -1,4 +1,4 @@
-"""The compiled engine beside the one in Python: random plans, swaps, errors, large counts."""
+"""The engine: random plans, reductions in Python, swaps, errors, large counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collplan.executors.mpi.program.message_rows import Messages
 from collplan.planner.collective.operations import get_operation, register_operation
 from collplan.planner.errors import DeadlockError, PlanFormatError
 from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
-from mpi_plans import Interval, PlanWriter, refuses, ring_allreduce_max
+from mpi_plans import InPython, Interval, PlanWriter, refuses, ring_allreduce_max
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
@@ -97,17 +97,17 @@ def random_plan(seed: int, n_steps: int = 40) -> Plan:
 
 
 def random_plans() -> None:
-    """Both engines, all started together, and finished in another order on every rank."""
+    """Compiled reductions and those in Python, started together, finished in any order."""
     for seed in range(12):
         plan = random_plan(seed)
         start = np.random.default_rng(seed + rank).integers(0, 100, (2, SIZE)).astype(np.int32)
         buffers = [start.copy() for _ in range(3)]
-        engines = ("compiled", "python", None)
+        operations = (SUM, InPython("sum"), SUM)
         bounds = [
-            bind(plan, comm, *pair, operation=SUM, engine=engine)
-            for pair, engine in zip(buffers, engines, strict=True)
+            bind(plan, comm, *pair, operation=operation)
+            for pair, operation in zip(buffers, operations, strict=True)
         ]
-        assert [bound.engine for bound in bounds] == ["compiled", "python", "compiled"]
+        assert [bounds[i].why_callback for i in (0, 2)] == [None, None]
         for _ in range(3):
             order = bounds if (rank + seed) % 2 else bounds[::-1]
             for bound in order:
@@ -131,8 +131,8 @@ def other_buffers() -> None:
         writer.send(r, (r + 1) % p, *spanning)
         writer.recv(r, (r - 1) % p, (Buffer.RECV, 0, 5))
     pairs = [(np.zeros(6, np.int32), np.zeros(8, np.int32)) for _ in range(4)]
-    for engine in ("compiled", "python"):
-        with bind(writer.plan(), comm, *pairs[0], engine=engine) as bound:
+    for operation in (None, InPython("sum")):
+        with bind(writer.plan(), comm, *pairs[0], operation=operation) as bound:
             for turn in range(40):
                 send, recv = pairs[turn % 4]
                 if turn % 3:
@@ -143,7 +143,7 @@ def other_buffers() -> None:
                 bound()
                 left = (rank - 1) % p
                 wanted = [turn + left + i for i in (1, 2, 3)] + [-turn - left] * 2
-                assert recv[:5].tolist() == wanted, (engine, turn, recv)
+                assert recv[:5].tolist() == wanted, (operation, turn, recv)
             send, recv = pairs[0]
             for words, wrong in (
                 ("recvbuf has 7 elements", (send, recv[:7])),
@@ -158,14 +158,14 @@ def other_addresses() -> None:
     """A program whose messages do not span buffers only changes two words for other ones."""
     plan = ring_allreduce_max(p, 5)
     arrays = [np.zeros(5, np.int32) for _ in range(6)]
-    for engine in ("compiled", "python"):
-        with bind(plan, comm, arrays[0], arrays[1], engine=engine, operation=MAX) as bound:
+    for operation in (MAX, InPython("max")):
+        with bind(plan, comm, arrays[0], arrays[1], operation=operation) as bound:
             for turn in range(12):
                 send, recv = arrays[turn % 6], arrays[(turn + 1 + turn % 2) % 6]
                 send[:] = np.arange(5) * (rank + turn)
                 bound.rebind_addresses(*map(MPI.Get_address, (send, recv)))
                 bound()
-                assert np.array_equal(recv, np.arange(5) * (p - 1 + turn)), (engine, turn)
+                assert np.array_equal(recv, np.arange(5) * (p - 1 + turn)), (operation, turn)
 
 
 def allocated_buffers() -> None:
@@ -229,14 +229,14 @@ def errors_of_mpi() -> None:
     arrays = np.zeros(4, np.int32), np.zeros(4, np.int32)
     fatal = comm.Dup()
     fatal.Set_errhandler(MPI.ERRORS_ARE_FATAL)
-    bound = bind(writer.plan(), fatal, *arrays, engine="compiled")
+    bound = bind(writer.plan(), fatal, *arrays)
     fails(MPI.ERR_TRUNCATE, bound)
     wrong = PlanWriter([[4, 4, 0]] * p)
     for r in range(p):
         wrong.send(r, p + 5, (Buffer.SEND, 0, 4))
     # A rank that is not there never gets as far as MPI.
     words = f"peer[0] is {p + 5}, must be -1 to {p - 1}"
-    refuses(PlanFormatError, words, lambda: bind(wrong.plan(), comm, *arrays, engine="compiled"))
+    refuses(PlanFormatError, words, lambda: bind(wrong.plan(), comm, *arrays))
 
 
 def deadlocks() -> None:
@@ -246,26 +246,40 @@ def deadlocks() -> None:
         for other in (first + 1, first):
             writer.add(Op.COMPUTE, r, after=[other])
     one = np.zeros(1, np.int32)
-    for engine in ("compiled", "python"):
-        bound = bind(writer.plan(), comm, one, one.copy(), engine=engine)
-        refuses(DeadlockError, "2 tasks of this rank wait for each other", bound)
+    bound = bind(writer.plan(), comm, one, one.copy())
+    refuses(DeadlockError, "2 tasks of this rank wait for each other", bound)
 
 
-def choice_of_engine() -> None:
+def operations_of_ones_own() -> None:
+    """Python reduces by what has no machine code; what it raises comes out of the wait."""
     own = register_operation("difference", np.subtract, commutative=False)
-    arrays = np.zeros(5, np.int32), np.zeros(5, np.int32)
+    arrays = np.arange(5, dtype=np.int32) + rank, np.zeros(5, np.int32)
     plan = ring_allreduce_max(max(p, 2), 5) if p > 1 else None
     if plan is None:
         return
     with bind(plan, comm, *arrays, operation=own) as bound:
-        assert bound.engine == "python"
-        assert bound.why_python == "operation difference on int32 has no compiled form"
+        assert bound.why_callback == "operation difference on int32 has no compiled form"
+        bound()
     with bind(plan, comm, *arrays, operation=MAX) as bound:
-        assert (bound.engine, bound.why_python) == ("compiled", None)
-    words = "engine is compiled, but operation difference on int32 has no compiled form"
-    refuses(BindError, words, lambda: bind(plan, comm, *arrays, operation=own, engine="compiled"))
-    words = "engine is 'fast'; use one of compiled, python"
-    refuses(BindError, words, lambda: bind(plan, comm, *arrays, operation=MAX, engine="fast"))  # type: ignore[arg-type]
+        assert bound.why_callback is None
+
+    class Failing:
+        def __init__(self, error: BaseException) -> None:
+            self.error = error
+
+        def apply(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
+            raise self.error
+
+    for error in (ZeroDivisionError("of my own"), KeyboardInterrupt("of my own")):
+        bound = bind(plan, comm, *arrays, operation=Failing(error))
+        for call in (bound.start, bound.wait):
+            raised = None
+            try:
+                call()
+            except type(error) as found:
+                raised = found
+                break
+        assert raised is error
 
     class OnDevice:
         __cuda_array_interface__ = None
@@ -312,7 +326,7 @@ def early_receives() -> None:
         )
         writer.send(r, r, (Buffer.RECV, 1, 1), after=[done])
     send, recv = np.full(1, 3 + rank, np.int32), np.zeros(2, np.int32)
-    with bind(writer.plan(), comm, send, recv, engine="compiled") as bound:
+    with bind(writer.plan(), comm, send, recv) as bound:
         bound()
     assert recv.tolist() == [3 + rank] * 2
 
@@ -330,7 +344,7 @@ def interrupts() -> None:
     for r in range(p):
         writer.recv(r, r, (Buffer.RECV, 0, 1))
     one = np.zeros(1, np.int32)
-    bound = bind(writer.plan(), comm, one, one.copy(), engine="compiled")
+    bound = bind(writer.plan(), comm, one, one.copy())
     signal.signal(signal.SIGALRM, ring)
     for call in (bound, bound.wait):
         signal.setitimer(signal.ITIMER_REAL, 0.1)
@@ -349,7 +363,7 @@ for case in (
     other_addresses,
     allocated_buffers,
     sub_communicators,
-    choice_of_engine,
+    operations_of_ones_own,
     large_counts,
     early_receives,
     deadlocks,

@@ -9,7 +9,6 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.bind.bound_plan import bind
-from collplan.executors.mpi.engine.engine_choice import ENGINES
 from collplan.executors.mpi.host.cores import affinity
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case
@@ -20,9 +19,12 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan, Stage
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
+from mpi_plans import InPython
 from oracle import AFFINE
 
 comm = MPI.COMM_WORLD
+WAYS = ("compiled", "python")
+"""How reductions run."""
 rank, p = comm.rank, comm.size
 PROCESSORS = sorted(set().union(*comm.allgather(affinity())))
 PLACED_EVERY = 13
@@ -110,18 +112,20 @@ def run(collective: dict[str, object], turn: int) -> int:
         plan = compile_for_all(spec, turn) if is_whole else compile_plan(spec, rank=rank)
         case = Case(plan, spec.collective, comm, seed=turn)
         sent = case.sendbuf.copy()
-        # Both engines in turns, one of them twice; or one of them, where ranks are many.
-        engines = ENGINES if turn % 2 else ENGINES[::-1]
+        # Both kinds of reductions in turns, one of them twice; or one, where ranks are many.
+        ways = WAYS if turn % 2 else WAYS[::-1]
         if p > FEW:
-            engines = engines[:1]
-        for engine in engines:
-            wanted = "python" if engine == "python" else None  # and falls back for affine maps
-            with bind(plan, comm, case.sendbuf, case.recvbuf, engine=wanted) as bound:
-                assert bound.engine == engine or collective.get("op") == AFFINE
-                for _ in range(1 + (engine == engines[0])):
+            ways = ways[:1]
+        op = getattr(spec.collective, "op", None)
+        for way in ways:
+            operation = InPython(op.name) if op is not None and way == "python" else None
+            with bind(plan, comm, case.sendbuf, case.recvbuf, operation=operation) as bound:
+                if way == "compiled" and collective.get("op") != AFFINE:
+                    assert bound.why_callback is None
+                for _ in range(1 + (way == ways[0])):
                     case.fill()
                     bound()
-                    check(case, truth, (engine, one))
+                    check(case, truth, (way, one))
         n_plans += 1
         if (turn + n_plans) % PLACED_EVERY == 0:
             run_in_background(one, case, truth, turn)
@@ -151,7 +155,7 @@ def run_in_background(
     with bind(plan, comm, case.sendbuf, case.recvbuf, cores=cores) as bound:
         in_background = plan.core[(plan.rank == rank) & (plan.stage == Stage.BACKGROUND)]
         is_placed = not np.isin(in_background, plan.rank_core).all()
-        is_threaded = is_placed and bound.engine == "compiled"
+        is_threaded = is_placed and bound.why_callback is None
         assert bound.progress == ("thread" if is_threaded else "caller"), bound.why_caller
         for _ in range(2):
             case.fill()

@@ -16,7 +16,7 @@ import pytest
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.engine.engine_choice import Choice
+from collplan.executors.mpi.engine.reduction import Reduction
 from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
 from tables_everywhere import planning_table
 
@@ -25,13 +25,13 @@ STAGES = {
     "prove": "collplan.dropin.plans.compile_plan",
     "prepare": "collplan.executors.mpi.bind.bound_plan.Prepared",
     "digest": "collplan.executors.mpi.bind.bound_plan._digests",
-    "load": "collplan.executors.mpi.engine.engines.Choice.load",
+    "load": "collplan.executors.mpi.engine.reduction.Reduction.load",
     "find strangers": "collplan.executors.mpi.engine.node_memory._refuse_strangers",
     "compare programs": "collplan.executors.mpi.engine.node_memory._refuse_misfit",
     "find room": "collplan.executors.mpi.engine.node_memory._require_room",
     "populate pages": "collplan.executors.mpi.engine.node_memory._populate",
     "assemble": "collplan.executors.mpi.bind.bound_plan.BoundPlan.__init__",
-    "make the engine": "collplan.executors.mpi.engine.engines.CompiledBinding.use",
+    "make the engine": "collplan.executors.mpi.engine.engine.Engine.__init__",
 }
 """Functions that each rank calls between a request and its bound plan."""
 ERRORS = (
@@ -44,7 +44,7 @@ ERRORS = (
 @contextmanager
 def failing(stage: str, culprit: int, error: Exception) -> Iterator[None]:
     """Let a stage fail on one rank."""
-    with patch.object(Choice, "is_loaded", property(lambda _: stage != "load")):
+    with patch.object(Reduction, "is_loaded", property(lambda _: stage != "load")):
         if culprit != RANK:
             yield
             return

@@ -1,4 +1,7 @@
-"""A rank that is missing in some way; the last rank is the culprit. Case, engine, time limit."""
+"""A rank that is missing in some way; the last rank is the culprit.
+
+Arguments: case, way to reduce, time limit.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ import numpy as np
 import collplan
 from collplan.executors.mpi.world import join_world
 from collplan.specs.errors import CollplanError
+from mpi_plans import reduction
 
 comm = join_world()
-case, engine, limit_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
+case, way, limit_s = sys.argv[1], sys.argv[2], float(sys.argv[3])
 is_culprit = comm.rank == comm.size - 1
 AGES_S = 600
 
@@ -34,7 +38,7 @@ def bind(count: int = 64, transport: str = "messages") -> collplan.BoundPlan:
     plan = plan_of(count, transport)
     # One rank's time limit has to do for all.
     timeout_s = None if is_culprit else limit_s
-    return collplan.bind(plan, comm, *buffers, engine=engine, timeout_s=timeout_s)
+    return collplan.bind(plan, comm, *buffers, operation=reduction(way, "sum"), timeout_s=timeout_s)
 
 
 def never_starts(transport: str = "messages") -> None:
@@ -72,7 +76,7 @@ def never_completes_before_an_allocation() -> None:
     }
     plan = collplan.compile(collplan.parse_spec(spec), rank=comm.rank)
     vector = np.zeros(64, np.int32)
-    bound = collplan.bind(plan, comm, recvbuf=vector, engine=engine, timeout_s=limit_s)
+    bound = collplan.bind(plan, comm, recvbuf=vector, timeout_s=limit_s)
     if is_culprit:
         time.sleep(AGES_S)
     bound()

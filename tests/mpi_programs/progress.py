@@ -19,7 +19,7 @@ from collplan.measure.run import Case
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import DeadlockError
 from collplan.planner.plan.plan import Buffer, Op, Plan
-from mpi_plans import PlanWriter, refuses
+from mpi_plans import InPython, PlanWriter, refuses
 from progress_places import crowds, degrades, goes_to_its_cores, nodes_and_hosts
 from progress_plans import OTHER, bind_placed, comm, p, placed, rank, threads
 from progress_stages import (
@@ -93,7 +93,7 @@ def overlapped(n_starts: int) -> int:
 def several_at_once() -> None:
     """Plans with threads and without one, waited for and tested in any order on each rank."""
     kinds = ("allreduce", "bcast", "allreduce", "allreduce")
-    options = ({}, {}, {"progress": "caller"}, {"engine": "python"})
+    options = ({}, {}, {"progress": "caller"}, {"operation": InPython("sum")})
     buffers = [(np.zeros(300, np.int32), np.zeros(300, np.int32)) for _ in kinds]
     bounds = [
         bind_placed(

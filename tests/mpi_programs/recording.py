@@ -10,7 +10,6 @@ from mpi4py import MPI
 
 from collplan.executors.cost import simulate
 from collplan.executors.mpi.bind.bound_plan import bind
-from collplan.executors.mpi.engine import recording
 from collplan.executors.mpi.engine.recording import Recorder
 from collplan.executors.mpi.errors import BindError
 from collplan.measure import task_times
@@ -123,9 +122,14 @@ def clocks_that_differ() -> None:
     offset = skewed(comm).offset()
     assert abs(offset.ahead_ns - ahead) <= offset.error_ns
     assert (offset.error_ns == 0) == (rank < 2)
+
+    class Skewed(Recorder):
+        def times(self) -> np.ndarray:
+            return super().times() + ahead
+
     plan = compile_plan(SPEC)
     patched = [
-        (recording, "monotonic_ns", now),
+        (task_times, "Recorder", Skewed),
         (task_times, "monotonic_ns", now),
         (task_times, "Clocks", skewed),
     ]

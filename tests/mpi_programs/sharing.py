@@ -23,12 +23,13 @@ from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
-from mpi_plans import refuses
+from mpi_plans import reduction, refuses
 from oracle import make_spec
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
-ENGINES = ("compiled", "python")
+WAYS = ("compiled", "python")
+"""How reductions run."""
 
 
 def machines() -> Iterator[tuple[dict[str, object], str]]:
@@ -69,7 +70,7 @@ def start_in_other_buffers(bound: BoundPlan, case: Case) -> None:
 
 
 def all_collectives(every: int, first: int) -> int:
-    """Compare collectives with numpy, by both engines in turns; return how many plans ran.
+    """Compare collectives with numpy, by both kinds of reductions; return how many plans ran.
 
     Of all only every so many are taken, from the first on.
     """
@@ -86,7 +87,9 @@ def all_collectives(every: int, first: int) -> int:
         case = Case(plan, spec.collective, comm, seed=turn) if has_data else None
         truth = expected(spec.collective, make_inputs(spec.collective, p, turn))[rank]
         buffers = () if case is None else (case.sendbuf, case.recvbuf)
-        with bind(plan, comm, *buffers, engine=ENGINES[turn // 2 % 2]) as bound:
+        op = getattr(spec.collective, "op", None)
+        operation = None if op is None else reduction(WAYS[turn // 2 % 2], op.name)
+        with bind(plan, comm, *buffers, operation=operation) as bound:
             for own in (False, True, True, False):
                 if case is None:
                     bound()
@@ -110,9 +113,9 @@ def allreduce(n: int, algorithm: str = "linear", **fields: object) -> Plan:
 
 def barriers_hold() -> None:
     """Who comes last is waited for."""
-    for engine, algorithm in product(ENGINES, ("recursive_doubling", "dissemination")):
+    for algorithm in ("recursive_doubling", "dissemination"):
         spec = make_spec("barrier", algorithm, p).replace(transport="shared")
-        with bind(compile_plan(spec), comm, engine=engine) as barrier:
+        with bind(compile_plan(spec), comm) as barrier:
             came = np.zeros(1)
             for last in range(p):
                 if rank == last:
@@ -121,10 +124,10 @@ def barriers_hold() -> None:
                 barrier()
                 left = time.monotonic()
                 comm.Bcast(came, root=last)
-                assert left >= came[0], (engine, algorithm, last)
+                assert left >= came[0], (algorithm, last)
 
 
-def consecutive_starts(plan: Plan, n_starts: int, engine: str, *, own: bool) -> int:
+def consecutive_starts(plan: Plan, n_starts: int, way: str, *, own: bool) -> int:
     """Start again and again, ranks late in turns; return how many results of this rank are wrong.
 
     No rank waits for another but in the plan, whose slots are those of the start before.
@@ -132,7 +135,7 @@ def consecutive_starts(plan: Plan, n_starts: int, engine: str, *, own: bool) -> 
     rng = np.random.default_rng(rank)
     n = int(plan.buffer_sizes[rank, 0])
     n_wrong = 0
-    with bind(plan, comm, engine=engine) as bound:
+    with bind(plan, comm, operation=reduction(way, "sum")) as bound:
         sendbuf, recvbuf = bound.allocate() if own else (np.zeros(n, int), np.zeros(n, int))
         bound.rebind(sendbuf, recvbuf)
         for start in range(n_starts):
@@ -164,22 +167,22 @@ def gates(has_gate: bool) -> None:
         programs._sharing = without_gate  # type: ignore[assignment]
     n_wrong = 0
     # A bcast's root never waits for anybody: only its gate holds it back.
-    for engine, n_starts in (("compiled", 200), ("python", 60)):
-        n_wrong += broadcasts(n_starts if has_gate else 60, engine)
+    for way, n_starts in (("compiled", 200), ("python", 60)):
+        n_wrong += broadcasts(n_starts if has_gate else 60)
         if has_gate:
             for own, algorithm in product((False, True), ("linear", "recursive_doubling")):
                 plan = allreduce(40, algorithm)
-                n_wrong += consecutive_starts(plan, n_starts // 2, engine, own=own)
+                n_wrong += consecutive_starts(plan, n_starts // 2, way, own=own)
     n_wrong = comm.allreduce(n_wrong)
     assert (n_wrong == 0) == has_gate, f"{n_wrong} wrong results"
 
 
-def broadcasts(n_starts: int, engine: str) -> int:
+def broadcasts(n_starts: int) -> int:
     """Broadcast again and again to ranks that are late; return how many wrong results came."""
     spec = make_spec("bcast", "linear", p, count=30, datatype="int64").replace(transport="shared")
     values = np.zeros(30, dtype=np.int64)
     n_wrong = 0
-    with bind(compile_plan(spec), comm, None, values, engine=engine) as bound:
+    with bind(compile_plan(spec), comm, None, values) as bound:
         for start in range(n_starts):
             values[:] = start if rank == 0 else -1
             if rank and start % 7 == rank:
@@ -199,7 +202,9 @@ def several_at_once() -> None:
     inputs, results = np.zeros((2, 3, 11), dtype=np.int64)
     with bind(plan, half, mine, all_of_half) as gather:
         bounds = [
-            bind(allreduce(11), comm, inputs[i], results[i], engine=ENGINES[i % 2])
+            bind(
+                allreduce(11), comm, inputs[i], results[i], operation=reduction(WAYS[i % 2], "sum")
+            )
             for i in range(3)
         ]
         for start in range(20):

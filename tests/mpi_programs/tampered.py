@@ -17,12 +17,11 @@ from mpi4py import MPI
 
 import collplan
 from collplan.executors.mpi.bind.bound_plan import bind
-from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanError
 from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.plan import COLUMNS, ON_START, Buffer, Op, Plan
 from collplan.specs.errors import CollplanError
-from mpi_plans import PlanWriter
+from mpi_plans import PlanWriter, reduction
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
@@ -113,14 +112,14 @@ def guarded() -> tuple[np.ndarray, np.ndarray]:
     return whole, whole[GUARD : GUARD + SIZE]
 
 
-def run(name: str, plan: Plan, engine: str) -> None:
+def run(name: str, plan: Plan, way: str) -> None:
     """Bind, start and poll; nothing outside of the buffers may change."""
     (around_send, send), (around_recv, recv) = guarded(), guarded()
     kept.extend((around_send, around_recv))
     send[:] = np.arange(SIZE)
     before = send.copy()
     try:
-        bound = bind(plan, comm, send, recv, operation=get_operation("max"), engine=engine)
+        bound = bind(plan, comm, send, recv, operation=reduction(way, "max"))
     except CollplanError as error:
         seen(name, error)
         return
@@ -175,7 +174,7 @@ def tamper_with_shared_plan() -> None:
     for i in range(comm.allreduce(len(made), MPI.MAX)):
         name, other = made[i] if i < len(made) else ("nothing", plan)
         try:
-            bound = bind(other, comm, *dtype_buffers, engine=("compiled", "python")[i % 2])
+            bound = bind(other, comm, *dtype_buffers)
         except CollplanError as error:
             seen(name, error)
         else:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.agreement import DOING, Claim, agree, bad_timeout, is_timeout
+from collplan.executors.mpi.bind.agreement import (
+    DOING,
+    Agreement,
+    Claim,
+    agree,
+    bad_timeout,
+    is_timeout,
+)
 from collplan.executors.mpi.bind.prepared import Prepared
 from collplan.executors.mpi.engine.background import (
     Background,
@@ -23,20 +31,9 @@ from collplan.executors.mpi.engine.background import (
     place_background,
     why_not_placed,
 )
-from collplan.executors.mpi.engine.engine_choice import (
-    Applies,
-    Choice,
-    EngineName,
-    choose_engine,
-    load_by_turns,
-)
-from collplan.executors.mpi.engine.engines import (
-    AnyEngine,
-    CompiledBinding,
-    NoEngine,
-    PythonBinding,
-)
+from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.node_memory import NodeMemory
+from collplan.executors.mpi.engine.reduction import Applies, Reduction, load_by_turns
 from collplan.executors.mpi.errors import BindError, StallError, still_running
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.host.peers import Peers
@@ -59,7 +56,6 @@ def bind(
     recvbuf: Array | None = None,
     *,
     operation: Applies | None = None,
-    engine: EngineName | None = None,
     recorder: Recorder | None = None,
     timeout_s: float | None = None,
     progress: Progress = "auto",
@@ -85,11 +81,8 @@ def bind(
         start.
     operation : object with ``apply(left, right, out)``, optional
         The reduction; taken from the plan's spec by default.
-    engine : {"compiled", "python"}, optional
-        What runs the tasks; by default the compiled engine, and Python where
-        that cannot. Results are the same.
     recorder : Recorder, optional
-        Where to note when this rank's tasks start and end, which costs time.
+        Where the engine notes when this rank's tasks start and end.
     timeout_s : float, optional
         How long to wait for other ranks here, and later in a start, a wait or
         tests without any task's end. Then every rank that waits says on
@@ -111,8 +104,8 @@ def bind(
     Raises
     ------
     BindError
-        If communicator, buffers, operation, engine, progress or cores do not fit
-        the plan, here or on another rank.
+        If communicator, buffers, operation, progress or cores do not fit the plan,
+        here or on another rank.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
     StallError
@@ -125,17 +118,58 @@ def bind(
             "comm is an intercommunicator, plans run among the ranks of one group; "
             "pass an intracommunicator, such as comm.Merge() returns"
         )
-    wish = Wish(progress, cores)
+    local = _prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
+    agreed = agree(plan, comm, local.claim, local.limit_s)
+    resources = _Resources(comm, agreed)
+    try:
+        resources.acquire(plan, local, agreed)
+        return resources.call.together(lambda: _bound(plan, local, resources, recorder))
+    except StallError:
+        raise
+    except Exception:  # on all ranks
+        resources.free()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """What one rank found out alone.
+
+    Parameters
+    ----------
+    claim : Claim
+        What it tells the others: its programs' digests, or what went wrong here.
+    limit_s : float or None
+        The time limit for other ranks.
+    wish : Wish
+    prepared, reduction
+        Not there if something went wrong, which no rank survives.
+    """
+
+    claim: Claim
+    limit_s: float | None
+    wish: Wish
+    prepared: Prepared = None  # type: ignore[assignment]
+    reduction: Reduction = None  # type: ignore[assignment]
+
+
+def _prepare(
+    plan: Plan,
+    comm: MPI.Intracomm,
+    buffers: tuple[Array | None, Array | None],
+    operation: Applies | None,
+    wish: Wish,
+    timeout_s: float | None,
+) -> _Local:
+    """Check all that one rank can check alone; what fails becomes its claim."""
     limit_s = timeout_s if is_timeout(timeout_s) else None
     # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
     try:
         if limit_s != timeout_s:
             raise bad_timeout(timeout_s)
-        prepared = Prepared(plan, comm, sendbuf, recvbuf, operation)
+        prepared = Prepared(plan, comm, *buffers, operation)
         wish.check(plan, comm.rank)
-        choice = choose_engine(
-            engine, prepared.program, prepared.dtype, prepared.operation, recorder
-        )
+        reduction = Reduction.of(prepared.program, prepared.dtype, prepared.operation)
         shape, whole = _digests(plan)
         claim = Claim(
             error=None,
@@ -143,44 +177,89 @@ def bind(
             whole=whole,
             dtype=None if prepared.arrays is None else prepared.dtype_name,
             operation=prepared.operation_name,
-            is_loaded=choice.is_loaded,
+            is_loaded=reduction.is_loaded,
             shares_memory=shares_memory(plan),
             is_watched=limit_s is not None,
-            has_background=progress == "thread" or is_placed(plan, prepared.program, comm.rank),
+            has_background=wish.progress == "thread"
+            or is_placed(plan, prepared.program, comm.rank),
         )
     except Exception as error:
-        claim = Claim.of_error(error, is_watched=limit_s is not None)
-    agreed = agree(plan, comm, claim, limit_s)
-    own = _duplicate(comm, agreed.limit_s)
-    call = RollCall(own, agreed.limit_s, DOING)
-    node: NodeMemory | None = None
-    bound: BoundPlan | None = None
+        return _Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
+    return _Local(claim, limit_s, wish, prepared, reduction)
 
-    def finish() -> BoundPlan:
-        nonlocal bound
-        bound = BoundPlan(plan, own, prepared, choice, background, node, call, recorder)
-        if prepared.arrays is not None:
-            bound._use(prepared.arrays)
-        return bound
 
-    try:
+class _Resources:
+    """What ranks make together for a plan: a communicator, its node's memory, a thread's place."""
+
+    def __init__(self, comm: MPI.Intracomm, agreed: Agreement) -> None:
+        self.comm = _duplicate(comm, agreed.limit_s)
+        self.call = RollCall(self.comm, agreed.limit_s, DOING)
+        self.node: NodeMemory | None = None
+        self.background: Background | str = ""
+        self.engine: Engine | None = None
+
+    def acquire(self, plan: Plan, local: _Local, agreed: Agreement) -> None:
+        """Load machine code, find a place for a thread, and make the node's memory."""
+        program, reduction = local.prepared.program, local.reduction
         if not agreed.is_loaded:
-            load_by_turns(own, choice, call)
-        background: Background | str = why_not_placed(plan, own.rank)
+            load_by_turns(self.comm, reduction, self.call)
+        rank = self.comm.rank
+        self.background = why_not_placed(plan, rank)
         if agreed.has_background:
-            background = place_background(plan, own.rank, prepared.program, choice, wish, call)
+            self.background = place_background(
+                plan, rank, program, reduction, local.wish, self.call
+            )
         if agreed.shares_memory:
-            node = NodeMemory(plan, prepared.program, own, call)
-        return call.together(finish)
-    except StallError:
-        raise
-    except Exception:  # on all ranks
-        if bound is not None:
-            bound._binding.free()
-        if node is not None:
-            node.free(call)
-        own.Free()
-        raise
+            self.node = NodeMemory(plan, program, self.comm, self.call)
+
+    def free(self) -> None:
+        """Free what there is; collective."""
+        if self.engine is not None:
+            self.engine.free()
+        if self.node is not None:
+            self.node.free(self.call)
+        self.comm.Free()
+
+
+def _bound(
+    plan: Plan, local: _Local, resources: _Resources, recorder: Recorder | None
+) -> BoundPlan:
+    bound = BoundPlan(plan, local, resources, recorder)
+    if local.prepared.arrays is not None:
+        bound._use(local.prepared.arrays)
+    return bound
+
+
+class _NoEngine:
+    """What a bound plan has before it has buffers, and after it was freed.
+
+    Parameters
+    ----------
+    reason : str
+        Why nothing can be started, and the way out.
+    """
+
+    is_running = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def start(self) -> None:
+        """Refuse."""
+        raise BindError(self._reason)
+
+    run = start
+
+    def test(self) -> bool:
+        """Return True: nothing is running."""
+        return True
+
+    def wait(self) -> None:
+        """Return: nothing is running."""
+
+    def move(self, sent_at: int, received_at: int) -> bool:
+        """Return False: there is nothing to move."""
+        return False
 
 
 class BoundPlan:
@@ -192,10 +271,8 @@ class BoundPlan:
 
     Attributes
     ----------
-    engine : {"compiled", "python"}
-        What runs the tasks.
-    why_python : str or None
-        Why the compiled engine does not; None if it does.
+    why_callback : str or None
+        Why Python reduces; None where machine code does, or nothing is reduced.
     progress : {"thread", "caller"}
         Who runs background tasks: a thread on communication cores, or whoever calls.
     why_caller : str or None
@@ -205,49 +282,34 @@ class BoundPlan:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        comm: MPI.Intracomm,
-        prepared: Prepared,
-        choice: Choice,
-        background: Background | str,
-        node: NodeMemory | None,
-        call: RollCall,
-        recorder: Recorder | None = None,
+        self, plan: Plan, local: _Local, resources: _Resources, recorder: Recorder | None
     ) -> None:
-        self.engine: EngineName = choice.name
-        self.why_python = choice.why_python
+        comm, call, program = resources.comm, resources.call, local.prepared.program
+        background = resources.background
+        self.why_callback = local.reduction.why_callback
         self.why_caller = background if isinstance(background, str) else None
         self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
-        self.lacks_thread = self.progress == "caller" and is_placed(
-            plan, prepared.program, comm.rank
-        )
-        sharing = ranks_per_core(comm)
-        self._comm, self._node = comm, node
-        self._buffers = prepared.buffers
+        self.lacks_thread = self.progress == "caller" and is_placed(plan, program, comm.rank)
+        self._comm, self._node, self._resources = comm, resources.node, resources
+        self._buffers = local.prepared.buffers
         self._timeout_s = call.timeout_s
-        program = prepared.program
         watch = None
         if call.timeout_s is not None:
             watch = Watch(comm, plan, program, call.timeout_s, Peers(comm, call.wait))
-        self._binding: CompiledBinding | PythonBinding
-        if choice.name == "compiled":
-            self._binding = CompiledBinding(
-                plan,
-                program,
-                self._comm,
-                sharing,
-                choice.load(),
-                watch,
-                self._node,
-                None if isinstance(background, str) else background,
-            )
-        else:
-            operation = prepared.operation
-            self._binding = PythonBinding(
-                plan, program, self._comm, sharing, operation, recorder, watch, self._node
-            )
-        self._engine: AnyEngine = NoEngine(
+        self._make = partial(
+            Engine,
+            program,
+            plan.patterns,
+            comm=comm,
+            reduction=local.reduction,
+            ranks_per_core=ranks_per_core(comm),
+            node=resources.node,
+            background=None if isinstance(background, str) else background,
+            recorder=recorder,
+            watch=watch,
+        )
+        self._ends_together = False
+        self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
         )
 
@@ -315,7 +377,7 @@ class BoundPlan:
         if self._engine.is_running:
             return False
         node = self._node
-        is_past = node is not None and node.any_is_past(self._binding.epoch)
+        is_past = node is not None and node.any_is_past(self._epoch)
         return is_past or self._comm.Iprobe()
 
     def allocate(self) -> tuple[Array, Array]:
@@ -339,8 +401,8 @@ class BoundPlan:
         sendbuf, recvbuf = self._buffers.allocate(self._node)
         if self._node is not None and max(self._node.mirrors) >= 0:
             # The caller writes there before the next start: nobody may read there still.
-            self._node.wait_for_others(self._binding.epoch, self._comm, self._timeout_s)
-            self._binding.end_together()
+            self._node.wait_for_others(self._epoch, self._comm, self._timeout_s)
+            self._ends_together = True
         self._use(self._buffers.check(sendbuf, recvbuf))
         return sendbuf, recvbuf
 
@@ -351,11 +413,9 @@ class BoundPlan:
         self._require_idle("freed")
         call = RollCall(self._comm, self._timeout_s, "free the plan")
         call.before_blocking()
-        self._engine = NoEngine("the bound plan was freed: it cannot be started; bind it again")
-        self._binding.free()
-        if self._node is not None:
-            self._node.free(call)
-        self._comm.Free()
+        self._engine = _NoEngine("the bound plan was freed: it cannot be started; bind it again")
+        self._resources.call = call
+        self._resources.free()
 
     def __enter__(self) -> Self:
         return self
@@ -370,11 +430,24 @@ class BoundPlan:
         if error is None:
             self.free()
 
+    @property
+    def _epoch(self) -> int:
+        """Return how many times the plan was started."""
+        engine = self._resources.engine
+        return 0 if engine is None else engine.epoch
+
     def _use(self, arrays: list[Array]) -> None:
         """Take buffers that were checked, and the node's."""
         dtype = arrays[0].dtype
         shared = np.empty(0, dtype) if self._node is None else self._node.buffer(dtype)
-        self._engine = self._binding.use([*arrays, shared])
+        engine = self._resources.engine
+        if engine is None:
+            engine = self._resources.engine = self._make(buffers=[*arrays, shared])
+        else:
+            engine.rebind([*arrays, shared])
+        if self._ends_together:
+            engine.end_together()
+        self._engine = engine
 
     def _require_idle(self, verb: str) -> None:
         if self._comm == MPI.COMM_NULL:

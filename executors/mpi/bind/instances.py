@@ -16,9 +16,9 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.bind.buffers import Buffers
 from collplan.executors.mpi.bind.prepared import Prepared
-from collplan.executors.mpi.engine.compiled import CompiledEngine
-from collplan.executors.mpi.engine.engine_choice import choose_engine
+from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.in_flight import Flight, board
+from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.loop.loop import run_loop
@@ -69,17 +69,18 @@ class LocalProgram:
                 "ranks share memory, which they have to make together; bind the plan"
             )
         prepared = Prepared(plan, comm, None, None, None)
-        choice = choose_engine(None, prepared.program, prepared.dtype, prepared.operation, None)
-        if choice.why_python is not None:
+        reduction = Reduction.of(prepared.program, prepared.dtype, prepared.operation)
+        if reduction.why_callback is not None:
             raise UnsupportedPlanError(
-                f"tasks run in Python ({choice.why_python}), not by a thread; bind the plan"
+                f"{reduction.why_callback}, and a thread does not run Python; bind the plan"
             )
         self.plan, self.comm = plan, comm
         # All is the background's: nothing belongs inside the start or the wait.
         program = prepared.program
         stage = np.full_like(program.stage, Stage.BACKGROUND)
         self.program = replace(program, stage=stage)
-        self.reduce = choice.load()
+        self.reduction = reduction
+        reduction.load()
         self.sharing = ranks_per_core(comm)
         self._idle: list[Copy] = []
         self._most_idle = MOST_IDLE
@@ -114,7 +115,7 @@ class Copy:
     def __init__(self, of: LocalProgram) -> None:
         self.of = of
         self._buffers = Buffers(of.plan, of.comm.rank)
-        self._engine: CompiledEngine | None = None
+        self._engine: Engine | None = None
         self._flight: Flight | None = None
         self._tags = np.empty(0, np.int32)
 
@@ -156,11 +157,11 @@ class Copy:
         board().add(flight)
         return request
 
-    def _make_engine(self, sent_at: int, received_at: int) -> CompiledEngine:
+    def _make_engine(self, sent_at: int, received_at: int) -> Engine:
         of = self.of
         buffers = self._buffers_at(sent_at, received_at)
-        arguments = of.program, of.plan.patterns, buffers, of.comm, of.reduce, of.sharing
-        engine = self._engine = CompiledEngine(*arguments)
+        arguments = of.program, of.plan.patterns, buffers, of.comm, of.reduction, of.sharing
+        engine = self._engine = Engine(*arguments)
         engine._memory.set(turn_ns=TURN_NS)
         self._tags = engine._memory.tasks["tag"][:-1]
         self._flight = Flight(engine._memory.address)

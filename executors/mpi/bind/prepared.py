@@ -17,7 +17,7 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.engine_choice import Applies
+    from collplan.executors.mpi.engine.reduction import Applies
     from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]

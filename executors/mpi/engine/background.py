@@ -23,7 +23,7 @@ from collplan.executors.mpi.program.computing import own_computations, why_not_a
 from collplan.planner.plan.plan import Op, Stage
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.engine_choice import Choice
+    from collplan.executors.mpi.engine.reduction import Reduction
     from collplan.executors.mpi.program.program import Program
     from collplan.executors.mpi.stall.timed_collectives import RollCall
     from collplan.planner.plan.plan import Plan
@@ -131,7 +131,7 @@ def why_not_placed(plan: Plan, rank: int) -> str:
 
 
 def place_background(
-    plan: Plan, rank: int, program: Program, choice: Choice, wish: Wish, call: RollCall
+    plan: Plan, rank: int, program: Program, reduction: Reduction, wish: Wish, call: RollCall
 ) -> Background | str:
     """Find processors for the background tasks of all ranks; collective.
 
@@ -143,8 +143,8 @@ def place_background(
         This one.
     program : Program
         This rank's tasks.
-    choice : Choice
-        The engine that runs them.
+    reduction : Reduction
+        How they reduce.
     wish : Wish
         What was asked for, checked.
     call : RollCall
@@ -166,7 +166,7 @@ def place_background(
     )
     facts: list[_Fact] = call.gather(fact)
     offer, used, processor = call.together(
-        lambda: _find_place(plan, rank, program, choice, wish, facts)
+        lambda: _find_place(plan, rank, program, reduction, wish, facts)
     )
     offers: list[_Offer] = call.gather(offer)
     _refuse(offers, rank)
@@ -179,7 +179,7 @@ def _find_place(
     plan: Plan,
     rank: int,
     program: Program,
-    choice: Choice,
+    reduction: Reduction,
     wish: Wish,
     facts: Sequence[_Fact],
 ) -> tuple[_Offer, list[int], npt.NDArray[np.int16]]:
@@ -188,7 +188,7 @@ def _find_place(
     in_background = (program.stage == Stage.BACKGROUND) & ~computes
     core = plan.core[program.row]
     cores: Sequence[int] = ()
-    reason = _own_reason(plan, program, rank, choice, wish) or why_not_apart(program, computes)
+    reason = _own_reason(plan, program, rank, reduction, wish) or why_not_apart(program, computes)
     if reason is None:
         if wish.cores is None:
             cores, reason = _cores_of(facts, rank)
@@ -227,7 +227,9 @@ class _Offer:
     processors: Sequence[int]
 
 
-def _own_reason(plan: Plan, program: Program, rank: int, choice: Choice, wish: Wish) -> str | None:
+def _own_reason(
+    plan: Plan, program: Program, rank: int, reduction: Reduction, wish: Wish
+) -> str | None:
     """Return why a rank has no thread, wherever it is."""
     if wish.progress == "caller":
         return "it was asked for"
@@ -238,8 +240,8 @@ def _own_reason(plan: Plan, program: Program, rank: int, choice: Choice, wish: W
     strange = core[(core < 0) | (core >= n_cores)]
     if len(strange):
         return f"background tasks are on core {strange[0]}, a node has cores 0 to {n_cores - 1}"
-    if choice.name == "python":
-        return f"tasks run in Python ({choice.why_python}), which cannot run beside the caller"
+    if reduction.why_callback is not None:
+        return f"{reduction.why_callback}, and Python cannot run beside the caller"
     if not hasattr(os, "sched_setaffinity"):
         return "this system lets no thread choose its processor"
     level = MPI.Query_thread()

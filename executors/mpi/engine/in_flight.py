@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from numba import types
 
-from collplan.executors.mpi.engine.compiled import HANDLE_BYTES, STATUS_BYTES
+from collplan.executors.mpi.engine.engine import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.engine.loop_memory import SEMAPHORE_BYTES
 from collplan.executors.mpi.loop.atomics import write_word
 from collplan.executors.mpi.loop.loading import load

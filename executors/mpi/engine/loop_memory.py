@@ -26,6 +26,7 @@ from collplan.planner.plan.plan import Stage
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.background import Background
     from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.engine.recording import Recorder
     from collplan.executors.mpi.program.program import Program
     from collplan.planner.arrays import Ints
 
@@ -161,6 +162,11 @@ class LoopMemory:
             own_counter=node.own_counter,
             own_flags=node.own_flags,
         )
+
+    def record(self, recorder: Recorder) -> None:
+        """Let the loop note when tasks start and end."""
+        self._place(start_ns=recorder.start_ns, end_ns=recorder.end_ns)
+        self.set(is_recorded=1)
 
     def _place(self, **arrays: Array) -> None:
         """Keep arrays alive, and their addresses where the loop finds them."""

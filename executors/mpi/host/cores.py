@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mpi4py import MPI
 
+IDLE_SLEEP_S: Final = 50e-6
+"""How long an idle rank sleeps between polls, for each rank on its core, where ranks share it."""
+LONGEST_SLEEP_S: Final = 400e-6
+"""How long it sleeps at most."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _cached_on_comm: list[int] = []
@@ -118,3 +122,8 @@ def affinity() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
+
+
+def sleep_between_polls(ranks_per_core: float) -> float:
+    """Return how long an idle rank sleeps between polls, in s: not at all on a core of its own."""
+    return min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S) if ranks_per_core > 1 else 0.0

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.executors.mpi.loop.atomics import store_release
-from collplan.executors.mpi.loop.calls import compiled, compiled_inline, ints
+from collplan.executors.mpi.loop.calls import compiled, compiled_inline, ints, longs
 from collplan.executors.mpi.loop.queues import push
-from collplan.executors.mpi.loop.state import RECV, STAGE_START, STAGE_WAIT, Record, task_at
+from collplan.executors.mpi.loop.state import (
+    RECV,
+    STAGE_START,
+    STAGE_WAIT,
+    Record,
+    now,
+    task_at,
+)
 
 WORD_BYTES = 8
 
@@ -51,6 +58,13 @@ def _release(state: Record, successors: int, first: int, last: int) -> None:
 
 
 @compiled_inline
+def note_start(state: Record, task: int) -> None:
+    """Record when a task starts, where tasks are recorded."""
+    if state.is_recorded:
+        longs(state.start_ns, state.n_tasks)[task] = now(state)
+
+
+@compiled_inline
 def started(state: Record, task: int) -> None:
     """Release those that wait for a task's start."""
     first = task_at(state, task).first_on_start
@@ -62,6 +76,8 @@ def started(state: Record, task: int) -> None:
 @compiled_inline
 def complete(state: Record, task: int) -> None:
     """Count a task that is over, tell other ranks, and release those that wait for its end."""
+    if state.is_recorded:
+        longs(state.end_ns, state.n_tasks)[task] = now(state)
     state.n_left -= 1
     state.progress += 1
     flag = task_at(state, task).flag

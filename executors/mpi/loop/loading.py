@@ -11,17 +11,17 @@ from collplan.executors.mpi.loop.reductions import reduction_address
 from collplan.executors.mpi.loop.state import RUN, STATE
 
 if TYPE_CHECKING:
-    Reduction = tuple[str, np.dtype[Any]]
+    Predefined = tuple[str, np.dtype[Any]]
 
-_loaded: dict[Reduction | None, int] = {}
+_loaded: dict[Predefined | None, int] = {}
 
 
-def is_loaded(reduction: Reduction | None) -> bool:
+def is_loaded(reduction: Predefined | None) -> bool:
     """Return whether `load` takes no time."""
     return reduction in _loaded
 
 
-def load(reduction: Reduction | None) -> int:
+def load(reduction: Predefined | None) -> int:
     """Compile the loop and a reduction, or take them from the cache.
 
     Parameters

@@ -22,6 +22,7 @@ from collplan.executors.mpi.loop.calls import (
 )
 from collplan.executors.mpi.loop.dependencies import (
     complete,
+    note_start,
     queue,
     queue_free,
     release_held,
@@ -40,6 +41,7 @@ from collplan.executors.mpi.loop.state import (
     GO_ON_STARTING,
     IDLING,
     PENDING,
+    RAISED,
     RECV,
     REDUCE,
     RUN,
@@ -55,6 +57,7 @@ from collplan.executors.mpi.loop.state import (
     Record,
     base_of,
     local_at,
+    now,
     state_at,
     task_at,
 )
@@ -80,17 +83,12 @@ COUNTER_BYTES = 64
 
 
 @compiled
-def _now(state: Record) -> Long:
-    call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.now)))
-    return state.now_s * 1_000_000_000 + state.now_ns
-
-
-@compiled
 def _start_message(state: Record) -> Long:
     task = pop(ints(state.messages, state.n_tasks), state.n_messages)
     state.n_messages -= 1
     row = task_at(state, task)
     go_to_core(state, row)
+    note_start(state, task)
     place = state.n_active
     code = call(
         state.isend if row.kind == SEND else state.irecv,
@@ -116,14 +114,14 @@ def _start_message(state: Record) -> Long:
 @compiled
 def _compute(state: Record, task: int, end_ns: int) -> bool:
     """Keep the core busy as long as the task says; return whether it is over."""
-    now = _now(state)
+    now_ns = now(state)
     if state.computing == NO_TASK:
         local = task_at(state, task).local
         state.computing = task
-        state.compute_end_ns = now + local_at(state, local).duration_ns
-    while now < state.compute_end_ns and now < end_ns:
-        now = _now(state)
-    if now < state.compute_end_ns:
+        state.compute_end_ns = now_ns + local_at(state, local).duration_ns
+    while now_ns < state.compute_end_ns and now_ns < end_ns:
+        now_ns = now(state)
+    if now_ns < state.compute_end_ns:
         return False
     state.computing = NO_TASK
     return True
@@ -131,13 +129,14 @@ def _compute(state: Record, task: int, end_ns: int) -> bool:
 
 @compiled
 def _run_local(state: Record, end_ns: int) -> Long:
-    """Run one local task; return how many bytes it moved."""
+    """Run one local task; return how many bytes it moved, -1 where it raised an exception."""
     if state.computing != NO_TASK:
         task = state.computing
     else:
         task = np.int64(pop(ints(state.local, state.n_tasks), state.n_local))
         state.n_local -= 1
         go_to_core(state, task_at(state, task))
+        note_start(state, task)
         started(state, task)
     row = task_at(state, task)
     n_bytes = np.int64(0)
@@ -145,6 +144,8 @@ def _run_local(state: Record, end_ns: int) -> Long:
         n_bytes = run_copy(state, row.local)
     elif row.kind == REDUCE:
         n_bytes = run_reduce(state, row.local)
+        if n_bytes < 0:
+            return n_bytes
     elif row.kind == COMPUTE and not _compute(state, task, end_ns):
         return n_bytes
     complete(state, task)
@@ -311,7 +312,10 @@ def _run_ready(state: Record, end_ns: int) -> Long:
                 return found
         if state.n_local == 0 and state.computing == NO_TASK:
             return DONE
-        n_bytes += _run_local(state, end_ns)
+        moved = _run_local(state, end_ns)
+        if moved < 0:
+            return RAISED
+        n_bytes += moved
         n_in_batch += 1
         if n_in_batch == LOCAL_BATCH or n_bytes > BATCH_BYTES or state.computing != NO_TASK:
             n_in_batch = 0
@@ -319,7 +323,7 @@ def _run_ready(state: Record, end_ns: int) -> Long:
             found = _poll(state)
             if found != DONE:
                 return found
-            if _now(state) >= end_ns:
+            if now(state) >= end_ns:
                 return PENDING
 
 
@@ -370,7 +374,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
         polls += 1
         idle(state, polls)
         # A sleep is longer than a look at the clock.
-        if (polls % POLLS_A_CLOCK == 0 or polls > spins) and _now(state) >= end_ns:
+        if (polls % POLLS_A_CLOCK == 0 or polls > spins) and now(state) >= end_ns:
             return PENDING
 
 
@@ -430,7 +434,7 @@ def _serve(state: Record) -> Long:
         release_held(state, STAGE_BACKGROUND)
         found = np.int64(PENDING)
         while found == PENDING:
-            found = _advance(state, STAGE_BACKGROUND, _now(state) + state.thread_turn_ns)
+            found = _advance(state, STAGE_BACKGROUND, now(state) + state.thread_turn_ns)
             if is_stopping(state):
                 return DONE
         hand_back(state, found)
@@ -452,7 +456,7 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
     # An interrupt may have come out of a start.
     is_waiting = what == WAIT and not state.is_handed and _is_in_start(state)
     if what in (START, GO_ON_STARTING, RUN) or is_waiting:
-        found = _advance(state, STAGE_START, _now(state) + state.turn_ns)
+        found = _advance(state, STAGE_START, now(state) + state.turn_ns)
         if found != DONE:
             return found
         if state.has_thread:
@@ -479,7 +483,7 @@ def run_loop(address: int, what: int) -> Long:
     found = _begin_or_take_back(state, what)
     if found != DONE or what in (START, GO_ON_STARTING):
         return found
-    end_ns = _now(state) + state.turn_ns
+    end_ns = now(state) + state.turn_ns
     if what == TEST:
         return _test(state, end_ns)
     if state.last_stage < STAGE_WAIT:

@@ -157,12 +157,13 @@ def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -
 
 
 @compiled
-def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_bytes: int) -> None:
+def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_bytes: int) -> bool:
+    """Reduce piece by piece; return False where the operation raised an exception."""
     while n_bytes > 0:
         piece = min(n_bytes, _contiguous(out), _contiguous(left), _contiguous(right))
         rows = min(n_bytes // piece, _repeats(out, piece), _repeats(left, piece))
         rows = min(rows, _repeats(right, piece))
-        call(
+        code = call(
             state.reduce,
             (
                 left.address + left.at,
@@ -175,9 +176,12 @@ def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_b
                 out.row_stride,
             ),
         )
+        if code != 0:
+            return False
         n_bytes -= piece * rows
         for cursor in (out, left, right):
             _go_on(state, cursor, piece, rows, n_bytes == 0)
+    return True
 
 
 @compiled
@@ -197,7 +201,7 @@ def run_copy(state: Record, row: int) -> Long:
 
 @compiled
 def run_reduce(state: Record, row: int) -> Long:
-    """Run one REDUCE task."""
+    """Run one REDUCE task; return -1 where the operation raised an exception."""
     task = local_at(state, row)
     out = record_at(state.cursors, 0, CURSOR)
     left = record_at(state.cursors, 1, CURSOR)
@@ -212,11 +216,13 @@ def run_reduce(state: Record, row: int) -> Long:
         _open(state, out, state.stage_extents, STAGED_LEFT)
         _open(state, left, state.stage_extents, STAGED_LEFT)
         _open(state, right, state.stage_extents, STAGED_RIGHT)
-        _reduce_between(state, out, left, right, task.n_bytes)
+        if not _reduce_between(state, out, left, right, task.n_bytes):
+            return np.int64(-1)
         _open(state, left, state.stage_extents, STAGED_LEFT)
         _open(state, out, state.writes, task.first_write)
         _copy_between(state, out, left, task.n_bytes)
     else:
         _open(state, out, state.writes, task.first_write)
-        _reduce_between(state, out, left, right, task.n_bytes)
+        if not _reduce_between(state, out, left, right, task.n_bytes):
+            return np.int64(-1)
     return np.int64(task.n_bytes)

@@ -6,7 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.mpi.loop.calls import compiled_inline, longs, record_at
+from collplan.executors.mpi.loop.calls import (
+    call,
+    compiled,
+    compiled_inline,
+    longs,
+    pointer,
+    record_at,
+)
 
 Record = Any
 """A row of one of the tables below, in compiled code."""
@@ -42,6 +49,8 @@ DEADLOCK: Final = 2
 FAILED: Final = 3
 FAILED_IN_STATUS: Final = 4
 BUSY: Final = 5
+RAISED: Final = 6
+"""A reduction in Python raised an exception."""
 
 TASK: Final = np.dtype(
     [
@@ -126,6 +135,7 @@ _FIXED = (
     *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
     "beside_ns",  # how long the caller computes while a thread has the background
     *("any_source", "any_tag", "n_probed"),
+    "is_recorded",
 )
 _ADDRESSES = (
     *("isend", "irecv", "testsome", "clock_gettime", "nanosleep", "sched_yield", "reduce"),
@@ -138,6 +148,7 @@ _ADDRESSES = (
     *("idling", "caller_idling", "thread_idling"),
     *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity"),
     *("handed", "over", "deadline", "stopping", "masks"),
+    *("start_ns", "end_ns"),  # when tasks started and ended, where they are recorded
 )
 STATE: Final = np.dtype([(name, "i8") for name in (*_COUNTERS, *_FIXED, *_ADDRESSES)])
 """Everything a call of the loop gets: counters, and where the arrays lie."""
@@ -165,3 +176,10 @@ def local_at(state: Record, row: int) -> Record:
 def base_of(state: Record, buffer: int) -> Long:
     """Return a buffer's address."""
     return longs(state.bases, buffer + 1)[buffer]
+
+
+@compiled
+def now(state: Record) -> Long:
+    """Return the time of the system's monotonic clock in ns."""
+    call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.now)))
+    return state.now_s * 1_000_000_000 + state.now_ns

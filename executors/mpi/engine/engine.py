@@ -1,20 +1,21 @@
-"""The engine whose loop is compiled: the same interface as the one in Python."""
+"""The engine: one rank's bound program, run by the compiled loop."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from ctypes import c_int32
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.engine.background_thread import ProgressThread
-from collplan.executors.mpi.engine.interpreted import sleep_between_polls
 from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory
 from collplan.executors.mpi.engine.running import advance_others, note_end, this_thread
 from collplan.executors.mpi.errors import still_running
-from collplan.executors.mpi.host.cores import yields_help
+from collplan.executors.mpi.host.cores import sleep_between_polls, yields_help
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import (
     BUSY,
@@ -23,6 +24,7 @@ from collplan.executors.mpi.loop.state import (
     FAILED_IN_STATUS,
     GO_ON_STARTING,
     PENDING,
+    RAISED,
     RUN,
     START,
     STATE,
@@ -31,12 +33,16 @@ from collplan.executors.mpi.loop.state import (
 )
 from collplan.executors.mpi.loop.symbols import address_of
 from collplan.executors.mpi.program.message_rows import Messages, handle_of
+from collplan.executors.mpi.stall.stall_report import Standstill
 from collplan.planner.errors import DeadlockError
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.background import Background
     from collplan.executors.mpi.engine.node_memory import NodeMemory
+    from collplan.executors.mpi.engine.recording import Recorder
+    from collplan.executors.mpi.engine.reduction import Reduction
     from collplan.executors.mpi.program.program import Program
+    from collplan.executors.mpi.stall.watchdog import Watch
     from collplan.planner.arrays import Ints
 
 Array = npt.NDArray[Any]
@@ -55,7 +61,7 @@ TURNS_AWAKE: Final = 10
 """Turns in which nothing ends before a rank that shares its core sleeps between them."""
 
 
-class CompiledEngine:
+class Engine:
     """Run a bound program again and again, in the order its dependencies allow.
 
     Parameters
@@ -68,14 +74,18 @@ class CompiledEngine:
         Send, receive, scratch and shared buffer, flat, of one dtype.
     comm : MPI.Intracomm
         For the program's messages alone, with errors returned.
-    reduce : int
-        The address of the compiled reduction, 0 if nothing is reduced.
+    reduction : Reduction
+        How it reduces, loaded.
     ranks_per_core : float
         Above 1 an idle rank sleeps between polls after a while.
     node : NodeMemory, optional
         What ranks of the node share; its buffer is the fourth of `buffers` then.
     background : Background, optional
         Which processors run background tasks, where a thread of their own does.
+    recorder : Recorder, optional
+        Where the times of tasks are noted; every start overwrites the last one's.
+    watch : Watch, optional
+        What is told between turns of the loop that this rank waits.
     """
 
     def __init__(
@@ -84,18 +94,21 @@ class CompiledEngine:
         patterns: Ints,
         buffers: Sequence[Array],
         comm: MPI.Intracomm,
-        reduce: int,
+        reduction: Reduction,
         ranks_per_core: float,
         node: NodeMemory | None = None,
         background: Background | None = None,
+        recorder: Recorder | None = None,
+        watch: Watch | None = None,
     ) -> None:
+        self._reduction, self._watch = reduction, watch
         self._memory = LoopMemory(
             program,
             patterns,
             buffers[0].itemsize,
             handle_bytes=HANDLE_BYTES,
             status_bytes=STATUS_BYTES,
-            reduce=reduce,
+            reduce=reduction.load(),
             background=background,
         )
         self._n_vain_turns = self._n_left_before = 0
@@ -112,6 +125,9 @@ class CompiledEngine:
         )
         if node is not None:
             self._memory.share(node)
+        if recorder is not None:
+            recorder.prepare(program)
+            self._memory.record(recorder)
         self._address, self._words = self._memory.address, self._memory.words
         self._bases = self._memory.bases
         self._messages = Messages(program, patterns, buffers[0].itemsize)
@@ -124,6 +140,8 @@ class CompiledEngine:
             longest_s = sleep_between_polls(background.crowd)
             self._memory.set_idling(longest_s, yields_help(comm), of_thread=True)
             self._thread = ProgressThread(self._memory, self)
+        if watch is not None:
+            watch.over(self)
 
     @property
     def is_running(self) -> bool:
@@ -144,6 +162,33 @@ class CompiledEngine:
     def epoch(self) -> int:
         """Return how many times the program was started."""
         return self._memory.get("epoch")
+
+    @property
+    def progress(self) -> int:
+        """Return a number that grows whenever a task ends."""
+        return self._memory.get("progress")
+
+    def standstill(self) -> Standstill:
+        """Return what is under way."""
+        before = self._numbers("before", self._memory.get("n_tasks"))
+        is_ending = bool(self._memory.get("is_ending"))
+        # To wait for others, and to take the start back from a thread, count as tasks.
+        n_left = self._memory.get("n_left") - is_ending - self._memory.get("is_handed")
+        return Standstill(
+            active=self._numbers("active", self._memory.get("n_active")).tolist(),
+            blocked=np.flatnonzero(before > 0).tolist(),
+            gated=self._numbers("waiting", self._memory.get("n_waiting")).tolist(),
+            n_left=n_left,
+            is_ending=is_ending and n_left == 0,
+            is_computing=self._memory.get("computing") >= 0
+            or self._memory.get("beside_left_ns") > 0,
+        )
+
+    def _numbers(self, name: str, n: int) -> npt.NDArray[np.int32]:
+        """Return a copy of the first numbers of an array of the loop."""
+        if n == 0:
+            return np.zeros(0, dtype=np.int32)
+        return np.array((c_int32 * n).from_address(self._memory.get(name)))
 
     def end_together(self) -> None:
         """Let a start end from now on when all ranks of the node have completed it."""
@@ -168,6 +213,8 @@ class CompiledEngine:
         is_done = self.advance()
         if is_done:
             note_end(self)
+        elif self._watch is not None:
+            self._watch.look(self)
         return is_done
 
     def advance(self) -> bool:
@@ -220,6 +267,8 @@ class CompiledEngine:
     def _go_on(self, found: int, what: int) -> None:
         """Let other plans advance, and Python handle signals, between turns; raise what failed."""
         while found == PENDING:
+            if self._watch is not None:
+                self._watch.look(self)
             found = self._take_turn(what)
         if found != DONE:
             self._raise(found)
@@ -252,8 +301,11 @@ class CompiledEngine:
         if found == DEADLOCK:
             raise DeadlockError(
                 f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "
-                "wait; verify(plan) names them"
+                "wait; collplan.verify(plan) names them"
             )
+        if found == RAISED:
+            assert self._reduction.callback is not None
+            raise self._reduction.callback.take_error()
         raise MPI.Exception(self._error_code(found))
 
     def _error_code(self, found: int) -> int:

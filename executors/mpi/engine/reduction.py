@@ -1,0 +1,162 @@
+"""The reduction of a program: machine code, or Python where an operation has none."""
+
+from __future__ import annotations
+
+import ctypes
+from contextlib import suppress
+from ctypes import c_int, c_int64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from collplan.executors.mpi.host.cores import host
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.planner.plan.plan import Op
+
+if TYPE_CHECKING:
+    from collplan.executors.mpi.loop.loading import Predefined
+    from collplan.executors.mpi.program.program import Program
+
+Array = npt.NDArray[Any]
+COMPILING_S: Final = 600.0
+"""Time limit in seconds for a rank that compiles: many times what compiling takes."""
+
+
+class Applies(Protocol):
+    """An associative operation on arrays, such as `collplan.planner.collective.operations` has."""
+
+    def apply(self, left: Array, right: Array, out: Array) -> None:
+        """Write ``left op right`` into `out`."""
+
+
+class Callback:
+    """An operation in Python as a C function, which the compiled loop calls.
+
+    Parameters
+    ----------
+    operation : object with ``apply``
+    dtype : dtype
+        Of its operands.
+
+    Attributes
+    ----------
+    address : int
+        Of the C function, whose parameters are those of
+        `collplan.executors.mpi.loop.reductions.reduction_address`.
+    """
+
+    def __init__(self, operation: Applies, dtype: np.dtype[Any]) -> None:
+        self._apply, self._dtype = operation.apply, dtype
+        self._error: BaseException | None = None
+        self._function = ctypes.CFUNCTYPE(c_int, *(c_int64,) * 8)(self._reduce)
+        self.address = int(ctypes.cast(self._function, ctypes.c_void_p).value or 0)
+
+    def take_error(self) -> BaseException:
+        """Return what the operation raised, and forget it."""
+        error, self._error = self._error, None
+        assert error is not None
+        return error
+
+    def _reduce(
+        self,
+        left: int,
+        right: int,
+        out: int,
+        n: int,
+        n_rows: int,
+        left_stride: int,
+        right_stride: int,
+        out_stride: int,
+    ) -> int:
+        # An exception cannot pass through the loop: it is kept, and raised after it.
+        try:
+            self._apply(
+                self._rows(left, n, n_rows, left_stride),
+                self._rows(right, n, n_rows, right_stride),
+                self._rows(out, n, n_rows, out_stride),
+            )
+        except BaseException as error:
+            self._error = error
+            return 1
+        return 0
+
+    def _rows(self, address: int, n: int, n_rows: int, stride: int) -> Array:
+        """Return a view of rows of n elements, of one row as a vector."""
+        row_bytes = n * self._dtype.itemsize
+        if n_rows == 1:
+            memory: Any = (ctypes.c_char * row_bytes).from_address(address)
+            return np.ndarray(n, self._dtype, memory)
+        reach = (n_rows - 1) * stride
+        low = min(0, reach)
+        memory = (ctypes.c_char * (abs(reach) + row_bytes)).from_address(address + low)
+        strides = stride, self._dtype.itemsize
+        return np.ndarray((n_rows, n), self._dtype, memory, -low, strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How a program reduces, if it does.
+
+    Parameters
+    ----------
+    predefined : (str, dtype) or None
+        A predefined operation that has machine code, and what it works on.
+    callback : Callback or None
+        Any other operation.
+    why_callback : str or None
+        Why there is no machine code.
+    """
+
+    predefined: Predefined | None = None
+    callback: Callback | None = None
+    why_callback: str | None = None
+
+    @classmethod
+    def of(cls, program: Program, dtype: np.dtype[Any], operation: Applies | None) -> Reduction:
+        """Return how a program reduces by an operation on elements of `dtype`."""
+        if operation is None or not np.any(program.op == Op.REDUCE):
+            return cls()
+        from collplan.executors.mpi.loop.reductions import is_compiled
+
+        name = str(getattr(operation, "name", type(operation).__name__))
+        if is_compiled(operation, dtype):
+            return cls((name, dtype))
+        reason = f"operation {name} on {dtype} has no compiled form"
+        return cls(None, Callback(operation, dtype), reason)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether `load` takes no time."""
+        from collplan.executors.mpi.loop.loading import is_loaded
+
+        return is_loaded(self.predefined)
+
+    def load(self) -> int:
+        """Bring compiled code into this process; return the reduction's address."""
+        from collplan.executors.mpi.loop.loading import load
+
+        address = load(self.predefined)
+        return address if self.callback is None else self.callback.address
+
+
+def load_by_turns(comm: MPI.Intracomm, reduction: Reduction, call: RollCall) -> None:
+    """Load compiled code, the first rank of each host before the others; collective.
+
+    Raises
+    ------
+    Exception
+        On all ranks, if one cannot.
+    """
+    # Hosts may have caches of their own; emulated nodes of one host share its.
+    hosts: list[str] = call.gather(host())
+    if hosts.index(hosts[comm.rank]) == comm.rank:
+        with suppress(Exception):  # it comes again below, where all ranks learn of it
+            reduction.load()
+    # A rank that compiles is not missing, however small the time limit of those that wait.
+    patience_s = max(call.timeout_s or 0.0, COMPILING_S)
+    patient = RollCall(comm, patience_s, "load machine code")
+    patient.meet()
+    call.together(reduction.load)
