@@ -86,3 +86,34 @@ def circles(graph: nx.DiGraph) -> list[list[str]]:
     """Return all sets of nodes that can reach each other, sorted; none where there is no circle."""
     parts = [part for part in nx.strongly_connected_components(graph) if len(part) > 1]
     return sorted(sorted("/".join(n) if isinstance(n, tuple) else n for n in p) for p in parts)
+
+
+def rooms(graph: nx.DiGraph) -> nx.DiGraph:
+    """Return the graph of layers' folders, without edges that follow from others.
+
+    Files that lie loose in a layer stand for the layer itself.
+    """
+    found = nx.DiGraph()
+    names = {one: "/".join(one[: 2 if len(one) > 2 else 1]) for one in graph}
+    edges = {(names[one], names[other]) for one, other in graph.edges}
+    loose = set(LAYERS) & set(names.values())
+    found.add_nodes_from(set(names.values()) - loose)
+    found.add_edges_from((a, b) for a, b in edges if a != b and not {a, b} & loose)
+    return nx.transitive_reduction(found)
+
+
+def mermaid(graph: nx.DiGraph) -> str:
+    """Return a graph of rooms as a Mermaid diagram; arrows lead to what is imported."""
+    lines = ["graph TD"]
+    for layer in reversed(LAYERS):
+        inside = sorted(node for node in graph if node.startswith(f"{layer}/"))
+        if inside:
+            lines.append(f"  subgraph {layer}")
+            lines += [f"    {node.replace('/', '_')}[{node.split('/')[1]}]" for node in inside]
+            lines.append("  end")
+    lines += [f"  {a.replace('/', '_')} --> {b.replace('/', '_')}" for a, b in sorted(graph.edges)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(mermaid(rooms(import_graph())))

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from collplan.executors.mpi.engine.compiled import CompiledEngine
+from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.loop.state import COMPUTE
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
@@ -124,7 +124,7 @@ def computes() -> None:
     plan = placed("bcast", passes=[{"name": "place_progress"}, compute])
     vector = np.zeros(40, np.int32)
     with bind_placed(plan, None, vector, progress="thread") as bound:
-        assert isinstance(bound._engine, CompiledEngine)
+        assert isinstance(bound._engine, Engine)
         memory = bound._engine._memory
         assert memory.get("beside_ns") == duration_ns
         assert not (memory.tasks["kind"][:-1] == COMPUTE).any()

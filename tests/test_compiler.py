@@ -12,7 +12,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.algorithms.rounds import ceil_log2
+from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.errors import AlgorithmError, PlanError
 from collplan.planner.memory import free_bytes
 from collplan.planner.passes import Pass, pass_registry

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
-from collplan.planner.algorithms.rounds import ceil_log2
+from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.decompose import draft
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import COLUMNS

@@ -16,7 +16,9 @@ from import_graph import (
     folder_graphs,
     import_graph,
     imported_names,
+    mermaid,
     place,
+    rooms,
     sources,
 )
 
@@ -57,6 +59,11 @@ def test_no_folder_imports_itself_through_others() -> None:
     graphs = folder_graphs(import_graph())
     assert {"planner", "executors/mpi", "collplan"} < set(graphs)
     assert {folder: found for folder in graphs if (found := circles(graphs[folder]))} == {}
+
+
+def test_the_picture_of_rooms_is_current() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert mermaid(rooms(import_graph())) in page, "run: python tests/import_graph.py"
 
 
 def test_folders_stay_readable() -> None:

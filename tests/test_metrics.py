@@ -6,7 +6,7 @@ import pytest
 
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
-from collplan.planner.algorithms.rounds import ceil_log2, floor_log2
+from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
 from collplan.planner.metrics import measure
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec

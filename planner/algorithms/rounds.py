@@ -195,16 +195,6 @@ class Group:
 Rounds = Iterator[Round]
 
 
-def floor_log2(n: int) -> int:
-    """Return ⌊log₂ n⌋ for n ≥ 1."""
-    return n.bit_length() - 1
-
-
-def ceil_log2(n: int) -> int:
-    """Return ⌈log₂ n⌉ for n ≥ 1."""
-    return (n - 1).bit_length()
-
-
 def option_int(group: Group, name: str, low: int) -> int:
     """Return an integer option, at least `low`.
 

@@ -32,8 +32,8 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from collplan.planner.algorithms.rounds import ceil_log2
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.specs import Collective, Machine, PlanSpec
 
 NOTHING = "nothing has to move"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, ceil_log2
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
+from collplan.planner.arrays.logarithms import ceil_log2
 
 
 @algorithm("barrier", "dissemination")

@@ -6,7 +6,8 @@ import numpy as np
 
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, floor_log2
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
+from collplan.planner.arrays.logarithms import floor_log2
 
 
 @algorithm("barrier", "recursive_doubling")

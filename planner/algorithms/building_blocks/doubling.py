@@ -5,15 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.algorithms.rounds import (
-    Copy,
-    Group,
-    Message,
-    Reduce,
-    Round,
-    Rounds,
-    ceil_log2,
-)
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds
+from collplan.planner.arrays.logarithms import ceil_log2
 
 Bools = npt.NDArray[np.bool_]
 

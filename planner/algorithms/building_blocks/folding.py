@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.planner.algorithms.rounds import Group, Message, Round, floor_log2
+from collplan.planner.algorithms.rounds import Group, Message, Round
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import floor_log2
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.algorithms.building_blocks.folding import Folding
-from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, floor_log2
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.logarithms import floor_log2
 
 
 def owned(survivor: Ints, q: int, level: int) -> tuple[Ints, int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, ceil_log2
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.arrays.logarithms import ceil_log2
 
 
 @algorithm("gather", "binomial", tree=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at, floor_log2
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.arrays.logarithms import floor_log2
 
 
 @algorithm("reduce_scatter_block", "recursive_halving", power_of_two_only=True)
