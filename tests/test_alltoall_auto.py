@@ -42,7 +42,7 @@ def auto(machine, count=4, *, in_place=False, **fields):
 
 
 def makespan_s(spec):
-    return simulate(compile_spec(spec)).makespan_s
+    return simulate(compile_spec(spec, idle=[])).makespan_s
 
 
 @pytest.mark.parametrize("count", [1, 1024, 65536])
@@ -66,7 +66,7 @@ def test_closed_forms_of_exchanges_are_near_the_simulator(machine, count):
 @pytest.mark.parametrize(("count", "in_place"), [(0, False), (1, True), (3, False), (300, True)])
 @pytest.mark.parametrize("machine", [name for name in MACHINES if name != "hydra"])
 def test_what_auto_chooses_is_right(machine, count, in_place):
-    plan = compile_spec(auto(machine, count, in_place=in_place))
+    plan = compile_spec(auto(machine, count, in_place=in_place), idle=[])
     verify(plan)
     check_result(plan, order=random.Random(count), seed=count)
 
@@ -93,12 +93,12 @@ def test_passes_and_transport_that_are_named_stay():
         spec = auto("5x3", passes=passes)
         for candidate in candidates(spec):
             assert candidate.spec.passes == spec.passes
-        verify(compile_spec(spec))
+        verify(compile_spec(spec, idle=[]))
     for transport in ("shared", {"node": "messages"}, {"node": "shared"}):
         spec = auto("5x3", transport=transport)
         for candidate in candidates(spec):
             assert candidate.spec.transport == spec.transport
-        verify(compile_spec(spec))
+        verify(compile_spec(spec, idle=[]))
     assert draft(resolve(auto("5x3", transport={"node": "messages"}))).exchange is None
     coalesced = resolve(auto("5x3", passes=["coalesce_requests"]))
     assert coalesced.decomposition.form == "node_aware"
@@ -106,7 +106,7 @@ def test_passes_and_transport_that_are_named_stay():
 
 def test_passes_that_nothing_takes_say_why():
     with pytest.raises(AlgorithmError, match="split_lanes: rewrites the blueprint, but coalesce_"):
-        compile_spec(auto("5x3", passes=["coalesce_requests", "split_lanes"]))
+        compile_spec(auto("5x3", passes=["coalesce_requests", "split_lanes"]), idle=[])
 
 
 def test_1600_ranks_are_priced_without_their_pairs():

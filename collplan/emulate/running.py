@@ -34,7 +34,7 @@ from collplan.specs.machine import Machine
 MAX_RANKS: Final = 2048
 """Each is a process of this machine, and the ranks' table must fit an argument of Linux."""
 
-_ROOT: Final = Path(__file__).parents[3]
+_ROOT: Final = Path(__file__).parents[2]
 """The folder that holds the package `collplan`, into which this folder is linked."""
 _NAME: Final = "the command on the emulated cluster"
 _SCHEDULERS: Final = ("SLURM", "PBS_", "LSB_", "LSF_", "COBALT_", "PE_HOSTFILE", "JOB_ID")
