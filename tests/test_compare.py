@@ -16,7 +16,7 @@ from collplan.planner.algorithms import registry
 from collplan.select.candidates import FAMILIES, all_forms
 from collplan.select.comparison import Comparison, compare
 from collplan.select.crossovers import choose_best
-from collplan.select.estimate import QUADRATIC, appraise
+from collplan.select.estimate import appraise
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
@@ -106,9 +106,9 @@ def test_algorithms_of_many_messages_are_known() -> None:
         for one in registry.of(kind):
             few, many = n_messages(kind, one.name, 16), n_messages(kind, one.name, 32)
             is_quadratic = many > 3.2 * few
-            assert is_quadratic == ((kind, one.name) in QUADRATIC), (kind, one.name)
+            assert is_quadratic == (one.per_pair > 0), (kind, one.name)
             if is_quadratic:
-                most = QUADRATIC[kind, one.name] * 32 * 31
+                most = one.per_pair * 32 * 31
                 assert most <= many <= 1.1 * most
                 spec = spec_of(kind, {"nodes": 32}, 64, algorithms=one.name)
                 assert appraise(spec, max_tasks=100)[0].n_tasks == 2 * most

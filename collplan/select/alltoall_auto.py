@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from collplan.planner.algorithms import registry
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.roles import is_inside
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import LONG_BYTES
 from collplan.planner.passes import run_blueprint_passes
-from collplan.select.alltoall_cost import AT_ONCE, flat_ns, phases_ns
+from collplan.select.alltoall_cost import flat_ns, phases_ns
 from collplan.select.candidates import SHARED, Form, alltoall_forms
 from collplan.select.exchange_cost import exchange_ns
 from collplan.specs import AlgorithmChoice, PlanSpec
@@ -82,7 +83,8 @@ def _price_ns(spec: PlanSpec) -> float:
         )
     choice = spec.algorithms
     is_flat = spec.decomposition.name == "flat"
-    if is_flat and isinstance(choice, AlgorithmChoice) and choice.name in AT_ONCE:
+    names = {one.name for one in registry.of("alltoall") if one.at_once}
+    if is_flat and isinstance(choice, AlgorithmChoice) and choice.name in names:
         n_bytes = collective.count * collective.itemsize
         return flat_ns(machine, n_bytes, is_in_place=collective.is_in_place)
     return phases_ns(blueprint)

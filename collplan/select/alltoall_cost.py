@@ -20,8 +20,6 @@ from collplan.select.queues import Floats
 if TYPE_CHECKING:
     from collplan.specs import Machine
 
-AT_ONCE = ("linear", "pairwise")
-"""Algorithms whose messages wait for nothing but what comes before the collective."""
 MATCHING = 0.6
 """How much longer n messages in no order take a lane, over √n: the lanes at both ends must
 be free, and of few messages few find both."""
@@ -87,7 +85,7 @@ def phases_ns(blueprint: Blueprint) -> float:
     spec = blueprint.spec
     messages, steps = tables_of(blueprint)
     loads = _Loads.of(messages, steps, spec.machine, spec.collective.itemsize)
-    at_once = np.array([part.algorithm.name in AT_ONCE for part in state(blueprint)] or [True])
+    at_once = np.array([part.algorithm.at_once for part in state(blueprint)] or [True])
     width = loads.n_rounds
     sent = messages.phase.astype(np.int64) * width + np.where(
         at_once[messages.phase], 0, messages.round

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, Final
 
-from collplan.planner.algorithms.registry import registry
+from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline, transpose
 from collplan.planner.errors import AlgorithmError
@@ -25,19 +25,7 @@ from collplan.specs.request import AUTO, MESSAGES
 
 SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 """Segments tried, in bytes: 4 KiB to 256 KiB."""
-PIPELINED: Final = {
-    "bcast": ("linear", "chain"),
-    "reduce": ("linear", "chain"),
-    "allreduce": ("ring", "ring"),
-    "allgather": ("linear", "ring"),
-    "reduce_scatter_block": ("linear", "ring"),
-    "gather": ("linear", "linear"),
-    "scatter": ("linear", "linear"),
-    "alltoall": ("linear", "linear"),
-    "scan": ("chain", "chain"),
-    "exscan": ("chain", "chain"),
-}
-"""Algorithms whose segments follow each other closely: inside nodes, and across."""
+_PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
 MANY_RANKS: Final = 256
 """From so many ranks on, flat algorithms of p² messages are not among the likely ones."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
@@ -45,9 +33,7 @@ WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
 """The kinds of candidates, by the decomposition's name."""
 PIPELINE: Final = "pipelined"
-"""What names call the algorithms of `PIPELINED`."""
-STREAMING: Final = ("linear", "chain", "binary", "binomial", "ring", "pairwise")
-"""Flat algorithms worth segments: what is long moves whole, or in turn."""
+"""What names call algorithms whose segments follow each other closely."""
 MOST_LEADERS: Final = 16
 SHARED: Final = Transport(name="shared")
 """What designs through a node's memory say."""
@@ -104,7 +90,7 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     yield Decomposition(name="flat"), AUTO
     if kind == "barrier" or machine.n_ranks == 1:
         return
-    inside, across = PIPELINED[kind]
+    inside, across = registry.pipelining(kind, "inside"), registry.pipelining(kind, "across")
     is_small = machine.n_ranks <= MANY_RANKS
     if is_small or inside == "chain" or kind in ("bcast", "reduce", "gather", "scatter"):
         for name in dict.fromkeys((across, inside)):
@@ -113,8 +99,12 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     if machine.nodes == 1 or fullest == 1:
         return
     by_role = AlgorithmsByRole.model_validate(
-        {f"node/{k}": inside for k, (inside, _) in PIPELINED.items()}
-        | {f"lane/{k}": across for k, (_, across) in PIPELINED.items()}
+        {
+            f"{role}/{kind}": registry.pipelining(kind, where)
+            for role, where in _PLACES
+            for kind in registry.kinds()
+            if any(one.pipelines for one in registry.of(kind))
+        }
     )
     shapes: list[dict[str, Any]] = [{"name": "hierarchical"}, {"name": "full_lane"}]
     if machine.lanes > 1:
@@ -146,7 +136,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     kind = spec.collective.kind
     flat = Decomposition(name="flat")
     forms = [
-        Form(one.name, flat, AlgorithmChoice(name=one.name), one.name in STREAMING)
+        Form(one.name, flat, AlgorithmChoice(name=one.name), one.streams)
         for one in registry.of(kind)
     ]
     if kind == "barrier" or spec.machine.n_ranks == 1:
@@ -251,7 +241,9 @@ def _with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool
     name, components = name_of(chosen), _components(spec, chosen)
     forms = [Form(name, chosen, AUTO, False)]
     pipelined = {
-        f"{c.role}/{c.kind}": AlgorithmChoice(name=PIPELINED[c.kind][_is_across(c)])
+        f"{c.role}/{c.kind}": AlgorithmChoice(
+            name=registry.pipelining(c.kind, "across" if _is_across(c) else "inside")
+        )
         for c in components
     }
     if pipelined:

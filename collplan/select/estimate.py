@@ -21,27 +21,6 @@ from collplan.specs import Machine, PlanSpec, parse_bytes
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
-QUADRATIC: Final = {
-    ("bcast", "scatter_allgather"): 1.0,
-    ("allgather", "linear"): 1.0,
-    ("allgather", "ring"): 1.0,
-    ("allgather", "neighbor_exchange"): 0.5,
-    ("allreduce", "linear"): 2.0,
-    ("allreduce", "ring"): 2.0,
-    ("reduce_scatter_block", "linear"): 1.0,
-    ("reduce_scatter_block", "pairwise"): 1.0,
-    ("reduce_scatter_block", "ring"): 1.0,
-    ("gather", "chain"): 0.5,
-    ("scatter", "chain"): 0.5,
-    ("alltoall", "linear"): 1.0,
-    ("alltoall", "pairwise"): 1.0,
-}
-"""Algorithms that send p(p - 1) messages on p ranks, and how often."""
-
-
-PASSED_ON: Final = ("ring", "chain", "neighbor_exchange", "scatter_allgather")
-"""Algorithms of these in which each rank forwards what it receives to the next."""
-
 NOT_HIDDEN: Final = 0.75
 """Share of a segmented phase's time that does not overlap with other phases."""
 PART: Final = 0.2
@@ -173,11 +152,11 @@ def _shared_phases(spec: PlanSpec, parts: Sequence[Stated]) -> Bools | None:
 
 def _n_pairs(part: Stated) -> int:
     """Return how many messages an algorithm of p² of them goes through, 0 for others."""
-    component, key = part.component, (part.component.kind, part.algorithm.name)
-    if component.is_local or key not in QUADRATIC:
+    component, per_pair = part.component, part.algorithm.per_pair
+    if component.is_local or not per_pair:
         return 0
     size = int(component.groups.sizes.max(initial=0))
-    return int(size * (size - 1) * QUADRATIC[key])
+    return int(size * (size - 1) * per_pair)
 
 
 def _rough_ns(part: Stated, spec: PlanSpec) -> float:
@@ -189,8 +168,8 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> float:
     if not _n_pairs(part):
         return 0.0
     component, machine, network = part.component, spec.machine, spec.machine.network
-    kind, name = component.kind, part.algorithm.name
-    size, times = int(component.groups.sizes.max(initial=0)), QUADRATIC[kind, name]
+    kind, times = component.kind, part.algorithm.per_pair
+    size = int(component.groups.sizes.max(initial=0))
     totals = component.given.totals
     if not totals.any():
         return 0.0
@@ -212,7 +191,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> float:
     reduces = 0.0
     if kind in ("allreduce", "reduce_scatter_block"):
         reduces = (size - 1) * block * network.reduce_ns_per_byte * 0.99
-    if name in PASSED_ON:
+    if part.algorithm.forwards:
         # What goes on over all ranks is reduced by one after another, too.
         steps = n_messages * hop + reduces
         own = n_messages * 2 * overhead
@@ -234,15 +213,15 @@ def _own_segment(spec: PlanSpec) -> int | None:
 
 def _least_messages(part: Stated) -> int:
     """Return how many messages an algorithm of p² of them sends, 0 for others."""
-    component, key = part.component, (part.component.kind, part.algorithm.name)
-    if component.is_local or key not in QUADRATIC:
+    component, per_pair = part.component, part.algorithm.per_pair
+    if component.is_local or not per_pair:
         return 0
     sizes = component.groups.sizes.astype(np.int64)
     blocks = sizes
-    if key[0] in ("bcast", "allreduce"):
+    if component.kind in ("bcast", "allreduce"):
         # A vector shorter than the group has a chunk an element.
         blocks = np.minimum(sizes, int(component.given.totals.max(initial=0)))
-    return int((blocks * (sizes - 1)).sum() * QUADRATIC[key])
+    return int((blocks * (sizes - 1)).sum() * per_pair)
 
 
 def _pieces(n_bytes: Ints, size: int | None) -> Ints:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from collplan.planner.algorithms import registry
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.candidates import PIPELINE, PIPELINED, Form, all_forms, name_of
+from collplan.select.candidates import PIPELINE, Form, all_forms, name_of
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
 from collplan.specs.request import AUTO
 
@@ -119,7 +120,9 @@ def _pipelined_roles(spec: PlanSpec, chosen: Decomposition) -> AlgorithmsByRole 
         return None
     roles = {
         f"{c.role}/{c.kind}": AlgorithmChoice(
-            name=PIPELINED[c.kind][c.role.rpartition(".")[2] == "column"]
+            name=registry.pipelining(
+                c.kind, "across" if c.role.rpartition(".")[2] == "column" else "inside"
+            )
         )
         for c in components
         if not c.is_local

@@ -11,6 +11,10 @@ from collplan.planner.algorithms.rounds import Group, Rounds
 from collplan.planner.errors import AlgorithmError
 
 Parts = Literal["whole", "size", "power_of_two"]
+Use = Literal["short", "long", "shared"]
+"""Short vectors, vectors of `LONG_BYTES` and more, and ranks that share memory."""
+Where = Literal["inside", "across"]
+"""Inside nodes, and between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +34,23 @@ class Algorithm:
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.
-    tree : bool
+    tree : {"binomial", "any"} or None
         Messages go along the edges of one tree, to its root or from it; an
         allreduce's to the root, then from it in as many rounds.
+    best_for, next_best_for : tuple of {"short", "long", "shared"}
+        Where ``auto`` takes it: for the fewest rounds, the fewest bytes, or the
+        fewest waits among ranks that share memory; and where it does if the best
+        cannot serve.
+    streams : bool
+        Long data move whole, or in turn, so that segments pay.
+    pipelines : tuple of {"inside", "across"}
+        Where its segments follow each other closely: inside nodes, and between them.
+    per_pair : float
+        Messages per ordered pair of ranks, if it sends p(p - 1) times as many.
+    forwards : bool
+        Each rank passes on what it receives, so that messages follow one another.
+    at_once : bool
+        Its messages wait for nothing but what comes before the collective.
     options : mapping
         Its options with their defaults.
     """
@@ -45,7 +63,14 @@ class Algorithm:
     power_of_two_only: bool = False
     even_only: bool = False
     regular_only: bool = False
-    tree: bool = False
+    tree: Literal["binomial", "any"] | None = None
+    best_for: tuple[Use, ...] = ()
+    next_best_for: tuple[Use, ...] = ()
+    streams: bool = False
+    pipelines: tuple[Where, ...] = ()
+    per_pair: float = 0.0
+    forwards: bool = False
+    at_once: bool = False
     options: Mapping[str, Any] | None = None
 
     @property
@@ -116,6 +141,16 @@ class Registry:
                 f"algorithms: {kind} has no {name!r}; use one of {', '.join(names)} or auto"
             )
         return names[name]
+
+    def preferred(self, kind: str, use: Use) -> tuple[Algorithm, ...]:
+        """Return the algorithms that ``auto`` takes for a use, the best first."""
+        found = self.of(kind)
+        best = [one for one in found if use in one.best_for]
+        return (*best, *(one for one in found if use in one.next_best_for))
+
+    def pipelining(self, kind: str, where: Where) -> str:
+        """Return the name of the algorithm whose segments follow each other closely."""
+        return next(one.name for one in self.of(kind) if where in one.pipelines)
 
     def legal(
         self, kind: str, size: int, commutative: bool, is_regular: bool = True

@@ -8,6 +8,7 @@ import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.algorithms.local import LOCAL
+from collplan.planner.algorithms.registry import Use
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.blueprint.roles import is_inside
@@ -16,43 +17,6 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.lower import Stated
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole
 
-PREFERRED = {
-    "bcast": ("binomial",),
-    "gather": ("binomial",),
-    "scatter": ("binomial",),
-    "reduce": ("binomial",),
-    "allgather": ("bruck",),
-    "allreduce": ("recursive_doubling",),
-    "reduce_scatter_block": ("circulant", "pairwise"),
-    "scan": ("recursive_doubling",),
-    "exscan": ("recursive_doubling",),
-    "alltoall": ("bruck", "pairwise"),
-    "barrier": ("dissemination",),
-}
-"""What `auto` takes for short vectors: the fewest rounds."""
-PREFERRED_LONG = {
-    "bcast": ("scatter_allgather",),
-    "reduce": ("rabenseifner",),
-    "allgather": ("ring",),
-    "allreduce": ("ring", "rabenseifner"),
-    "reduce_scatter_block": ("ring", "pairwise"),
-    "alltoall": ("pairwise",),
-}
-"""What `auto` takes for long vectors: the fewest bytes."""
-PREFERRED_SHARED = {
-    "bcast": ("linear",),
-    "gather": ("linear",),
-    "scatter": ("linear",),
-    "allgather": ("linear",),
-    "allreduce": ("linear",),
-    "reduce_scatter_block": ("linear",),
-    "alltoall": ("linear",),
-}
-"""What `auto` takes before all others where ranks share memory: all read what all have staged.
-
-Other algorithms spread work that is not there then, and make ranks wait for each other
-more often.
-"""
 LONG_BYTES = 64 * 1024
 """From how many bytes on a vector (or block) is long."""
 
@@ -162,20 +126,21 @@ class _Choices:
         """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on."""
         kind = component.kind
         is_long = component.given.totals.max(initial=0) * self.itemsize >= LONG_BYTES
-        names = PREFERRED_LONG.get(kind, ()) if is_long else ()
+        uses: list[Use] = ["long", "short"] if is_long else ["short"]
         if self._shares_memory(component):
-            names = PREFERRED_SHARED.get(kind, ()) + names
+            # All read what all have staged: other algorithms spread work that is not there
+            # then, and make ranks wait for each other more often.
+            uses.insert(0, "shared")
         sizes = [int(size) for size in np.unique(component.groups.sizes)]
-        legal = [
+        return next(
             algorithm
-            for algorithm in registry.of(kind)
+            for use in uses
+            for algorithm in registry.preferred(kind, use)
             if all(
                 algorithm.refusal(size, self.commutative, is_regular(component)) is None
                 for size in sizes
             )
-        ]
-        by_name = {algorithm.name: algorithm for algorithm in legal}
-        return next(by_name[name] for name in names + PREFERRED[kind] if name in by_name)
+        )
 
     def _shares_memory(self, component: Component) -> bool:
         """Return whether all messages of a component become copies in shared memory."""

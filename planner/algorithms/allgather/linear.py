@@ -6,7 +6,14 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("allgather", "linear")
+@algorithm(
+    "allgather",
+    "linear",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside",),
+    per_pair=1.0,
+)
 def linear(group: Group) -> Rounds:
     """Send every block straight to every rank, nearest rank first.
 

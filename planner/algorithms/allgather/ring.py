@@ -6,7 +6,15 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("allgather", "ring")
+@algorithm(
+    "allgather",
+    "ring",
+    best_for=("long",),
+    streams=True,
+    pipelines=("across",),
+    per_pair=1.0,
+    forwards=True,
+)
 def ring(group: Group) -> Rounds:
     """Pass every block once around the ring.
 

@@ -8,7 +8,12 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
 
 
-@algorithm("allreduce", "rabenseifner", parts="power_of_two")
+@algorithm(
+    "allreduce",
+    "rabenseifner",
+    parts="power_of_two",
+    next_best_for=("long",),
+)
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then allgather by recursive doubling.
 

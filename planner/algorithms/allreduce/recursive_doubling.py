@@ -10,7 +10,11 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("allreduce", "recursive_doubling")
+@algorithm(
+    "allreduce",
+    "recursive_doubling",
+    best_for=("short",),
+)
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
 

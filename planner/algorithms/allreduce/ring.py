@@ -6,7 +6,17 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("allreduce", "ring", parts="size", commutative_only=True)
+@algorithm(
+    "allreduce",
+    "ring",
+    parts="size",
+    commutative_only=True,
+    best_for=("long",),
+    streams=True,
+    pipelines=("inside", "across"),
+    per_pair=2.0,
+    forwards=True,
+)
 def ring(group: Group) -> Rounds:
     """Reduce-scatter around the ring, then pass the results around it.
 

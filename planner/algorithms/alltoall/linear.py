@@ -6,7 +6,15 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("alltoall", "linear")
+@algorithm(
+    "alltoall",
+    "linear",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside", "across"),
+    per_pair=1.0,
+    at_once=True,
+)
 def linear(group: Group) -> Rounds:
     """Send every block straight to its rank, all at once, nearest rank first.
 

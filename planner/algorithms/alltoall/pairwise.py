@@ -6,7 +6,15 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("alltoall", "pairwise")
+@algorithm(
+    "alltoall",
+    "pairwise",
+    best_for=("long",),
+    next_best_for=("short",),
+    streams=True,
+    per_pair=1.0,
+    at_once=True,
+)
 def pairwise(group: Group) -> Rounds:
     """Exchange with one partner a round: XOR on powers of two, else right and left.
 

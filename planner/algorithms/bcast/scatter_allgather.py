@@ -9,7 +9,14 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm("bcast", "scatter_allgather", parts="size")
+@algorithm(
+    "bcast",
+    "scatter_allgather",
+    parts="size",
+    best_for=("long",),
+    per_pair=1.0,
+    forwards=True,
+)
 def scatter_allgather(group: Group) -> Rounds:
     """Scatter the vector in p chunks, then pass all chunks around a ring.
 

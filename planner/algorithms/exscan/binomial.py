@@ -7,7 +7,11 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.algorithms.scan.binomial import prefixes
 
 
-@algorithm("exscan", "binomial")
+@algorithm(
+    "exscan",
+    "binomial",
+    streams=True,
+)
 def binomial(group: Group) -> Rounds:
     """Scan all ranks but the last up and down a binomial tree, then shift by one.
 

@@ -6,7 +6,14 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("gather", "linear", tree=True)
+@algorithm(
+    "gather",
+    "linear",
+    tree="any",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside", "across"),
+)
 def linear(group: Group) -> Rounds:
     """Send every block straight to the root.
 

@@ -9,7 +9,13 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm("reduce", "binomial", tree=True)
+@algorithm(
+    "reduce",
+    "binomial",
+    tree="binomial",
+    best_for=("short",),
+    streams=True,
+)
 def binomial(group: Group) -> Rounds:
     """Combine pairs of ever larger subtrees.
 

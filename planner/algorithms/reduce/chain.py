@@ -6,7 +6,13 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
 
 
-@algorithm("reduce", "chain", tree=True)
+@algorithm(
+    "reduce",
+    "chain",
+    tree="any",
+    streams=True,
+    pipelines=("across",),
+)
 def chain(group: Group) -> Rounds:
     """Pass partial results from rank to rank towards the root.
 

@@ -8,7 +8,13 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
 
 
-@algorithm("reduce", "linear", tree=True)
+@algorithm(
+    "reduce",
+    "linear",
+    tree="any",
+    streams=True,
+    pipelines=("inside",),
+)
 def linear(group: Group) -> Rounds:
     """Send every vector to the root, which combines outwards from its own.
 

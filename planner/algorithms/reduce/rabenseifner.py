@@ -10,7 +10,12 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
 
 
-@algorithm("reduce", "rabenseifner", parts="power_of_two")
+@algorithm(
+    "reduce",
+    "rabenseifner",
+    parts="power_of_two",
+    best_for=("long",),
+)
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then gather at the root.
 

@@ -7,7 +7,12 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds, at
 
 
-@algorithm("reduce_scatter_block", "circulant", commutative_only=True)
+@algorithm(
+    "reduce_scatter_block",
+    "circulant",
+    commutative_only=True,
+    best_for=("short",),
+)
 def circulant(group: Group) -> Rounds:
     """Fold the blocks still held in half in every round, for any number of ranks.
 

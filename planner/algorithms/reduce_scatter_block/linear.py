@@ -8,7 +8,14 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds, at
 
 
-@algorithm("reduce_scatter_block", "linear")
+@algorithm(
+    "reduce_scatter_block",
+    "linear",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside",),
+    per_pair=1.0,
+)
 def linear(group: Group) -> Rounds:
     """Send every block straight to its owner, all at once, nearest rank first.
 

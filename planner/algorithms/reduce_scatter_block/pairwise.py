@@ -8,7 +8,13 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds, at
 
 
-@algorithm("reduce_scatter_block", "pairwise")
+@algorithm(
+    "reduce_scatter_block",
+    "pairwise",
+    next_best_for=("short", "long"),
+    streams=True,
+    per_pair=1.0,
+)
 def pairwise(group: Group) -> Rounds:
     """Send every block straight to its owner, one partner a round.
 

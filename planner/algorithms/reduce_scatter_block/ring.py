@@ -6,7 +6,16 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("reduce_scatter_block", "ring", commutative_only=True)
+@algorithm(
+    "reduce_scatter_block",
+    "ring",
+    commutative_only=True,
+    best_for=("long",),
+    streams=True,
+    pipelines=("across",),
+    per_pair=1.0,
+    forwards=True,
+)
 def ring(group: Group) -> Rounds:
     """Pass every block's partial result once around the ring to its owner.
 

@@ -6,7 +6,12 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
 
 
-@algorithm("scan", "chain")
+@algorithm(
+    "scan",
+    "chain",
+    streams=True,
+    pipelines=("inside", "across"),
+)
 def chain(group: Group) -> Rounds:
     """Pass prefixes from rank to rank.
 

@@ -6,7 +6,14 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm("scatter", "linear", tree=True)
+@algorithm(
+    "scatter",
+    "linear",
+    tree="any",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside", "across"),
+)
 def linear(group: Group) -> Rounds:
     """Send every block straight from the root.
 

@@ -20,8 +20,6 @@ from collplan.planner.plan.plan import INTENT, ON_START, Op, Plan, Stage
 from collplan.planner.plan.tags import occurrence
 
 AUTO: Final = "auto"
-BINOMIAL: Final = ("binomial", "reduce_bcast")
-"""The trees whose time is known in closed form."""
 DOUBLING: Final = ("gather", "scatter")
 """Collectives whose messages double from level to level."""
 
@@ -151,7 +149,7 @@ class _Split:
         return best
 
     def _require_model(self, phase: Phase) -> None:
-        if phase.part.algorithm.name not in BINOMIAL:
+        if phase.part.algorithm.tree != "binomial":
             raise AlgorithmError(
                 f"passes.split_tree.levels: auto knows binomial trees, {phase.part.label} is none; "
                 "give a number, or choose binomial"

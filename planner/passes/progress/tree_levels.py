@@ -156,7 +156,7 @@ def _phases(parts: Sequence[Stated], n_ranks: int, commutative: bool) -> Iterato
     first_round = 0
     for part in parts:
         component = part.component
-        is_tree = part.algorithm.tree
+        is_tree = part.algorithm.tree is not None
         n_rounds, shapes = 0, {}
         for shape, collected in collect_shapes(part, commutative, keeps_steps=is_tree):
             n_rounds = max(n_rounds, collected.n_rounds)
