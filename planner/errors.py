@@ -27,6 +27,10 @@ class AlgorithmError(CollplanError):
     """An algorithm, decomposition or pass that cannot do what the spec asks of it."""
 
 
+class MemoryLimitError(AlgorithmError):
+    """A plan that takes more memory to compile than there is."""
+
+
 class MatchError(PlanError):
     """Sends and receives that do not pair up."""
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.errors import MemoryLimitError
 
 LARGE_BYTES: Final = 1 << 28
 """Estimates below this are accepted without asking the system."""
@@ -19,7 +19,7 @@ _CGROUPS: Final = (
 
 
 def require_memory(n_bytes: int) -> None:
-    """Raise `AlgorithmError` where compiling takes more memory than this process can get.
+    """Raise `MemoryLimitError` where compiling takes more memory than this process can get.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def require_memory(n_bytes: int) -> None:
     """
     free = free_bytes() if n_bytes > LARGE_BYTES else n_bytes
     if n_bytes > free:
-        raise AlgorithmError(
+        raise MemoryLimitError(
             f"the plan takes about {n_bytes / 2**30:.2g} GiB of memory to compile, and "
             f"{free / 2**30:.2g} GiB are free; use fewer ranks, larger segments or an algorithm "
             f"of fewer messages"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import collplan.select.comparison as comparison_module
+import collplan.select.sweep as sweep
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
@@ -17,6 +18,7 @@ from collplan.select.candidates import FAMILIES, all_forms
 from collplan.select.comparison import Comparison, compare
 from collplan.select.crossovers import choose_best
 from collplan.select.estimate import appraise
+from collplan.select.sweep import Price
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
@@ -186,6 +188,34 @@ def test_what_there_is_no_time_for_is_priced_by_its_closed_form(collplan: Comman
     assert document["best"] == {}
     assert {one["by"] for one in document["pruned"]} == {"time"}
     assert all(one["price_s"] >= one["bound_s"] > 0 for one in document["pruned"])
+
+
+def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that find no memory when they are compiled are left out, not impossible."""
+    spec = spec_of("allreduce", MACHINES["lanes"], 4096)
+    before = compare([spec], patterns=["flat"])
+    ((size, best),) = before.leading.items()
+
+    def price(wanted: PlanSpec) -> Price:
+        if wanted == before.specs[best]:
+            return Price(None, 0, "the plan takes about 9 GiB", lacks_memory=True)
+        return sweep.price(wanted)
+
+    monkeypatch.setattr(comparison_module, "price", price)
+    found = compare([spec], patterns=["flat"])
+    assert best not in found.refused
+    assert found.leading[size] != best
+    assert [one.candidate for one in found.pruned if one.by == "memory"] == [best]
+
+
+def test_a_plan_without_memory_is_told_from_an_impossible_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = spec_of("allreduce", MACHINES["lanes"], passes=[{"name": "segment", "max_bytes": 4}])
+    assert not sweep.price(spec).lacks_memory
+    monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: -1)
+    monkeypatch.setattr("collplan.planner.memory.LARGE_BYTES", -1)
+    assert sweep.price(spec).lacks_memory
 
 
 def test_shared_memory_is_tried_wherever_ranks_share_a_node() -> None:

@@ -437,7 +437,9 @@ def _simulate(wave: Sequence[_Entry], jobs: _Jobs, comparison: Comparison) -> No
     prices = jobs.run("simulating", price, [group[0].spec for group in groups])
     for group, found in zip(groups, prices, strict=True):
         for entry in group:
-            if found.makespan_s is None:
+            if found.lacks_memory:
+                _leave_out(comparison, entry, "memory")
+            elif found.makespan_s is None:
                 comparison.refused[entry.name] = found.refusal or ""
             else:
                 place = entry.name, _bytes_of(entry.spec)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.specs import PlanSpec
 
 Item = TypeVar("Item")
@@ -35,6 +35,8 @@ class Price:
         Tasks of the plan.
     refusal : str or None
         Why there is none.
+    lacks_memory : bool
+        Whether that is for want of memory.
     pcie_reads : int or None
         Reads of queue pairs by all adapters; None where they hold all.
     """
@@ -42,6 +44,7 @@ class Price:
     makespan_s: float | None
     n_tasks: int
     refusal: str | None = None
+    lacks_memory: bool = False
     pcie_reads: int | None = None
 
 
@@ -88,7 +91,7 @@ def price(spec: PlanSpec) -> Price:
     try:
         plan = compile_plan(resolve(spec))
     except AlgorithmError as error:
-        return Price(None, 0, str(error))
+        return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
     timeline = simulate(plan)
     reads = timeline.pcie_reads
     total = None if reads is None else int(reads.sum())
