@@ -61,10 +61,15 @@ class Grid:
 
     def led_by(self, row: int) -> list[list[int]]:
         """Return the columns each position of `row` leads."""
-        columns: list[list[int]] = [[] for _ in self.rows[row]]
-        for column in range(self.n_columns):
-            columns[self.place(row, column)].append(column)
-        return columns
+        return self._led[row]
+
+    @cached_property
+    def _led(self) -> list[list[list[int]]]:
+        led: list[list[list[int]]] = [[[] for _ in row] for row in self.rows]
+        for row, columns in enumerate(led):
+            for column in range(self.n_columns):
+                columns[self.place(row, column)].append(column)
+        return led
 
     def followers(self, row: int, column: int) -> Ints:
         """Return the positions of `row` that `column` serves, its leader among them.

@@ -88,15 +88,16 @@ class Parts:
 
     def blocks_led(self, row: int) -> Regions:
         """Return, a row a position, the blocks of all whom it leads columns for, on any row."""
-        served = [self.served(column) for column in self.columns]
         led = self.grid.led_by(row)
         nobody = np.zeros(0, dtype=np.int64)
-        lists = [np.concatenate([nobody, *(served[c] for c in columns)]) for columns in led]
+        lists = [np.concatenate([nobody, *(self.served[c] for c in columns)]) for columns in led]
         return self.task.given.union(lists)
 
-    def served(self, column: int) -> Ints:
-        """Return the positions a column serves, row by row."""
-        return np.concatenate([self.grid.followers(row, column) for row in range(self.n_rows)])
+    @cached_property
+    def served(self) -> list[Ints]:
+        """The positions each column serves, row by row."""
+        followers, rows = self.grid.followers, range(self.n_rows)
+        return [np.concatenate([followers(row, c) for row in rows]) for c in self.columns]
 
     def blocks_by_row(self, column: int) -> Regions:
         """Return, a row of the grid each, the blocks a column serves there."""

@@ -69,11 +69,6 @@ class _Blocks:
         return self.parts.task.received
 
     @cached_property
-    def served(self) -> list[Ints]:
-        """The positions every column serves, row by row."""
-        return [self.parts.served(column) for column in self.parts.columns]
-
-    @cached_property
     def by_row(self) -> Ints:
         """All positions, row by row: the order in which leaders keep what they hand out."""
         return np.concatenate(self.parts.grid.rows)
@@ -88,7 +83,9 @@ class _Blocks:
 
     def _led(self, columns: list[int]) -> Ints:
         """Return the positions that a leader of the given columns collects for."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(self.served[c] for c in columns)])
+        return np.concatenate(
+            [np.zeros(0, dtype=np.int64), *(self.parts.served[c] for c in columns)]
+        )
 
     def _pairs(self, sources: Ints, dests: Ints) -> Ints:
         """Return the rows of pairs, shape (n_sources, n_dests)."""
@@ -115,7 +112,7 @@ class _Blocks:
         `is_staged` marks the rows whose leaders have collected what they send.
         """
         rows, n_rows = self.parts.grid.rows, self.parts.n_rows
-        dests = self.served[column]
+        dests = self.parts.served[column]
         # A row has a team's blocks source by source; sent they are team by team.
         team, orders = self.row_of[dests], {}
         for n in {len(positions) for positions in rows}:
@@ -141,7 +138,7 @@ class _Blocks:
 
     def _staged(self, row: int, column: int) -> Regions:
         """Return where a row's blocks for all whom a column serves lie at its leader there."""
-        grid, served = self.parts.grid, self.served
+        grid, served = self.parts.grid, self.parts.served
         columns = grid.led_by(row)[grid.place(row, column)]
         begin, size = self._begins(self._pairs(grid.rows[row], self._led(columns)))
         first = sum(len(served[other]) for other in columns[: columns.index(column)])
