@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from collplan.compiling import compile_spec
 from collplan.executors.mpi import join_world
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import library_name
 from collplan.planner.algorithms.registry import registry

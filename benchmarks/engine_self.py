@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.loop.calls import call, compiled, ints, pointer
 from collplan.executors.mpi.loop.symbols import address_of
 from collplan.executors.mpi.program.message_rows import handle_of

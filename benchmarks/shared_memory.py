@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.measure.timing import library_name, time_in_turns
 from collplan.planner import compile_plan
 from collplan.specs.loading import parse_spec

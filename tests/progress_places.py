@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine import background
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import affinity
@@ -55,7 +55,7 @@ def degrades() -> None:
     way = {"count": 8, "datatype": "int32", "root": p - 1}
     passes = [{"name": "place_progress"}]
     huge = compile_plan(make_spec("bcast", "auto", p, wide, **way, passes=passes))
-    reducing = placed("allreduce", 8)
+    reducing = placed("allreduce", 8, algorithm="ring")
     own = InPython("max")
     cases: list[tuple[str, Plan, dict[str, object]]] = [
         ("it was asked for", plan, {"progress": "caller"}),

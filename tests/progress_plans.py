@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.engine import background
 from collplan.executors.mpi.host.cores import affinity
 from collplan.planner import compile_plan

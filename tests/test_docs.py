@@ -32,7 +32,7 @@ NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
-    "exporting", "tuning", "drop-in", "specs",
+    "exporting", "tuning", "drop-in", "specs", "architecture",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),

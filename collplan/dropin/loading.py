@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.in_flight import load_machine_code
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.world import first_alone

@@ -21,7 +21,7 @@ from collplan.dropin.nonblocking_staging import Staged, stage
 from collplan.dropin.plans import MAX_ENTRIES
 from collplan.dropin.routes import ProgramRoute
 from collplan.dropin.signatures import KINDS, Arguments, Kind, read_arguments, read_broadcast
-from collplan.executors.mpi.bind.instances import Copy, LocalProgram
+from collplan.executors.mpi.binding.instances import Copy, LocalProgram
 from collplan.executors.mpi.engine.in_flight import Flight, board
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.planner import compile_plan

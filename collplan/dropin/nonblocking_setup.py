@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.instances import n_tag_spaces
+from collplan.executors.mpi.binding.instances import n_tag_spaces
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.measure.lanes import node_of_ranks
 from collplan.specs.request import MESSAGES

@@ -18,8 +18,8 @@ from collplan.dropin.loading import as_loaded
 from collplan.dropin.routes import ALIGNMENT, Route
 from collplan.dropin.signatures import KINDS
 from collplan.dropin.statistics import Row, Statistics
-from collplan.executors.mpi.bind.agreement import DOING
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.agreement import DOING
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks

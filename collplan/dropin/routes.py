@@ -13,8 +13,8 @@ from mpi4py import MPI
 from collplan.dropin.call_keys import IN_PLACE_AT
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.statistics import Row
-from collplan.executors.mpi.bind.bound_plan import BoundPlan
-from collplan.executors.mpi.bind.instances import LocalProgram
+from collplan.executors.mpi.binding.bound_plan import BoundPlan
+from collplan.executors.mpi.binding.instances import LocalProgram
 
 Array = npt.NDArray[Any]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.world import first_alone
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+    from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
     from collplan.executors.mpi.world import join_world
 
 _HOMES: Final = {
-    "BoundPlan": "bind.bound_plan",
-    "bind": "bind.bound_plan",
+    "BoundPlan": "binding.bound_plan",
+    "bind": "binding.bound_plan",
     "join_world": "world",
 }
 

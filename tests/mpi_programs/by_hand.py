@@ -9,7 +9,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind import bound_plan as binding
+from collplan.executors.mpi.binding import bound_plan as binding
 from collplan.executors.mpi.engine import running
 from collplan.executors.mpi.errors import BindError
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Stage

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.message_rows import Messages
 from collplan.planner.collective.operations import get_operation, register_operation

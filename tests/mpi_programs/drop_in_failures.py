@@ -23,14 +23,14 @@ from tables_everywhere import planning_table
 STAGES = {
     "compile": "collplan.dropin.plans.compile_plan",
     "prove": "collplan.dropin.plans.compile_plan",
-    "prepare": "collplan.executors.mpi.bind.bound_plan.Prepared",
-    "digest": "collplan.executors.mpi.bind.bound_plan._digests",
+    "prepare": "collplan.executors.mpi.binding.bound_plan.Prepared",
+    "digest": "collplan.executors.mpi.binding.bound_plan._digests",
     "load": "collplan.executors.mpi.engine.reduction.Reduction.load",
     "find strangers": "collplan.executors.mpi.engine.node_memory._refuse_strangers",
     "compare programs": "collplan.executors.mpi.engine.node_memory._refuse_misfit",
     "find room": "collplan.executors.mpi.engine.node_memory._require_room",
     "populate pages": "collplan.executors.mpi.engine.node_memory._populate",
-    "assemble": "collplan.executors.mpi.bind.bound_plan.BoundPlan.__init__",
+    "assemble": "collplan.executors.mpi.binding.bound_plan.BoundPlan.__init__",
     "make the engine": "collplan.executors.mpi.engine.engine.Engine.__init__",
 }
 """Functions that each rank calls between a request and its bound plan."""

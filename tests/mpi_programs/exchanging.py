@@ -8,7 +8,7 @@ from itertools import product
 
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.measure.run import Case
 from collplan.planner import compile_plan
 from collplan.planner.collective.reference import expected, make_inputs

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case, run_plan

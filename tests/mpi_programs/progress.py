@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan
+from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.engine import running
 from collplan.measure.run import Case
 from collplan.planner.collective.reference import expected, make_inputs
@@ -192,7 +192,7 @@ def ends() -> None:
     child = os.fork()
     if child == 0:
         # No thread is in here: neither waiting for it nor ending it may hang or crash.
-        bound._binding.free()
+        bound._resources.engine.free()
         os._exit(0 if not threads() else 1)
     assert os.waitpid(child, 0)[1] == 0
     bound()

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.loop.loading import load
 from collplan.measure.run import Case
 from collplan.planner import compile_plan

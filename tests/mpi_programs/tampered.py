@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.planner.errors import PlanError
 from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.plan import COLUMNS, ON_START, Buffer, Op, Plan

@@ -12,7 +12,7 @@ from typing import Final, TypeVar, cast
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import share_cores_as
 from collplan.measure.calibration.exchanges import burst_plan

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.measure.calibration.exchanges import burst_plan, ping_pong_plan
 from collplan.measure.calibration.measurements import (
     Burst,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.pinning import pin_thread, usable_processors
 from collplan.executors.mpi.world import first_alone

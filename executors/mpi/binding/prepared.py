@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.buffers import Buffers
-from collplan.executors.mpi.bind.plan_check import check_plan
+from collplan.executors.mpi.binding.buffers import Buffers
+from collplan.executors.mpi.binding.plan_check import check_plan
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.program import Program, rank_program
 from collplan.executors.mpi.stall.notices import largest_tag

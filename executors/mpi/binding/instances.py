@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.buffers import Buffers
-from collplan.executors.mpi.bind.prepared import Prepared
+from collplan.executors.mpi.binding.buffers import Buffers
+from collplan.executors.mpi.binding.prepared import Prepared
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.in_flight import Flight, board
 from collplan.executors.mpi.engine.reduction import Reduction

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.bind.agreement import (
+from collplan.executors.mpi.binding.agreement import (
     DOING,
     Agreement,
     Claim,
@@ -21,7 +21,7 @@ from collplan.executors.mpi.bind.agreement import (
     bad_timeout,
     is_timeout,
 )
-from collplan.executors.mpi.bind.prepared import Prepared
+from collplan.executors.mpi.binding.prepared import Prepared
 from collplan.executors.mpi.engine.background import (
     Background,
     Progress,
