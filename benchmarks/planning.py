@@ -16,6 +16,7 @@ from typing import TypeVar
 from collplan.cli.process_memory import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import Plan, compile_plan
+from collplan.planner.verify import verify
 from collplan.specs import Network, PlanSpec
 
 Result = TypeVar("Result")
@@ -61,7 +62,7 @@ def main() -> None:
         print(f"ring allreduce, {n_ranks} ranks:")
         plan = timed("compile", None, repetitions, lambda spec=spec: compile_plan(spec))
         print(f"  {plan.n_tasks} tasks, {plan.nbytes / plan.n_tasks:.1f} bytes a task")
-        timed("verify", plan.n_tasks, repetitions, plan.verify)
+        timed("verify", plan.n_tasks, repetitions, lambda plan=plan: verify(plan))
         timed("simulate", plan.n_tasks, repetitions, lambda p=plan: simulate(p, Network()))
         timed("one rank", None, repetitions, lambda spec=spec: compile_plan(spec, rank=1))
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,8 +1,9 @@
-"""Tuning: measure candidates on the machine at hand, and write which is best where.
+"""Tuning: measure candidates on the machine at hand, and write a table of the best.
 
-`variants` says what there is, `prediction` what of it the cost model keeps,
-`contest` when enough has been measured, `trial` measures, `journal` remembers
-what is done, and `tuner` leads through all points.
+`variants` lists candidates, `prediction` drops those that the cost model finds far
+from the best, `trial` measures, `racing` says when enough has been measured,
+`journal` remembers what is done, and `tuner` leads through all points. `table` is
+the table of results, and `sweep` what was measured at all sizes.
 
 References
 ----------

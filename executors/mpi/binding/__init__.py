@@ -1,1 +1,1 @@
-"""Bind a plan to a communicator and buffers, and see that all ranks bring the same."""
+"""Binding of plans to communicators and buffers: prepare, agree, acquire, bind."""

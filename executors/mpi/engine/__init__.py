@@ -1,1 +1,1 @@
-"""Run one rank's program: its flat arrays, the engines over them, memory of a node, threads."""
+"""The engine of one rank's program: memory for the loop, shared memory of a node, threads."""

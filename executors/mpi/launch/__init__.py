@@ -1,1 +1,1 @@
-"""Start ranks: the right mpiexec, jobs that leave nothing behind, what is installed."""
+"""Launching of ranks: finding mpiexec, jobs that leave nothing behind, what is installed."""

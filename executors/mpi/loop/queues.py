@@ -1,4 +1,4 @@
-"""Intss of task indices in memory of the engine, for compiled code."""
+"""Heaps of task indices in memory of the engine, for compiled code."""
 
 from __future__ import annotations
 

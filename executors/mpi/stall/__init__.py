@@ -1,1 +1,1 @@
-"""See that ranks come and get on, and say who waits for whom where they don't."""
+"""Detection of missing and waiting ranks, and reports of who waits for whom."""
