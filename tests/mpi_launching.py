@@ -29,7 +29,7 @@ def mpi_python(mpi: str) -> Path:
     """Return the interpreter whose mpi4py uses `mpi`, or skip the test."""
     if debian_mpi.WHY_NOT.exists() and mpi in DEBIAN:
         reason = debian_mpi.WHY_NOT.read_text().strip()
-        pytest.skip(f"needs Debian's {mpi.removeprefix('debian-')}: {reason}")
+        pytest.skip(f"Debian's {mpi.removeprefix('debian-')} cannot be installed here: {reason}")
     if mpi in DEBIAN:
         python = debian_mpi.python_of(mpi)
     elif mpi == "mpich":

@@ -108,7 +108,7 @@ def with_small_shared_memory(command: list[str]) -> list[str]:
     try:
         subprocess.run([*namespace, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"needs root or user namespaces, to mount a small /dev/shm: {error}")
+        pytest.skip(f"this user may not mount a small /dev/shm, which takes root: {error}")
     return [*namespace, *command]
 
 

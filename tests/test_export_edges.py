@@ -33,7 +33,7 @@ SWAPPED = {
     ("mpich", "barrier", "recursive_doubling"),
     ("ompi", "allreduce", "recursive_doubling"),
 }
-"""Where ranks are not a power of two, the odd rank of a pair goes on; with us, the even one."""
+"""The odd rank of a pair goes on where ranks are no power of two; with us, the even one."""
 REVERSED = {("ompi", "barrier", "dissemination")}
 """Signals go to lower ranks, not to higher ones."""
 SURPLUS: dict[tuple[str, str], Callable[[int, int, int, int], bool]] = {

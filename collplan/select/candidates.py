@@ -33,7 +33,7 @@ WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
 """The kinds of candidates, by the decomposition's name."""
 PIPELINE: Final = "pipelined"
-"""What names call algorithms whose segments follow each other closely."""
+"""Word in names of candidates for algorithms whose segments follow each other closely."""
 MOST_LEADERS: Final = 16
 SHARED: Final = Transport(name="shared")
 """What designs through a node's memory say."""

@@ -1,4 +1,4 @@
-"""What a form would cost at a size, before anything is compiled: a price, a bound, its tasks."""
+"""Estimates of a candidate before it is compiled: its time, a lower bound, its tasks."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from oracle import AFFINE
 
 comm = MPI.COMM_WORLD
 WAYS = ("compiled", "python")
-"""How reductions run."""
+"""Kinds of reductions: machine code, or a callback in Python."""
 rank, p = comm.rank, comm.size
 PROCESSORS = sorted(set().union(*comm.allgather(affinity())))
 PLACED_EVERY = 13

@@ -29,7 +29,7 @@ from oracle import make_spec
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
 WAYS = ("compiled", "python")
-"""How reductions run."""
+"""Kinds of reductions: machine code, or a callback in Python."""
 
 
 def machines() -> Iterator[tuple[dict[str, object], str]]:

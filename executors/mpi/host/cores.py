@@ -10,9 +10,9 @@ from typing import Any, Final
 from mpi4py import MPI
 
 IDLE_SLEEP_S: Final = 50e-6
-"""How long an idle rank sleeps between polls, for each rank on its core, where ranks share it."""
+"""Sleep of an idle rank between polls in seconds, per rank on a shared core."""
 LONGEST_SLEEP_S: Final = 400e-6
-"""How long it sleeps at most."""
+"""Longest sleep of an idle rank between polls, in seconds."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _cached_on_comm: list[int] = []
