@@ -13,26 +13,8 @@ from collplan.specs import PlanSpec
 def compile_spec(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | None = None) -> Plan:
     """Compile a spec, choosing a decomposition where it leaves that to the planner.
 
-    Parameters
-    ----------
-    spec : PlanSpec
-        Machine, collective, decomposition, algorithms and passes.
-    rank : int, optional
-        Compile this rank's program only; see `collplan.planner.compile_plan`.
-    idle : list of str, optional
-        If given, a line is appended for every pass of the spec that changes
-        nothing, instead of a warning.
-
-    Returns
-    -------
-    Plan
-        The same bytes for the same spec, on any machine.
-
-    Raises
-    ------
-    AlgorithmError
-        If an algorithm is unknown or cannot serve these ranks or operation,
-        or a decomposition or pass refuses; the message names alternatives.
+    Parameters, result and errors are those of `collplan.planner.compile_plan`; where
+    `idle` is given, its lines stand in for the warnings.
 
     Warns
     -----
