@@ -55,7 +55,7 @@ def record_plan(
 ) -> TaskTimes | None:
     """Start a plan again and again, recording every task; keep the median start.
 
-    Collective over `comm`. Recording costs a task some tenths of a microsecond.
+    Collective over `comm`. Recording reads the clock twice per task.
 
     Parameters
     ----------
