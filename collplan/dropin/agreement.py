@@ -49,8 +49,8 @@ class Meetings:
     """Meetings of all ranks of a communicator, one for each request that is new to them.
 
     A rank whose request other ranks have met about before, since they ask for another size
-    than it does, would wait for ever. It sees that they have started that plan: until all
-    have met, none of them can be further than in the same call.
+    than it does, would wait for ever. It sees that they have started that plan, while the
+    meeting does not end.
 
     Parameters
     ----------
@@ -131,14 +131,19 @@ def _digest(request: CollectiveCall) -> int:
 def _look(request: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
     """Raise what is wrong if others run an old plan; return since when one is seen, 0 if none."""
     expected = _expected(kept)
-    for entry in expected:
-        if _is_resized(request, entry.request):
-            _catch_up(request, entry)
-    # Others may have gone on to what comes after the plan that this rank missed.
     now_s = time.monotonic()
-    if expected and seen_s and now_s - seen_s > _PATIENCE_S:
+    if not expected or not seen_s:
+        return now_s if expected else 0.0
+    # Others may have left the meeting that this rank has not seen the end of, and have gone on
+    # to the plan: then the meeting ends here, too.
+    if now_s - seen_s > _ARRIVING_S:
+        for entry in expected:
+            if _is_resized(request, entry.request):
+                _catch_up(request, entry)
+    # Others may have gone on to what comes after the plan that this rank missed.
+    if now_s - seen_s > _PATIENCE_S:
         raise CollplanError(_dispute(request, expected[0].request))
-    return (seen_s or now_s) if expected else 0.0
+    return seen_s
 
 
 def _missed(request: CollectiveCall, kept: Collection[Route]) -> Route | None:

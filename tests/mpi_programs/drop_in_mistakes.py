@@ -3,13 +3,16 @@
 usage: drop_in_mistakes.py [SECTION...]
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
 
 import collplan
+from collplan.dropin.agreement import Meetings
 from drop_in_calls import SIZE, WORLD, planning, run_checks
 
 LAST = SIZE - 1
@@ -83,6 +86,37 @@ def check_room_for_less_than_another_rank_sends(comm: Any) -> None:
             assert found == (MPI.ERR_TRUNCATE if comm.rank == LAST else None), (found, n, n_before)
             see()
             goes_on(comm, 5, n)
+
+
+class Late:
+    """A request whose completion is seen a tenth of a second after it was first asked for."""
+
+    def __init__(self, request: MPI.Request) -> None:
+        self.request, self.end_s = request, time.monotonic() + 0.1
+
+    def Test(self) -> bool:
+        return time.monotonic() > self.end_s and self.request.Test()
+
+
+def check_a_rank_that_learns_late_that_all_have_met(_: Any) -> None:
+    """All call the same: where others have gone on to a plan of another size, none has missed it.
+
+    A root need not wait for others: it leaves a meeting, scatters natively, and starts the
+    plan that comes next before the last rank has seen the meeting's end.
+    """
+    comm, begin = planning(native_calls=2), Meetings._begin
+
+    def begin_late(self: Meetings, request: Any) -> Any:
+        begun = begin(self, request)
+        return (Late(begun[0]), *begun[1:]) if comm.rank == LAST else begun
+
+    for n in (8, 3000):
+        for m in (n, n, n, n, n + 2, n):
+            with patch.object(Meetings, "_begin", begin_late):
+                room = np.zeros(m)
+                comm.Scatter(np.full(m * comm.size, m, float), room)
+            assert (room == m).all()
+    comm.let_go()
 
 
 def check_calls_that_differ_otherwise(comm: Any) -> None:
