@@ -163,9 +163,9 @@ def _status_of(stop: SystemExit) -> int:
 
 def _abort(status: int) -> int:
     """End all ranks where there are several: they could wait for this one for ever."""
+    from collplan.executors.mpi.host.aborting import abort
+
     world = sys.modules["mpi4py.MPI"].COMM_WORLD
-    sys.stdout.flush()
-    sys.stderr.flush()
     if world.Get_size() > 1:
-        world.Abort(status)
+        abort(world, status)
     return status

@@ -222,10 +222,9 @@ def _measure(comm: Any, request: Request) -> Outcome:
 
 
 def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
-    sys.stderr.write(reason)
-    sys.stderr.flush()
-    comm.Abort(status)
-    # MPICH's returns when it has told mpiexec.
+    from collplan.executors.mpi.host.aborting import abort
+
+    abort(comm, status, reason)
     raise typer.Exit(status)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from collplan.executors.mpi.host.aborting import FORWARDING_S
 from collplan.tune.crash_log import Attempts, Failure
 
 EXIT_STATUS: Final = 3
@@ -97,5 +98,6 @@ class Guard:
         if self._attempts.blame(failure):
             text = f"collplan: {failure}; the run ends here, the same command goes on without it\n"
             os.write(2, text.encode())
+            time.sleep(FORWARDING_S)
         # Not by MPI: whoever waits in it may hold its locks.
         os._exit(EXIT_STATUS)

@@ -105,10 +105,9 @@ def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
 
 def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
     """End all ranks where one cannot go on: the others would wait for it."""
-    sys.stderr.write(reason)
-    sys.stderr.flush()
-    comm.Abort(status)
-    # MPICH's returns when it has told mpiexec.
+    from collplan.executors.mpi.host.aborting import abort
+
+    abort(comm, status, reason)
     raise typer.Exit(status)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import StallError
+from collplan.executors.mpi.host.aborting import abort
 from collplan.executors.mpi.host.peers import name_ranks
 from collplan.executors.mpi.stall.notices import Notices, spread
 from collplan.executors.mpi.stall.stall_report import Waits
@@ -192,6 +193,5 @@ def say(rank: int, lines: list[str]) -> None:
 
 def end_job(comm: MPI.Intracomm, reason: str) -> StallError:
     """Abort the job; return the error to raise where that returns."""
-    comm.Abort(1)
-    # MPICH's returns when it has told mpiexec.
+    abort(comm, 1)
     return StallError(f"{reason}; the job was aborted")
