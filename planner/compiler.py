@@ -25,7 +25,13 @@ from collplan.planner.plan.rank_program import restrict
 from collplan.specs import PassChoice, PlanSpec, Transport
 
 
-def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | None = None) -> Plan:
+def compile_plan(
+    spec: PlanSpec,
+    *,
+    rank: int | None = None,
+    idle: list[str] | None = None,
+    is_proved: bool = True,
+) -> Plan:
     """Compile a spec into the task graph it describes.
 
     Parameters
@@ -42,6 +48,9 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | N
         If given, a line is appended for every pass of the spec that changes
         nothing, with what it needs; with `rank`, nothing in what was compiled
         for it.
+    is_proved : bool
+        Whether what passes make is verified. A plan that is only priced, among
+        hundreds of candidates, can do without.
 
     Returns
     -------
@@ -72,7 +81,10 @@ def compile_plan(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | N
     check_choices(spec.passes)
     asked, unchanged = spec.passes, list[PassChoice]()
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes, unchanged)
-    plan = _compile(blueprint, _transporting(spec.transport) + plan_passes, rank, unchanged)
+    # Where all ranks compile their programs, one proof of the plan is enough for all.
+    is_proved = is_proved and rank in (None, 0)
+    passes = _transporting(spec.transport) + plan_passes
+    plan = _compile(blueprint, passes, rank, unchanged, is_proved=is_proved)
     if idle is not None:
         exchange = blueprint.exchange
         if exchange is not None and exchange.is_coalesced:
@@ -86,6 +98,8 @@ def _compile(
     plan_passes: tuple[PassChoice, ...],
     rank: int | None,
     unchanged: list[PassChoice],
+    *,
+    is_proved: bool,
 ) -> Plan:
     """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
     parts = state(blueprint)
@@ -93,8 +107,7 @@ def _compile(
     if rank is None or "global" in localities:
         # Such passes must see every rank.
         plan = _build(blueprint, parts, None)
-        # Where all ranks compile their programs, one proof of the plan is enough for all.
-        plan = run_passes(plan, plan_passes, is_proved=rank in (None, 0), idle=unchanged)
+        plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
         return plan if rank is None else restrict(plan, rank)
     if blueprint.exchange is not None or "node" in localities:
         return restrict(_compile_node(blueprint, parts, plan_passes, rank, unchanged), rank)

@@ -89,7 +89,7 @@ def price(spec: PlanSpec) -> Price:
     from collplan.select.auto import resolve
 
     try:
-        plan = compile_plan(resolve(spec))
+        plan = compile_plan(resolve(spec), is_proved=False)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
     timeline = simulate(plan)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -118,8 +118,24 @@ def running_total(lengths: npt.ArrayLike) -> Ints:
     return total
 
 
+DENSE: Final = 16
+"""Values are dense if their range holds at most this many integers per value."""
+
+
 def sorted_unique(values: Ints) -> Ints:
-    """Return the distinct values in order; numpy's own hashes, which is slow on millions."""
+    """Return the distinct values in ascending order.
+
+    Numpy's own function hashes, which is slow on millions of values. Dense values,
+    such as addresses in buffers, are marked in one pass; others are sorted.
+    """
+    if not len(values):
+        return values
+    least = values.min()
+    extent = int(values.max()) - int(least) + 1
+    if extent <= DENSE * len(values):
+        is_there = np.zeros(extent, dtype=bool)
+        is_there[values - least] = True
+        return np.asarray(np.flatnonzero(is_there) + least)
     ordered = np.sort(values)
     fresh = np.ones(len(ordered), dtype=bool)
     fresh[1:] = ordered[1:] != ordered[:-1]
