@@ -1,14 +1,14 @@
-"""Algorithms, passes and operations of the user's own, in files and installed packages."""
+"""Algorithms, passes, operations and collectives of the user's own, in files and packages."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from collplan.specs.errors import CollplanError
 
@@ -16,6 +16,25 @@ FILES: Final = "COLLPLAN_IMPORT"
 """Environment variable with the files to import, which processes that we start inherit."""
 GROUP: Final = "collplan.algorithms"
 """The group of entry points that are loaded before a command runs."""
+
+
+NativeCall = Callable[[Any, Any, Any, bool], Any]
+NATIVE_CALLS: Final[dict[str, NativeCall]] = {}
+"""Calls that stand for those MPI does not have, by the kind of the collective."""
+
+
+def native_call(kind: str) -> Callable[[NativeCall], NativeCall]:
+    """Register the decorated function as what `kind` is measured against.
+
+    It takes a communicator, MPI's send and receive arguments, and whether to
+    return a request at once instead of waiting.
+    """
+
+    def register(call: NativeCall) -> NativeCall:
+        NATIVE_CALLS[kind] = call
+        return call
+
+    return register
 
 
 def own_files() -> list[str]:

@@ -67,7 +67,7 @@ class PlanSpec(SpecModel):
 
     def _problems(self) -> Iterator[str]:
         """Return what does not fit together."""
-        root = getattr(self.collective, "root", 0)
+        root = self.collective.root or 0
         n_ranks = self.machine.n_ranks
         if root >= n_ranks:
             yield (

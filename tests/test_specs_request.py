@@ -52,13 +52,13 @@ def test_common_properties_agree_with_fields(kind: str) -> None:
     assert collective.kind == kind
     assert collective.is_rooted == (kind in ROOTED)
     assert collective.has_op == (kind in WITH_OP)
-    assert collective.is_in_place is False
+    assert collective.in_place is False
     assert collective.itemsize == (1 if kind == "barrier" else 4)
     assert collective.count == (0 if kind == "barrier" else 3)
 
 
 def test_in_place_is_seen() -> None:
-    assert Allreduce(count=1, in_place=True).is_in_place
+    assert Allreduce(count=1, in_place=True).in_place
 
 
 @pytest.mark.parametrize(

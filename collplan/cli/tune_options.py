@@ -196,7 +196,7 @@ class Asked:
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
         from collplan.specs.collective import MAX_COUNT
 
-        if collective.kind == "barrier":
+        if not collective.has_data:
             return tuple(parse_sizes(self.sizes))
         datatype = str(collective.datatype)
         return tuple(parse_sizes(self.sizes, collective.itemsize, datatype, MAX_COUNT))

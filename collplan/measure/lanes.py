@@ -22,14 +22,13 @@ from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
 from collplan.measure.statistics import Summary, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
-from collplan.specs.collective import Collective
+from collplan.specs.collective import COLLECTIVES, Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explain
 
 DATATYPE: Final = "int32"
 """What multi-collectives move: MPI_INT, as in [1]_."""
 _ITEMSIZE: Final = 4
-_OF_BLOCKS: Final = ("gather", "scatter", "allgather", "alltoall", "reduce_scatter_block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +264,7 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
             f"--sizes: {n_bytes} is no multiple of the {_ITEMSIZE} bytes of {DATATYPE}; "
             f"give whole elements"
         )
-    blocks = n_nodes if kind in _OF_BLOCKS else 1
+    blocks = n_nodes if COLLECTIVES[kind].has_blocks else 1
     if 0 < count < blocks:
         raise CollplanError(
             f"--sizes: {n_bytes} bytes are {count} elements, {kind} over {n_nodes} nodes divides "

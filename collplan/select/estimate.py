@@ -135,7 +135,7 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     if machine.n_ranks <= FEW_RANKS or machine.nodes == 1:
         return None
     place, sizes = machine.rank_to_node, machine.node_to_n_ranks
-    first = place[getattr(spec.collective, "root", 0)]
+    first = place[spec.collective.root or 0]
     nodes = {first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))}
     ranks = [rank for rank, node in enumerate(place) if node in nodes]
     return tuple(sorted(ranks, key=lambda rank: place[rank] != first))
