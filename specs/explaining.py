@@ -101,6 +101,7 @@ _PLAIN_WORDS: Final = {
     "tuple_type": "{given} is not a list; give one, as in [{given}]",
     "too_long": "has more than {max_length} entries; give fewer",
     "bool_type": "{given} is not true or false; give one of them",
+    "int_type": "{given} is not a whole number; give one",
     "string_type": "{given} is not text; give a word, or put it in quotes",
     "finite_number": "{given} is not finite; give a finite number",
     "model_type": _NOT_A_MAPPING,

@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import NEEDS, Pass, check_choices, find_pass, pass_registry
+from collplan.planner.passes.registry import (
+    NEEDS,
+    Pass,
+    check_choices,
+    check_options,
+    find_pass,
+    pass_registry,
+)
 from collplan.specs import PassChoice
 
 Rewrite = Callable[..., Blueprint]
@@ -17,8 +24,9 @@ def register_blueprint_pass(name: str, needs: str = NEEDS) -> Callable[[Rewrite]
 
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, "blueprint", "global", needs=needs)
-        return rewrite
+        checked = check_options(name, rewrite)
+        pass_registry[name] = Pass(name, checked, "blueprint", "global", needs=needs)
+        return checked
 
     return register
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import SkipValidation
+
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
@@ -11,7 +15,7 @@ from collplan.planner.passes.blueprint_level import register_blueprint_pass
 @register_blueprint_pass(
     "split_lanes", needs="a number of leaders other than that of the decomposition"
 )
-def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
+def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
 
     From one leader a node (hierarchical) to all ranks (full_lane): each
