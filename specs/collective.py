@@ -11,11 +11,9 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from collplan.specs.base import SpecModel
-from collplan.specs.datatype import Datatype, numpy_dtype
+from collplan.specs.elements import Datatype, Operation, numpy_dtype
 from collplan.specs.errors import SpecError
-from collplan.specs.numbers import WHOLE, Flag, Rank
-from collplan.specs.operation import Operation
-from collplan.specs.sizes import is_size
+from collplan.specs.numbers import WHOLE, Flag, Rank, is_size
 
 SUM: Final = Operation(name="sum")
 

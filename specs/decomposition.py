@@ -16,8 +16,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from collplan.specs.base import SpecModel
+from collplan.specs.errors import show_value
 from collplan.specs.numbers import NumberOfRanks
-from collplan.specs.showing import show_value
 
 DECOMPOSITIONS: Final = (
     "flat",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
+from collplan.specs.errors import printable, show_value
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
-from collplan.specs.showing import printable, show_value
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

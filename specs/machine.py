@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from collplan.specs.base import SpecModel, raise_together
+from collplan.specs.errors import show_value
 from collplan.specs.network import Network
 from collplan.specs.numbers import (
     MAX_RANKS,
@@ -23,7 +24,6 @@ from collplan.specs.numbers import (
     NumberOfRanks,
 )
 from collplan.specs.presets import load_preset, preset_names
-from collplan.specs.showing import show_value
 
 MAX_CORES: Final = 2**24
 """Cores of all nodes together: the simulator keeps a clock for each."""

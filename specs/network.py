@@ -9,8 +9,7 @@ from pydantic import ConfigDict, model_validator
 from pydantic.config import JsonDict
 
 from collplan.specs.base import SpecModel
-from collplan.specs.numbers import Flag, Nanoseconds, Positive, Seconds
-from collplan.specs.sizes import Bytes, PositiveBytes
+from collplan.specs.numbers import Bytes, Flag, Nanoseconds, Positive, PositiveBytes, Seconds
 
 LINKS: Final = ("core", "numa", "node", "network")
 """The classes of links, nearest first."""

@@ -9,7 +9,7 @@ import numpy as np
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
-from collplan.specs.operation import LOGICAL
+from collplan.specs.elements import LOGICAL
 
 if TYPE_CHECKING:
     from collplan.dropin.calls import CollectiveCall

@@ -10,8 +10,8 @@ from typing import Final
 
 from collplan.specs import COLLECTIVES
 from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.numbers import parse_bytes
 from collplan.specs.request import FLAT, MESSAGES
-from collplan.specs.sizes import parse_bytes
 from collplan.tune.table import NATIVE_LABEL, Choice, Point, Sweep, TuningTable
 
 """Kinds whose bytes in a table are those of one rank's block."""

@@ -14,8 +14,7 @@ from mpi4py import MPI
 from collplan.own_algorithms import NATIVE_CALLS
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.specs import CollplanError
-from collplan.specs.datatype import PAIRS, numpy_dtype
-from collplan.specs.operation import LOGICAL
+from collplan.specs.elements import LOGICAL, PAIRS, numpy_dtype
 
 if TYPE_CHECKING:
     from collplan.specs.collective import Collective

@@ -193,13 +193,9 @@ def require_known_algorithms(spec: PlanSpec) -> None:
     Candidates that cannot serve are told of beside the others; one whose name is misspelled
     would be forgotten.
     """
-    algorithms, kind = spec.algorithms, spec.collective.kind
-    if isinstance(algorithms, AlgorithmsByRole):
-        named = [(role.partition("/")[2], one.name) for role, one in algorithms.roles.items()]
-    else:
-        named = [(kind if spec.decomposition.name == "flat" else "", algorithms.name)]
+    kind = spec.collective.kind
     known = {one.name for each in registry.kinds() for one in registry.of(each)}
-    for of, name in named:
+    for of, name in spec.method.named_algorithms(kind):
         if name != AUTO.name and (of or name not in known):
             registry.find(of or kind, name)
 

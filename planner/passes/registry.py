@@ -13,8 +13,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
+from collplan.specs.errors import show_value
 from collplan.specs.explaining import explain, number_lines
-from collplan.specs.showing import show_value
 
 Level = Literal["blueprint", "plan"]
 Locality = Literal["rank", "node", "global"]
