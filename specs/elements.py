@@ -13,11 +13,9 @@ from collplan.specs.errors import show_value
 if TYPE_CHECKING:
     import numpy as np
 
-from pydantic import GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import model_validator
 
-from collplan.specs.base import SpecModel
+from collplan.specs.base import SpecModel, described
 from collplan.specs.numbers import Flag
 
 SCALARS: Final = (
@@ -39,45 +37,25 @@ DATATYPES: Final = SCALARS + PAIRS
 """All datatypes."""
 
 _OTHER_NAMES: Final = {
-    "2int": "int_int",
-    "twoint": "int_int",
-    "char": "int8",
-    "signed_char": "int8",
-    "unsigned_char": "uint8",
-    "byte": "uint8",
-    "short": "int16",
-    "unsigned_short": "uint16",
-    "int": "int32",
-    "integer": "int32",
-    "unsigned": "uint32",
-    "unsigned_int": "uint32",
-    "uint": "uint32",
-    "long": "int64",
-    "long_long": "int64",
-    "unsigned_long": "uint64",
-    "half": "float16",
-    "float": "float32",
-    "single": "float32",
-    "real": "float32",
-    "double": "float64",
-    "double_precision": "float64",
-    "complex": "complex64",
-    "double_complex": "complex128",
-    "c_bool": "bool",
-    "logical": "bool",
-    "i1": "int8",
-    "i2": "int16",
-    "i4": "int32",
-    "i8": "int64",
-    "f2": "float16",
-    "u1": "uint8",
-    "u2": "uint16",
-    "u4": "uint32",
-    "u8": "uint64",
-    "f4": "float32",
-    "f8": "float64",
-    "c8": "complex64",
-    "c16": "complex128",
+    other: ours
+    for ours, others in {
+        "int_int": ("2int", "twoint"),
+        "int8": ("char", "signed_char", "i1"),
+        "uint8": ("unsigned_char", "byte", "u1"),
+        "int16": ("short", "i2"),
+        "uint16": ("unsigned_short", "u2"),
+        "int32": ("int", "integer", "i4"),
+        "uint32": ("unsigned", "unsigned_int", "uint", "u4"),
+        "int64": ("long", "long_long", "i8"),
+        "uint64": ("unsigned_long", "u8"),
+        "float16": ("half", "f2"),
+        "float32": ("float", "single", "real", "f4"),
+        "float64": ("double", "double_precision", "f8"),
+        "complex64": ("complex", "c8"),
+        "complex128": ("double_complex", "c16"),
+        "bool": ("c_bool", "logical"),
+    }.items()
+    for other in others
 }
 """Names of the same datatypes in C, Fortran, MPI and numpy, to suggest ours."""
 
@@ -141,6 +119,11 @@ BUILTIN: Final = ARITHMETIC + LOGICAL + BITWISE + LOCATING
 """MPI's predefined operations; all of them commute."""
 
 
+def _operation_schema(fields: dict[str, Any]) -> dict[str, Any]:
+    about = "A predefined operation, or {name, commutative} for your own."
+    return {"anyOf": [{"enum": list(BUILTIN)}, fields], "description": about}
+
+
 class Operation(SpecModel):
     """A reduction operation: a predefined name, or any other with `commutative` said.
 
@@ -160,6 +143,8 @@ class Operation(SpecModel):
     >>> Operation(name="affine", commutative=False).is_builtin
     False
     """
+
+    model_config = described(_operation_schema)
 
     name: str
     commutative: Flag = True
@@ -216,13 +201,3 @@ class Operation(SpecModel):
                 f"op {self.name} is not defined on the pair datatype {datatype}; "
                 f"use one of {', '.join(LOCATING)} or another datatype"
             )
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        return {
-            "anyOf": [{"enum": list(BUILTIN)}, schema],
-            "description": "A predefined operation, or {name, commutative} for your own.",
-        }

@@ -10,15 +10,12 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     Tag,
     model_serializer,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from collplan.specs.base import SpecModel
+from collplan.specs.base import SpecModel, described
 from collplan.specs.errors import show_value
 
 MAX_OPTION: Final = 2**62
@@ -44,6 +41,12 @@ def _freeze_option(value: Any) -> Any:
 Option = Annotated[Any, BeforeValidator(_freeze_option)]
 
 
+def _choice_schema(_: object) -> dict[str, Any]:
+    name = {"type": "string"}
+    mapping = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+    return {"anyOf": [name, mapping], "description": "A name, or {name: ..., option: value}."}
+
+
 class Choice(SpecModel):
     """A name with options; written ``name`` or ``{name: ..., option: value}``.
 
@@ -62,6 +65,8 @@ class Choice(SpecModel):
     >>> Choice.model_validate({"name": "knomial", "radix": 4}).options
     {'radix': 4}
     """
+
+    model_config = described(_choice_schema)
 
     name: str
     options: dict[str, Option] = Field(default_factory=dict)
@@ -97,22 +102,6 @@ class Choice(SpecModel):
         """Write the choice in one line, like ``knomial(radix=4)``."""
         options = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.name}({options})" if options else self.name
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}},
-                    "required": ["name"],
-                },
-            ],
-            "description": "A name, or {name: ..., option: value}.",
-        }
 
 
 class AlgorithmChoice(Choice):
@@ -189,6 +178,12 @@ TRANSPORTS: Final = ("messages", "shared")
 _PLACE: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 
 
+def _transport_schema(_: object) -> dict[str, Any]:
+    names = {"enum": list(TRANSPORTS)}
+    mapping = {"type": "object", "additionalProperties": names}
+    return {"anyOf": [names, mapping], "description": "A name, or {role: name}."}
+
+
 class Transport(SpecModel):
     """A transport for all phases, or one for each role; a name alone may stand for it.
 
@@ -208,36 +203,34 @@ class Transport(SpecModel):
     ('node',)
     """
 
+    model_config = described(_transport_schema)
+
     name: str = "messages"
     roles: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _accept_short(cls, value: Any) -> Any:
-        fields: dict[str, Any]
-        if isinstance(value, Mapping) and "name" in value:
-            # By keyword: no role is called so.
-            roles = value.get("roles", {})
-            if not isinstance(roles, Mapping):
-                raise ValueError(f"roles is {show_value(roles)}; give {{role: transport}}")
-            names, fields = [value["name"], *roles.values()], dict(value)
-        elif isinstance(value, str):
-            names, fields = [value], {"name": value}
-        elif isinstance(value, Mapping):
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping):
+            return value
+        if "name" not in value:  # no role is called so
             for role in value:
                 if not isinstance(role, str) or not _PLACE.fullmatch(role):
                     raise ValueError(
                         f"{show_value(role)} is no role; use node, lane, or as node.row"
                     )
-            names, fields = list(value.values()), {"roles": dict(value)}
-        else:
-            return value
-        for name in names:
+            value = {"roles": dict(value)}
+        roles = value.get("roles", {})
+        if not isinstance(roles, Mapping):
+            raise ValueError(f"roles is {show_value(roles)}; give {{role: transport}}")
+        for name in (value.get("name", "messages"), *roles.values()):
             if name not in TRANSPORTS:
                 raise ValueError(
                     f"{show_value(name)} is no transport; use {' or '.join(TRANSPORTS)}"
                 )
-        return fields
+        return value
 
     @property
     def shared_roles(self) -> tuple[str, ...] | None:
@@ -258,11 +251,3 @@ class Transport(SpecModel):
         if not self.roles:
             return self.name
         return ", ".join(f"{role}: {name}" for role, name in self.roles.items())
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        names = {"enum": list(TRANSPORTS)}
-        mapping = {"type": "object", "additionalProperties": names}
-        return {"anyOf": [names, mapping], "description": "A name, or {role: name}."}

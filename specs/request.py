@@ -85,7 +85,7 @@ def _short(value: Any) -> Any:
 
 
 class PlanSpec(SpecModel):
-    """A machine, a collective on it, and the method to compute it.
+    """A machine, a collective on it, and how to plan it.
 
     Parameters
     ----------
