@@ -82,10 +82,10 @@ pass_registry: dict[str, Pass] = {}
 
 def register_pass(
     name: str, *, level: Level, locality: Locality, needs: str = NEEDS, **global_with: Any
-) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
+) -> Callable[[Rewrite], Rewrite]:
     """Register the decorated function as pass `name`."""
 
-    def register(rewrite: Callable[..., Plan]) -> Callable[..., Plan]:
+    def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
         checked = check_options(name, rewrite)
         pass_registry[name] = Pass(name, checked, level, locality, global_with, needs)

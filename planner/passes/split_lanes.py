@@ -9,11 +9,14 @@ from pydantic import SkipValidation
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.blueprint_level import register_blueprint_pass
+from collplan.planner.passes.registry import register_pass
 
 
-@register_blueprint_pass(
-    "split_lanes", needs="a number of leaders other than that of the decomposition"
+@register_pass(
+    "split_lanes",
+    level="blueprint",
+    locality="global",
+    needs="a number of leaders other than that of the decomposition",
 )
 def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
