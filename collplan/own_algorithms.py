@@ -10,6 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
+from collplan.specs.collective import ByKind
 from collplan.specs.errors import CollplanError
 
 FILES: Final = "COLLPLAN_IMPORT"
@@ -18,23 +19,14 @@ GROUP: Final = "collplan.algorithms"
 """The group of entry points that are loaded before a command runs."""
 
 
-NativeCall = Callable[[Any, Any, Any, bool], Any]
-NATIVE_CALLS: Final[dict[str, NativeCall]] = {}
-"""Calls that stand for those MPI does not have, by the kind of the collective."""
+native_call: Final = ByKind[Callable[[Any, Any, Any, bool], Any]](
+    "MPI has no {} to measure; register a call with collplan.own_algorithms.native_call"
+)
+"""Calls for kinds that MPI does not have, to measure plans against.
 
-
-def native_call(kind: str) -> Callable[[NativeCall], NativeCall]:
-    """Register the decorated function as what `kind` is measured against.
-
-    It takes a communicator, MPI's send and receive arguments, and whether to
-    return a request at once instead of waiting.
-    """
-
-    def register(call: NativeCall) -> NativeCall:
-        NATIVE_CALLS[kind] = call
-        return call
-
-    return register
+They take a communicator, MPI's send and receive arguments, and whether to return a request
+at once instead of waiting.
+"""
 
 
 def own_files() -> list[str]:

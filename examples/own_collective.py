@@ -33,7 +33,7 @@ class Rotate(Moving):
 def rotated(collective: Rotate, size: int) -> Contents:
     """Return what the receive buffers must hold: the contribution of the rank before."""
     ranks = np.arange(size)
-    return received(ranks, count=collective.count, first=(ranks - 1) % size)
+    return received(rank=ranks, count=collective.count, first=(ranks - 1) % size)
 
 
 @reference("rotate")

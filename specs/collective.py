@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
@@ -129,6 +130,7 @@ class CollectiveModel(SpecModel):
 
 
 Model = TypeVar("Model", bound=CollectiveModel)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {}
 """The models by kind."""
@@ -158,8 +160,32 @@ def register_collective(model: type[Model]) -> type[Model]:
     model.has_blocks = model.sends_blocks or model.receives_blocks
     model.is_pairwise = model.sends_blocks and model.receives_blocks
     COLLECTIVES[kind] = model
-    _any_collective.cache_clear()
+    _adapter.cache_clear()
     return model
+
+
+class ByKind(dict[str, Function]):
+    """Functions by kind of collective; called with a kind, the decorator that registers one.
+
+    Parameters
+    ----------
+    missing : str
+        What an error says where a kind, ``{}``, has none.
+    """
+
+    def __init__(self, missing: str) -> None:
+        super().__init__()
+        self._missing = missing
+
+    def __call__(self, kind: str) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            self[kind] = function
+            return function
+
+        return register
+
+    def __missing__(self, kind: str) -> Function:
+        raise SpecError(f"collective.kind: {self._missing.format(kind)}")
 
 
 def traits_of(kind: str) -> type[CollectiveModel]:
@@ -172,8 +198,19 @@ def _union() -> Any:
 
 
 @cache
-def _any_collective() -> TypeAdapter[CollectiveModel]:
+def _adapter() -> TypeAdapter[CollectiveModel]:
     return TypeAdapter(_union())
+
+
+def validate_collective(fields: Any) -> CollectiveModel:
+    """Return the collective of a mapping of fields, `kind` among them.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        If there is no such kind, or its fields are not valid.
+    """
+    return _adapter().validate_python(fields)
 
 
 class _ByKind:
@@ -182,8 +219,7 @@ class _ByKind:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return no_info_plain_validator_function(
-            lambda value: _any_collective().validate_python(value),
-            json_schema_input_schema=handler.generate_schema(_union()),
+            validate_collective, json_schema_input_schema=handler.generate_schema(_union())
         )
 
 

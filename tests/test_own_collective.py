@@ -82,7 +82,7 @@ def test_every_command_plans_proves_draws_and_prices_it(spec: Path, tmp_path: Pa
     spec.write_text(spec.read_text() + "decomposition: hierarchical\n")
     done = collplan("verify", spec)
     assert done.returncode == 2
-    assert "rotate has no form through leaders; use flat" in done.stderr
+    assert "rotate has no parts to split by hierarchical; use flat" in done.stderr
 
 
 def test_without_the_file_there_is_no_such_kind(spec: Path) -> None:

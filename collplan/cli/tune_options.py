@@ -175,10 +175,9 @@ class Asked:
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
         """Return a collective of a few elements, like the spec's as far as that goes."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
-        from collplan.specs import COLLECTIVES
-        from collplan.specs import Collective as AnyCollective
+        from collplan.specs.collective import COLLECTIVES, validate_collective
         from collplan.specs.explaining import explain
 
         known = COLLECTIVES[kind].model_fields
@@ -187,9 +186,8 @@ class Asked:
         given |= {"op": self.op} if self.op is not None else {}
         given = {name: value for name, value in given.items() if name in known}
         given |= {"kind": kind} | ({"count": _SOME} if "count" in known else {})
-        adapter: TypeAdapter[Collective] = TypeAdapter(AnyCollective)
         try:
-            return adapter.validate_python(given)
+            return validate_collective(given)
         except ValidationError as error:
             raise CollplanError(explain(error)) from None
 

@@ -16,13 +16,13 @@ from typing import Final, cast
 
 import numpy as np
 from mpi4py import MPI
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
 from collplan.measure.statistics import Summary, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
-from collplan.specs.collective import COLLECTIVES, Collective
+from collplan.specs.collective import COLLECTIVES, Collective, validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explain
 
@@ -270,11 +270,9 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
             f"--sizes: {n_bytes} bytes are {count} elements, {kind} over {n_nodes} nodes divides "
             f"them into {blocks} blocks; give {blocks * _ITEMSIZE} bytes or more"
         )
-    adapter: TypeAdapter[Collective] = TypeAdapter(Collective)
+    fields = {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
     try:
-        return adapter.validate_python(
-            {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
-        )
+        return validate_collective(fields)
     except ValidationError as error:
         raise CollplanError(explain(error, before="--sizes: ")) from None
 

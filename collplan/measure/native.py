@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.own_algorithms import NATIVE_CALLS
+from collplan.own_algorithms import native_call
 from collplan.planner.collective.operations import ReductionOperation, get_operation
-from collplan.specs import CollplanError
 from collplan.specs.elements import LOGICAL, PAIRS, numpy_dtype
 
 if TYPE_CHECKING:
@@ -140,15 +139,9 @@ def _bound_call(
     op: MPI.Op | None,
     prefix: Literal["", "I"],
 ) -> Callable[[], object]:
-    own = NATIVE_CALLS.get(collective.kind)
-    if own is not None:
-        return partial(own, comm, sent, received, prefix == "I")
     method = getattr(comm, (prefix + collective.kind).capitalize(), None)
     if method is None:
-        raise CollplanError(
-            f"collective.kind: MPI has no {collective.kind} to measure; register a call with "
-            "collplan.own_algorithms.native_call"
-        )
+        return partial(native_call[collective.kind], comm, sent, received, prefix == "I")
     if not collective.has_data:
         return cast("Callable[[], object]", method)
     buffers = [received] if collective.has_one_buffer else [sent, received]

@@ -52,8 +52,6 @@ ARGUMENTS = {
     "alltoall": "what is for others leaves its rank and node, and enters theirs",
 }
 """Why no plan moves less, in a line."""
-BACKWARDS = {"reduce": "bcast", "gather": "scatter", "reduce_scatter_block": "allgather"}
-"""Collectives that move what another does, the other way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +201,24 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
         first, last = rank_to_place[[0, -1]].tolist()
         into = [c * (n - (place == first)) for place, n in enumerate(runs)]
         return Crossing(into, [c * (n - (place == last)) for place, n in enumerate(runs)])
-    root = int(rank_to_place[collective.root or 0])
-    forwards = BACKWARDS.get(kind, kind)
-    if forwards == "bcast":
-        into, out = [c] * m, none.copy()
-        into[root], out[root] = 0, c
+    into, out = none.copy(), none.copy()
+    root = None if collective.root is None else int(rank_to_place[collective.root])
+    if not collective.has_blocks:
+        assert root is not None, kind
+        into, out[root] = [c] * m, c
+        into[root] = 0
     else:
         own = none.copy()
         for place, n in zip(rank_to_place, collective.block_counts(n_ranks), strict=True):
             own[place] += n
         others = [sum(own) - n for n in own]
-        into, out = (others, own) if forwards == "allgather" else (own.copy(), none.copy())
-        if forwards == "scatter":
-            into[root], out[root] = 0, others[root]
-    return Crossing(out, into) if kind in BACKWARDS else Crossing(into, out)
+        if root is None:
+            into, out = others, own
+        else:
+            into[:], into[root], out[root] = own, 0, others[root]
+    # Those to a root, and to the owners of blocks, move the same the other way.
+    is_backwards = collective.receiver == "root" or (root is None and collective.sends_blocks)
+    return Crossing(out, into) if is_backwards else Crossing(into, out)
 
 
 def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Crossing:

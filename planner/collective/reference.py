@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import contribution_counts
-from collplan.planner.errors import AlgorithmError
 from collplan.specs import (
     Allgather,
     Allreduce,
@@ -27,7 +26,7 @@ from collplan.specs import (
     Scatter,
     numpy_dtype,
 )
-from collplan.specs.collective import Reducing
+from collplan.specs.collective import ByKind, Reducing
 
 Array = npt.NDArray[Any]
 
@@ -75,29 +74,16 @@ def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
 
     Raises
     ------
-    AlgorithmError
-        If no function is registered for the kind.
+    SpecError
+        If nothing is registered for the kind.
     """
-    if collective.kind not in _REFERENCES:
-        raise AlgorithmError(
-            f"collective.kind: nothing computes {collective.kind} in numpy; register it with "
-            "collplan.planner.collective.reference.reference"
-        )
-    return list(_REFERENCES[collective.kind](collective, inputs))
+    return list(reference[collective.kind](collective, inputs))
 
 
-Reference = Callable[[Any, list[Array]], Sequence[Array | None]]
-_REFERENCES: Final[dict[str, Reference]] = {}
-
-
-def reference(kind: str) -> Callable[[Reference], Reference]:
-    """Register the decorated function, called as `expected` is, as `kind` in numpy."""
-
-    def register(compute: Reference) -> Reference:
-        _REFERENCES[kind] = compute
-        return compute
-
-    return register
+reference: Final = ByKind[Callable[[Any, list[Array]], Sequence[Array | None]]](
+    "nothing computes {} in numpy; register it with collplan.planner.collective.reference.reference"
+)
+"""Computations by kind, called as `expected` is."""
 
 
 @reference("bcast")

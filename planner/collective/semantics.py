@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import (
     Allgather,
@@ -29,6 +28,7 @@ from collplan.specs import (
     Scan,
     Scatter,
 )
+from collplan.specs.collective import ByKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,55 +122,37 @@ def postcondition(collective: Collective, size: int) -> Contents:
 
     Raises
     ------
-    AlgorithmError
-        If no function is registered for the kind.
+    SpecError
+        If nothing is registered for the kind.
     """
-    if collective.kind not in _PROMISES:
-        raise AlgorithmError(
-            f"collective.kind: nothing says what {collective.kind} promises; register it with "
-            "collplan.planner.collective.semantics.promise"
-        )
-    return _PROMISES[collective.kind](collective, size)
+    return promise[collective.kind](collective, size)
 
 
-Promise = Callable[[Any, int], Contents]
-_PROMISES: Final[dict[str, Promise]] = {}
+promise: Final = ByKind[Callable[[Any, int], Contents]](
+    "nothing says what {} promises; register it with collplan.planner.collective.semantics.promise"
+)
+"""Promises by kind: functions of the collective and the number of ranks that return `received`."""
 
 
-def promise(kind: str) -> Callable[[Promise], Promise]:
-    """Register the decorated function as what `kind` promises.
+def received(**columns: Ints | int) -> Contents:
+    """Return contents of receive buffers, by columns of `Contents` that are numbers or arrays.
 
-    It takes the collective and the number of ranks, and returns `received`
-    contents, by which plans are proved.
+    Left out, `offset` and `logical` are 0, `first` is the rank itself, and `last` is
+    ``first + 1``: one contribution.
     """
-
-    def register(contents: Promise) -> Promise:
-        _PROMISES[kind] = contents
-        return contents
-
-    return register
-
-
-def received(
-    rank: Ints, *, count: Ints | int, first: Ints | int, last: Ints | int | None = None,
-    offset: Ints | int = 0, logical: Ints | int = 0,
-) -> Contents:  # fmt: skip
-    """Return contents of receive buffers; `last` is ``first + 1`` by default."""
-    after = {} if last is None else {"last": last}
-    return _contents(rank=rank, buffer=int(Buffer.RECV), offset=offset, count=count,
-                     first=first, logical=logical, **after)  # fmt: skip
+    return _contents(**{"buffer": int(Buffer.RECV), "offset": 0, **columns})
 
 
 @promise("bcast")
 def _bcast(collective: Bcast, size: int) -> Contents:
-    return received(np.arange(size), count=collective.count, first=collective.root)
+    return received(rank=np.arange(size), count=collective.count, first=collective.root)
 
 
 @promise("gather")
 def _gather(collective: Gather, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     return received(
-        np.full(size, collective.root), offset=displs, count=counts, first=np.arange(size)
+        rank=np.full(size, collective.root), offset=displs, count=counts, first=np.arange(size)
     )
 
 
@@ -179,55 +161,55 @@ def _scatter(collective: Scatter, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     ranks, root = np.arange(size), collective.root
     getting = ranks[ranks != root] if collective.in_place else ranks
-    return received(getting, count=counts[getting], first=root, logical=displs[getting])
+    return received(rank=getting, count=counts[getting], first=root, logical=displs[getting])
 
 
 @promise("allgather")
 def _allgather(collective: Allgather, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     every, block = _pairs(size)
-    return received(every, offset=displs[block], count=counts[block], first=block)
+    return received(rank=every, offset=displs[block], count=counts[block], first=block)
 
 
 @promise("alltoall")
 def _alltoall(collective: Alltoall, size: int) -> Contents:
     pairs, given, taken = pair_layout(collective, size)
     every, block = _pairs(size)
-    return received(every, offset=taken[block, every], count=pairs[block, every], first=block,
+    return received(rank=every, offset=taken[block, every], count=pairs[block, every], first=block,
                     logical=given[block, every])  # fmt: skip
 
 
 @promise("reduce")
 def _reduce(collective: Reduce, size: int) -> Contents:
-    return received(np.array([collective.root]), count=collective.count, first=0, last=size)
+    return received(rank=np.array([collective.root]), count=collective.count, first=0, last=size)
 
 
 @promise("allreduce")
 def _allreduce(collective: Allreduce, size: int) -> Contents:
-    return received(np.arange(size), count=collective.count, first=0, last=size)
+    return received(rank=np.arange(size), count=collective.count, first=0, last=size)
 
 
 @promise("reduce_scatter_block")
 def _reduce_scatter_block(collective: ReduceScatterBlock, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
-    return received(np.arange(size), count=counts, first=0, last=size, logical=displs)
+    return received(rank=np.arange(size), count=counts, first=0, last=size, logical=displs)
 
 
 @promise("scan")
 def _scan(collective: Scan, size: int) -> Contents:
     ranks = np.arange(size)
-    return received(ranks, count=collective.count, first=0, last=ranks + 1)
+    return received(rank=ranks, count=collective.count, first=0, last=ranks + 1)
 
 
 @promise("exscan")
 def _exscan(collective: Exscan, size: int) -> Contents:
     ranks = np.arange(1, size)
-    return received(ranks, count=collective.count, first=0, last=ranks)
+    return received(rank=ranks, count=collective.count, first=0, last=ranks)
 
 
 @promise("barrier")
 def _barrier(collective: Barrier, size: int) -> Contents:
-    return received(np.arange(0), count=0, first=0)
+    return received(rank=np.arange(0), count=0, first=0)
 
 
 def _pairs(size: int) -> tuple[Ints, Ints]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +13,8 @@ from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
 from collplan.planner.blueprint.locations import bind_collective
-from collplan.planner.decompose import leaders, mesh, pairs, transpose
+from collplan.planner.decompose import guideline, leaders, mesh, pairs, transpose
 from collplan.planner.decompose.grid import Grid
-from collplan.planner.decompose.guideline import find_form
 from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition, Machine, PlanSpec
@@ -58,8 +57,9 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
         kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received,
         spare=scratch,
     )  # fmt: skip
-    if not spec.collective.has_data and chosen.name != "flat":
-        raise AlgorithmError(f"decomposition: {kind} moves nothing to split by {chosen}; use flat")
+    if chosen.name != "flat" and kind not in guideline.FORMS:
+        what = "has no parts" if spec.collective.has_data else "moves nothing"
+        raise AlgorithmError(f"decomposition: {kind} {what} to split by {chosen}; use flat")
     if machine.n_ranks == 1:
         if spec.collective.result_count(0, 1) is not None:
             _settle_alone(sketch, task)
@@ -84,7 +84,7 @@ def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
     if is_pairwise and form in (None, "collect"):
         return pairs.alltoall
     if form is None:
-        return _form_of(leaders.FORMS, kind, "leaders")
+        return leaders.FORMS[kind]
     if form == "transpose" and kind in transpose.FORMS:
         return transpose.FORMS[kind]
     there = "transpose, or leave it out" if kind in transpose.FORMS else "none: leave it out"
@@ -93,14 +93,6 @@ def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
     raise AlgorithmError(
         f"decomposition.form: {kind} has no form {form!r} through leaders; {there}"
     )
-
-
-def _form_of(
-    forms: Mapping[str, Callable[[Parts], None]], kind: str, way: str
-) -> Callable[[Parts], None]:
-    if kind not in forms:
-        raise AlgorithmError(f"decomposition: {kind} has no form through {way}; use flat")
-    return forms[kind]
 
 
 @dataclass(frozen=True)
@@ -122,7 +114,7 @@ class _Expansion:
             return self._expand_renumbered(path, task, chosen)
         if chosen.name == "guideline":
             role = f"{task.role}.world" if task.role else "world"
-            find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
+            guideline.find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
         elif chosen.name == "mesh":
             assert chosen.shape is not None
             self._expand_mesh(path, task, chosen.shape)
@@ -166,8 +158,7 @@ class _Expansion:
         inner = Decomposition(name="mesh", shape=shape[1:]) if len(shape) > 2 else None
         n_columns = 1 if task.kind in mesh.ONE_LEADER else length
         grid = Grid(blocks_of(task.size, length), n_columns, task.root)
-        form = _form_of(mesh.FORMS, task.kind, "a mesh")
-        form(self._parts(path, task, grid, ("row", "column"), inner, None))
+        mesh.FORMS[task.kind](self._parts(path, task, grid, ("row", "column"), inner, None))
 
     def _parts(
         self,

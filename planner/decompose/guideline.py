@@ -154,9 +154,7 @@ def find_form(kind: str, name: str | None) -> Form:
     AlgorithmError
         If there is none of that name.
     """
-    forms = FORMS.get(kind)
-    if forms is None:
-        raise AlgorithmError(f"decomposition: {kind} is no guideline's left side; use flat")
+    forms = FORMS[kind]
     chosen = name if name is not None else next(iter(forms))
     if chosen not in forms:
         raise AlgorithmError(
