@@ -42,6 +42,11 @@ class Kind:
         object.__setattr__(self, "uses", found)
 
     @property
+    def traits(self) -> type[CollectiveModel]:
+        """Return the traits of the collective."""
+        return COLLECTIVES[self.name]
+
+    @property
     def sends_own_block(self) -> bool:
         """Return whether what a rank sends in place is its own block of what it receives."""
         return self.receives_blocks and not self.sends_blocks
