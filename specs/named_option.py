@@ -47,7 +47,7 @@ def _choice_schema(_: object) -> dict[str, Any]:
     return {"anyOf": [name, mapping], "description": "A name, or {name: ..., option: value}."}
 
 
-class Choice(SpecModel):
+class NamedOption(SpecModel):
     """A name with options; written ``name`` or ``{name: ..., option: value}``.
 
     Option values stay as they were written: what the name stands for
@@ -62,7 +62,7 @@ class Choice(SpecModel):
 
     Examples
     --------
-    >>> Choice.model_validate({"name": "knomial", "radix": 4}).options
+    >>> NamedOption.model_validate({"name": "knomial", "radix": 4}).options
     {'radix': 4}
     """
 
@@ -104,7 +104,7 @@ class Choice(SpecModel):
         return f"{self.name}({options})" if options else self.name
 
 
-class AlgorithmChoice(Choice):
+class AlgorithmChoice(NamedOption):
     """An algorithm by name, with its options; ``auto`` leaves the choice to the planner."""
 
 
@@ -156,7 +156,7 @@ class AlgorithmsByRole(SpecModel):
         return ", ".join(f"{role}: {choice}" for role, choice in self.roles.items())
 
 
-class PassChoice(Choice):
+class PassChoice(NamedOption):
     """A pass by name, with its options."""
 
 

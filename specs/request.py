@@ -19,7 +19,7 @@ from collplan.specs.named_option import (
     AlgorithmChoice,
     Algorithms,
     AlgorithmsByRole,
-    Choice,
+    NamedOption,
     PassChoice,
     Transport,
 )
@@ -79,7 +79,7 @@ class Method(SpecModel):
 def _short(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_short(entry) for entry in value]
-    if isinstance(value, Choice) and not value.options:
+    if isinstance(value, NamedOption) and not value.options:
         return value.name
     return value.model_dump(mode="json") if isinstance(value, SpecModel) else value
 
