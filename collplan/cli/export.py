@@ -67,7 +67,7 @@ def command(
     from collplan.planner.formats.goal import write_goal
     from collplan.planner.formats.output_files import replacing
     from collplan.reports.output import print_json, print_line
-    from collplan.specs.showing import printable
+    from collplan.specs.errors import printable
     from collplan.tune.table import load_table
 
     found: dict[str, Any] = {"output": str(output), "to": to.value}

@@ -195,9 +195,7 @@ def measure_guideline(
 
 
 def _with_count(spec: PlanSpec, count: int) -> PlanSpec:
-    if spec.collective.kind == "barrier":
-        return spec
-    return spec.replace(collective=spec.collective.replace(count=count))
+    return spec.replace(collective=spec.collective.with_count(count))
 
 
 def _measure_size(

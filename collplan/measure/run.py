@@ -181,7 +181,7 @@ def choose_oracle(collective: Collective, size: int) -> Oracle:
     """Return what results are compared with: numpy's unless that took too long."""
     total_bytes = int(contribution_counts(collective, size).sum()) * collective.itemsize
     # The reference computes each rank's prefix from its beginning.
-    rounds = size if collective.kind in ("scan", "exscan") else 1
+    rounds = size if collective.is_prefix else 1
     return "numpy" if total_bytes * rounds <= ORACLE_BYTES else "native"
 
 
@@ -305,21 +305,8 @@ def native_truth(case: Case, native: NativeCollective) -> Array | None:
     """Return this rank's result by the MPI library, cut to what is promised."""
     case.fill()
     native()
-    length = promised_count(case.collective, case.comm.size, case.comm.rank)
+    length = case.collective.result_count(case.comm.rank, case.comm.size)
     return None if length is None else case.native_recvbuf[:length].copy()
-
-
-def promised_count(collective: Collective, size: int, rank: int) -> int | None:
-    """Return how many elements a rank must receive, None where nothing is promised."""
-    kind, count = collective.kind, collective.count
-    is_root = rank == getattr(collective, "root", rank)
-    if kind == "barrier" or (kind in ("gather", "reduce") and not is_root):
-        return None
-    if (kind == "exscan" and rank == 0) or (
-        kind == "scatter" and is_root and collective.is_in_place
-    ):
-        return None
-    return count * size if kind in ("gather", "allgather", "alltoall") else count
 
 
 def _time_both(

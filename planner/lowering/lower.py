@@ -14,7 +14,7 @@ from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.blueprint.locations import BLOCK_KINDS, SCRATCH_STRIDE
+from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.lowering.address import (
     MAX_SCRATCH,
@@ -164,12 +164,12 @@ class _Batch:
         self.ranks = component.groups.ranks[self.members]
         self.layouts: list[Layout]
         self.counts: Ints
-        if component.kind == "alltoall":
+        if component.traits.is_pairwise:
             self._lay_out_pairs(component)
             return
         n_chunks = parts = self.part.algorithm.n_parts(self.size)
         rows: Ints = self.groups
-        if component.kind in BLOCK_KINDS:
+        if component.traits.has_blocks:
             rows, n_chunks, parts = self.members, self.size, 1
         first_row = np.repeat(np.arange(len(self.groups)) * n_chunks, self.size)
         ends = (component.given, component.received)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
@@ -14,10 +15,11 @@ from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, 
 
 MAX_NS = 2**62
 """Longer computations would overflow clocks in ns."""
+Duration = Annotated[int, Field(ge=0, lt=MAX_NS), "{} is not a number of ns from 0 to 2**62"]
 
 
 @register_pass("add_compute", level="plan", locality="rank")
-def add_compute(plan: Plan, duration_ns: int = 1_000_000) -> Plan:
+def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
     """Give every rank a computation between its start and its wait.
 
     It runs on the rank's own core, begins when all that runs inside start has
@@ -42,11 +44,6 @@ def add_compute(plan: Plan, duration_ns: int = 1_000_000) -> Plan:
         If `duration_ns` is not a number of at least 0, there are computations
         already, or the plan is one rank's program and shares memory.
     """
-    is_int = isinstance(duration_ns, int) and not isinstance(duration_ns, bool)
-    if not is_int or not 0 <= duration_ns < MAX_NS:
-        raise AlgorithmError(
-            f"passes.add_compute.duration_ns: {duration_ns!r} is not a number of ns from 0 to 2**62"
-        )
     if (plan.op == Op.COMPUTE).any():
         raise AlgorithmError("passes.add_compute: the plan computes already; use it once")
     if len(plan.foreign) or len(plan.foreign.awaited):

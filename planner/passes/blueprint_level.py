@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import NEEDS, Pass, check_choices, find_pass, pass_registry
+from collplan.planner.passes.registry import check_choices, find_pass
 from collplan.specs import PassChoice
-
-Rewrite = Callable[..., Blueprint]
-
-
-def register_blueprint_pass(name: str, needs: str = NEEDS) -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as pass `name` of the blueprint level."""
-
-    def register(rewrite: Rewrite) -> Rewrite:
-        assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, "blueprint", "global", needs=needs)
-        return rewrite
-
-    return register
 
 
 def run_blueprint_passes(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.errors import AlgorithmError
 from collplan.planner.memory import require_memory
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
@@ -16,7 +15,7 @@ from collplan.planner.plan.kernels import slice_blocks
 from collplan.planner.plan.pieces import Pieces, running_total
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
-from collplan.specs.sizes import parse_bytes
+from collplan.specs.numbers import PositiveBytes
 
 BYTES_PER_SEGMENT: Final = 250
 """Peak memory of cutting, in bytes per task of the new plan."""
@@ -28,7 +27,9 @@ BYTES_PER_SEGMENT: Final = 250
     locality="rank",
     needs="messages, copies or reductions longer than max_bytes",
 )
-def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
+def segment(
+    plan: Plan, max_bytes: Annotated[PositiveBytes, "{} is not at least 1 byte"] = 64 * 1024
+) -> Plan:
     """Cut every message, copy and reduction into segments of at most `max_bytes`.
 
     Dependencies are derived anew, segment by segment: a chain of p ranks and
@@ -52,13 +53,7 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     AlgorithmError
         If `max_bytes` is not a positive size, or there are more segments than fit into memory.
     """
-    try:
-        limit_bytes = parse_bytes(max_bytes)
-    except ValueError as error:
-        raise AlgorithmError(f"passes.segment.max_bytes: {error}") from None
-    if limit_bytes < 1:
-        raise AlgorithmError(f"passes.segment.max_bytes: {max_bytes!r} is not at least 1 byte")
-    limit = max(1, limit_bytes // plan.itemsize)
+    limit = max(1, max_bytes // plan.itemsize)
     elements = plan.elements
     n_segments = np.maximum(1, -(-elements // limit))
     if n_segments.max(initial=1) == 1:

@@ -57,7 +57,7 @@ def verify(plan: Plan) -> None:
     if plan.spec is None:
         return
     check_operations(plan)
-    if plan.spec.collective.kind == "barrier":
+    if not plan.spec.collective.has_data:
         check_barrier(plan, sends, recvs, start, completion)
     else:
         check_contents(plan, space, moves)

@@ -49,9 +49,8 @@ OperandOrderError, PostconditionError
     for contents, start in zip((before, after), starts, strict=True):
         _check_sizes(plan, contents, start)
     edges = atom_edges(moves, starts, (before.count, after.count))
-    op = getattr(collective, "op", None)
     symbols = run_symbols(
-        edges, moves, starts[0], before, size, commutative=op is None or op.commutative
+        edges, moves, starts[0], before, size, commutative=collective.is_commutative
     )
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:

@@ -87,7 +87,7 @@ def all_collectives(every: int, first: int) -> int:
         case = Case(plan, spec.collective, comm, seed=turn) if has_data else None
         truth = expected(spec.collective, make_inputs(spec.collective, p, turn))[rank]
         buffers = () if case is None else (case.sendbuf, case.recvbuf)
-        op = getattr(spec.collective, "op", None)
+        op = spec.collective.op
         operation = None if op is None else reduction(WAYS[turn // 2 % 2], op.name)
         with bind(plan, comm, *buffers, operation=operation) as bound:
             for own in (False, True, True, False):

@@ -39,7 +39,7 @@ class Buffers:
         self._n_sent, self._n_received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
         self._n_scratch = int(sizes[Buffer.SCRATCH])
         self._itemsize = plan.itemsize
-        self._datatype = getattr(plan.spec.collective, "datatype", None) if plan.spec else None
+        self._datatype = plan.spec.collective.datatype if plan.spec else None
         self._scratch: Array | None = None
 
     @property

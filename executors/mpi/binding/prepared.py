@@ -82,7 +82,7 @@ def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
 def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) -> Applies | None:
     if operation is not None or not np.any(program.op == Op.REDUCE):
         return operation
-    op = getattr(plan.spec.collective, "op", None) if plan.spec else None
+    op = plan.spec.collective.op if plan.spec else None
     if op is None:
         raise BindError("the plan reduces but names no operation; pass operation=")
     return get_operation(op.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from collplan.planner.plan.tags import joint_key
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
-STAGINGS: Final = ("remap", "pack", "layout")
+Staging = Literal["remap", "pack", "layout"]
+STAGINGS: Final[tuple[str, ...]] = get_args(Staging)
 """What can become of blocks that lie apart."""
 
 
@@ -30,7 +31,11 @@ STAGINGS: Final = ("remap", "pack", "layout")
     needs="ranks that send another rank several messages together, "
     "as in an alltoall with decomposition: hierarchical and transport: shared",
 )
-def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -> Plan:
+def coalesce_requests(
+    plan: Plan,
+    staging: Annotated[Staging, "{} is none; use remap, pack, layout"] = "remap",
+    when: Annotated[Literal["round", "ready"], "{} is neither; use round or ready"] = "round",
+) -> Plan:
     """Make one message of those with one source and destination that travel together.
 
     Parameters
@@ -69,14 +74,6 @@ def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -
     ----------
     Tran et al., "OHIO", 2024: request coalescing, and its figure 5 for ``remap``.
     """
-    if staging not in STAGINGS:
-        raise AlgorithmError(
-            f"passes.coalesce_requests.staging: {staging!r} is none; use {', '.join(STAGINGS)}"
-        )
-    if when not in ("round", "ready"):
-        raise AlgorithmError(
-            f"passes.coalesce_requests.when: {when!r} is neither; use round or ready"
-        )
     require_whole_nodes(plan, "coalesce_requests")
     if when == "ready":
         require_all_ranks(plan, "coalesce_requests")

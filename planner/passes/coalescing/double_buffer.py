@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from collplan.planner.arrays import Ints
-from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
 from collplan.planner.passes.coalescing.receive_blocks import Blocks, find_blocks
 from collplan.planner.passes.registry import register_pass
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 
+Slots = Annotated[
+    int,
+    Field(ge=2),
+    "{} is not a number of at least 2; while one is received another is read",
+]
+
+
 @register_pass(
     "double_buffer",
     level="plan",
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     "slots, each read before the block that takes its place comes, "
     "as in an alltoall with decomposition: hierarchical and transport: shared",
 )
-def double_buffer(plan: Plan, slots: int = 2) -> Plan:
+def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
     """Let what a rank receives round by round share `slots` blocks of memory.
 
     A *block* is what one rank receives in one phase and round into one
@@ -66,11 +73,6 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     ----------
     Tran et al., "OHIO", 2024: figure 6, two blocks.
     """
-    if not isinstance(slots, int) or isinstance(slots, bool) or slots < 2:
-        raise AlgorithmError(
-            f"passes.double_buffer.slots: {slots!r} is not a number of at least 2; while one "
-            "is received another is read"
-        )
     require_whole_nodes(plan, "double_buffer")
     staging = Staging.of(plan)
     reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
+from pydantic import Field, SkipValidation
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError
@@ -22,6 +23,10 @@ from collplan.planner.plan.tags import occurrence
 AUTO: Final = "auto"
 DOUBLING: Final = ("gather", "scatter")
 """Collectives whose messages double from level to level."""
+Levels = Annotated[
+    Annotated[int, Field(ge=0)] | Literal["auto"],
+    "{} is not a number of at least 0; or use auto",
+]
 
 
 @register_pass(
@@ -30,7 +35,9 @@ DOUBLING: Final = ("gather", "scatter")
     locality="global",
     needs="levels above 0, or free cores: machine.cores above the ranks of a node",
 )
-def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = None) -> Plan:
+def split_tree(
+    plan: Plan, levels: Levels = "auto", comm_cores: Annotated[int | None, SkipValidation] = None
+) -> Plan:
     """Run a tree's leaf levels on its ranks' own cores, the rest on communication cores.
 
     The leaves' levels are most of a tree's work, but little of its depth. Those
@@ -71,7 +78,6 @@ def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = No
     and dedicated cores for overlapping MPI nonblocking collectives on manycore
     processor, 2019, section 6.
     """
-    _require_levels(levels)
     require_all_ranks(plan, "split_tree")
     placement = _limited(placement_of(plan, "split_tree"), comm_cores)
     if (plan.op == Op.COMPUTE).any():
@@ -82,14 +88,6 @@ def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = No
     split = _Split(plan, placement, levels)
     stage = split.stages()
     return move_to_cores(plan, placement, split.cores(stage), stage)
-
-
-def _require_levels(levels: Any) -> None:
-    is_int = isinstance(levels, int) and not isinstance(levels, bool)
-    if levels != AUTO and not (is_int and levels >= 0):
-        raise AlgorithmError(
-            f"passes.split_tree.levels: {levels!r} is not a number of at least 0; or use auto"
-        )
 
 
 def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:

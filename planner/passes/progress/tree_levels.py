@@ -18,7 +18,7 @@ import numpy as np
 
 from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.decompose import draft, is_commutative
+from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.lower import Stated, collect_shapes
 from collplan.planner.lowering.select import state
@@ -111,7 +111,7 @@ def phases_of(plan: Plan, name: str) -> list[Phase]:
     assert plan.spec is not None
     parts = _parts(plan.spec)
     is_made_of_them = tuple(part.label for part in parts) == plan.phases
-    phases = list(_phases(parts, plan.n_ranks, is_commutative(plan.spec)))
+    phases = list(_phases(parts, plan.n_ranks, plan.spec.collective.is_commutative))
     sending = [phase for phase in phases if not phase.is_local]
     if not is_made_of_them or (sending and not any(phase.shapes for phase in sending)):
         labels = ", ".join(dict.fromkeys(plan.phases))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 
+Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; use 0 for no limit"]
+
+
 @register_pass(
     "limit_requests",
     level="plan",
@@ -28,10 +32,10 @@ if TYPE_CHECKING:
 )
 def limit_requests(
     plan: Plan,
-    remote: int | None = 2,
-    local: int | None = 3,
-    receives: int | None = 8,
-    node: int | None = None,
+    remote: Limit = 2,
+    local: Limit = 3,
+    receives: Limit = 8,
+    node: Limit = None,
 ) -> Plan:
     """Let a rank have only so many sends in flight, and receives posted a stream.
 
@@ -69,22 +73,20 @@ def limit_requests(
         program, `node` joins ranks that share no memory, or tasks wait for the
         start of others such that messages cannot run one after another.
     """
-    limits = {"remote": remote, "local": local, "receives": receives, "node": node}
-    width = {name: _checked(name, limit) for name, limit in limits.items()}
     require_all_ranks(plan, "limit_requests")
     place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
     crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
     stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
     predecessor, of_node = np.full((2, plan.n_tasks), -1, dtype=np.int32)
-    for name, rows, group, before in (
-        ("remote", crosses, plan.rank, predecessor),
-        ("local", is_send & ~crosses, plan.rank, predecessor),
-        ("receives", is_recv, stream, predecessor),
-        ("node", crosses, plan.rank_node[plan.rank], of_node),
+    for width, rows, group, before in (
+        (remote, crosses, plan.rank, predecessor),
+        (local, is_send & ~crosses, plan.rank, predecessor),
+        (receives, is_recv, stream, predecessor),
+        (node, crosses, plan.rank_node[plan.rank], of_node),
     ):
-        if width[name]:
-            _chain(np.flatnonzero(rows), group, plan.stage, place, width[name], before)
+        if width:
+            _chain(np.flatnonzero(rows), group, plan.stage, place, width, before)
     _require_shared(plan, of_node)
     deps, n_new = plan.deps, 0
     for before in (predecessor, of_node):
@@ -105,17 +107,6 @@ def _require_shared(plan: Plan, predecessor: Ints) -> None:
             f"passes.limit_requests.node: ranks {one} and {other} share a node but no memory to "
             "wait for each other in; write transport: shared, or limit each by remote"
         )
-
-
-def _checked(name: str, limit: Any) -> int:
-    if limit is None:
-        return 0
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise AlgorithmError(
-            f"passes.limit_requests.{name}: {limit!r} is not a number of at least 0; "
-            "use 0 for no limit"
-        )
-    return limit
 
 
 def _chain(
