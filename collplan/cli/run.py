@@ -86,8 +86,8 @@ def command(
     """
     from collplan.cli.run_cores import check_cores, let_share, parse_cores
     from collplan.compiling import compile_spec
-    from collplan.executors.mpi.launch.launch import is_under_mpi, n_cores, relaunch
-    from collplan.executors.mpi.launch.room import check_crowd, check_room
+    from collplan.executors.mpi.launch.jobs import check_crowd, check_room, relaunch
+    from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
     from collplan.planner.plan.plan import Plan
     from collplan.reports.prediction import check_trace
 
@@ -152,7 +152,7 @@ class Outcome:
 
 def _run_as_rank(request: Request) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
-    from collplan.executors.mpi.launch.launch import launcher_rank
+    from collplan.executors.mpi.launch.launcher import launcher_rank
     from collplan.executors.mpi.world import join_world
     from collplan.reports.prediction import check_trace
     from collplan.specs.errors import CollplanError
@@ -250,7 +250,7 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
     Rank 0, where a prediction is asked for, takes the whole plan and simulates
     it, while the others sleep.
     """
-    from collplan.executors.mpi.launch.launch import EXPECTED_RANKS
+    from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
     from collplan.executors.mpi.world import first_alone
     from collplan.reports.output import warn
     from collplan.reports.prediction import simulate_on_own_machine

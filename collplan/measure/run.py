@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.launch.launch import short_version
+from collplan.executors.mpi.launch.launcher import short_version
 from collplan.measure.native import NativeCollective
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition

@@ -68,7 +68,8 @@ def run_benchmark(
     CollplanError
         If the input is bad, here or on a rank.
     """
-    from collplan.executors.mpi.launch.launch import is_under_mpi, relaunch
+    from collplan.executors.mpi.launch.jobs import relaunch
+    from collplan.executors.mpi.launch.launcher import is_under_mpi
 
     shown = sys.stderr.isatty() if progress is None else progress
     if is_under_mpi():
@@ -114,7 +115,7 @@ def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
 @contextmanager
 def _one_voice() -> Iterator[None]:
     """Let rank 0 alone say what is wrong for all ranks; the others end with the same status."""
-    from collplan.executors.mpi.launch.launch import launcher_rank
+    from collplan.executors.mpi.launch.launcher import launcher_rank
 
     try:
         yield

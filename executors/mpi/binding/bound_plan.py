@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,12 +14,9 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.agreement import (
     DOING,
     Agreement,
-    Claim,
     agree,
-    bad_timeout,
-    is_timeout,
 )
-from collplan.executors.mpi.binding.prepared import Prepared
+from collplan.executors.mpi.binding.prepared import Local, prepare
 from collplan.executors.mpi.engine.background import (
     Background,
     Progress,
@@ -33,17 +28,15 @@ from collplan.executors.mpi.engine.background import (
 )
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.node_memory import NodeMemory
-from collplan.executors.mpi.engine.reduction import Applies, Reduction, load_by_turns
+from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
 from collplan.executors.mpi.errors import BindError, StallError, still_running
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.host.peers import Peers
-from collplan.executors.mpi.program.program import shares_memory
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.stall.watchdog import Watch
-from collplan.planner.plan.plan import COLUMNS, Buffer
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.recording import Recorder
+    from collplan.executors.mpi.engine.loop_memory import Recorder
     from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -118,7 +111,7 @@ def bind(
             "comm is an intercommunicator, plans run among the ranks of one group; "
             "pass an intracommunicator, such as comm.Merge() returns"
         )
-    local = _prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
+    local = prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
     agreed = agree(plan, comm, local.claim, local.limit_s)
     resources = _Resources(comm, agreed)
     try:
@@ -131,63 +124,6 @@ def bind(
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Local:
-    """What one rank found out alone.
-
-    Parameters
-    ----------
-    claim : Claim
-        What it tells the others: its programs' digests, or what went wrong here.
-    limit_s : float or None
-        The time limit for other ranks.
-    wish : Wish
-    prepared, reduction
-        Not there if something went wrong, which no rank survives.
-    """
-
-    claim: Claim
-    limit_s: float | None
-    wish: Wish
-    prepared: Prepared = None  # type: ignore[assignment]
-    reduction: Reduction = None  # type: ignore[assignment]
-
-
-def _prepare(
-    plan: Plan,
-    comm: MPI.Intracomm,
-    buffers: tuple[Array | None, Array | None],
-    operation: Applies | None,
-    wish: Wish,
-    timeout_s: float | None,
-) -> _Local:
-    """Check all that one rank can check alone; what fails becomes its claim."""
-    limit_s = timeout_s if is_timeout(timeout_s) else None
-    # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
-    try:
-        if limit_s != timeout_s:
-            raise bad_timeout(timeout_s)
-        prepared = Prepared(plan, comm, *buffers, operation)
-        wish.check(plan, comm.rank)
-        reduction = Reduction.of(prepared.program, prepared.dtype, prepared.operation)
-        shape, whole = _digests(plan)
-        claim = Claim(
-            error=None,
-            shape=shape,
-            whole=whole,
-            dtype=None if prepared.arrays is None else prepared.dtype_name,
-            operation=prepared.operation_name,
-            is_loaded=reduction.is_loaded,
-            shares_memory=shares_memory(plan),
-            is_watched=limit_s is not None,
-            has_background=wish.progress == "thread"
-            or is_placed(plan, prepared.program, comm.rank),
-        )
-    except Exception as error:
-        return _Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
-    return _Local(claim, limit_s, wish, prepared, reduction)
-
-
 class _Resources:
     """What ranks make together for a plan: a communicator, its node's memory, a thread's place."""
 
@@ -198,7 +134,7 @@ class _Resources:
         self.background: Background | str = ""
         self.engine: Engine | None = None
 
-    def acquire(self, plan: Plan, local: _Local, agreed: Agreement) -> None:
+    def acquire(self, plan: Plan, local: Local, agreed: Agreement) -> None:
         """Load machine code, find a place for a thread, and make the node's memory."""
         program, reduction = local.prepared.program, local.reduction
         if not agreed.is_loaded:
@@ -221,9 +157,7 @@ class _Resources:
         self.comm.Free()
 
 
-def _bound(
-    plan: Plan, local: _Local, resources: _Resources, recorder: Recorder | None
-) -> BoundPlan:
+def _bound(plan: Plan, local: Local, resources: _Resources, recorder: Recorder | None) -> BoundPlan:
     bound = BoundPlan(plan, local, resources, recorder)
     if local.prepared.arrays is not None:
         bound._use(local.prepared.arrays)
@@ -282,7 +216,7 @@ class BoundPlan:
     """
 
     def __init__(
-        self, plan: Plan, local: _Local, resources: _Resources, recorder: Recorder | None
+        self, plan: Plan, local: Local, resources: _Resources, recorder: Recorder | None
     ) -> None:
         comm, call, program = resources.comm, resources.call, local.prepared.program
         background = resources.background
@@ -467,29 +401,3 @@ def _duplicate(comm: MPI.Intracomm, limit_s: float | None) -> MPI.Intracomm:
     # Errors become exceptions, whatever the communicator at hand does with its own.
     own.Set_errhandler(MPI.ERRORS_RETURN)
     return own
-
-
-def _digests(plan: Plan) -> tuple[int, int | None]:
-    """Return digests of what any two ranks' programs share, and of the whole plan if it is one."""
-    # A rank's own program need not know the scratch of others.
-    callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
-    shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
-    text = plan.spec.to_json() if plan.spec is not None else ""
-    shape = _digest(shared, text)
-    if plan.only_rank is not None:
-        return shape, None
-    columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns, plan.buffer_sizes]
-    columns += [plan.shared_sizes, plan.mirrors]
-    for part in (plan.reads, plan.writes, plan.deps):
-        columns += [getattr(part, field.name) for field in fields(part)]
-    return shape, _digest(columns, text)
-
-
-def _digest(arrays: Sequence[Array], text: str) -> int:
-    digest = hashlib.blake2b(text.encode(), digest_size=8)
-    for array in arrays:
-        # A constant column is stored once; its length and value say all.
-        stored = array[:1] if array.strides == (0,) else array
-        digest.update(f"{array.shape}{array.dtype.str}{len(stored)}".encode())
-        digest.update(np.ascontiguousarray(stored).data)
-    return int.from_bytes(digest.digest(), "little")

@@ -24,7 +24,7 @@ from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import PENDING, START
 from collplan.executors.mpi.program.program import shares_memory
-from collplan.executors.mpi.stall.notices import largest_tag
+from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.plan.plan import Stage
 from collplan.planner.plan.tags import MAX_TAGS
 

@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import affinity, host
-from collplan.executors.mpi.program.computing import own_computations, why_not_apart
+from collplan.executors.mpi.program.program import own_computations, why_not_apart
 from collplan.planner.plan.plan import Op, Stage
 
 if TYPE_CHECKING:

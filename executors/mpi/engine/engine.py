@@ -1,21 +1,26 @@
-"""The engine: one rank's bound program, run by the compiled loop."""
+"""The engine: one rank's bound program, run by the compiled loop.
+
+Ranks may wait for several plans in different orders. A rank that advanced only the one it waits
+for would keep others from completing the one that they wait for, so a wait advances them all.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from ctypes import c_int32
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.background_thread import ProgressThread
 from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory
-from collplan.executors.mpi.engine.running import advance_others, note_end, this_thread
+from collplan.executors.mpi.engine.progress_thread import ProgressThread
 from collplan.executors.mpi.errors import still_running
 from collplan.executors.mpi.host.cores import sleep_between_polls, yields_help
+from collplan.executors.mpi.loop.calls import address_of
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import (
     BUSY,
@@ -31,19 +36,78 @@ from collplan.executors.mpi.loop.state import (
     TEST,
     WAIT,
 )
-from collplan.executors.mpi.loop.symbols import address_of
-from collplan.executors.mpi.program.message_rows import Messages, handle_of
-from collplan.executors.mpi.stall.stall_report import Standstill
+from collplan.executors.mpi.program.messages import Messages, handle_of
+from collplan.executors.mpi.stall.watchdog import Standstill
 from collplan.planner.errors import DeadlockError
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.loop_memory import Recorder
     from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.engine.recording import Recorder
     from collplan.executors.mpi.engine.reduction import Reduction
     from collplan.executors.mpi.program.program import Program
     from collplan.executors.mpi.stall.watchdog import Watch
     from collplan.planner.arrays import Ints
+
+
+class Advancing(Protocol):
+    """An engine whose plan was started and has not completed."""
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a start has not completed yet."""
+
+    @property
+    def n_left(self) -> int:
+        """Return how many tasks the start has left."""
+
+    @property
+    def is_in_background(self) -> bool:
+        """Return whether a thread has the start, which nobody else can advance."""
+
+    def advance(self) -> bool:
+        """Go on without blocking and without a watch; return whether everything is done."""
+
+
+class _Running(threading.local):
+    """Started engines; plans of another thread are that thread's to advance."""
+
+    def __init__(self) -> None:
+        self.engines: list[Advancing] = []
+
+
+this_thread = _Running()
+"""What this thread has started and not seen completed."""
+
+
+def note_start(engine: Advancing) -> None:
+    """Let others' waits advance an engine from now on, if it has anything left to do."""
+    if engine.is_running:
+        this_thread.engines.append(engine)
+
+
+def note_end(engine: Advancing) -> None:
+    """Forget an engine that has completed or failed."""
+    if engine in this_thread.engines:
+        this_thread.engines.remove(engine)
+
+
+def advance_others(engine: Advancing) -> int:
+    """Advance all started engines but the one that is waited for; forget the completed.
+
+    Returns
+    -------
+    int
+        How many tasks they have left.
+    """
+    n_left = 0
+    for other in this_thread.engines.copy():
+        if other is not engine:
+            if other.advance():
+                note_end(other)
+            n_left += other.n_left
+    return n_left
+
 
 Array = npt.NDArray[Any]
 

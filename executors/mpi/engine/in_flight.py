@@ -22,8 +22,8 @@ from numba import types
 
 from collplan.executors.mpi.engine.engine import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.engine.loop_memory import SEMAPHORE_BYTES
-from collplan.executors.mpi.loop.atomics import write_word
-from collplan.executors.mpi.loop.loading import load
+from collplan.executors.mpi.loop.calls import address_of, write_word
+from collplan.executors.mpi.loop.reductions import load
 from collplan.executors.mpi.loop.serving import (
     BOARD,
     COMPLETE_FLIGHT,
@@ -38,7 +38,6 @@ from collplan.executors.mpi.loop.serving import (
     run_board,
 )
 from collplan.executors.mpi.loop.state import DONE
-from collplan.executors.mpi.loop.symbols import address_of
 from collplan.planner.arrays.jit import compile_callback
 
 TURN_NS: Final = 50_000_000

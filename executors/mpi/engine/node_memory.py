@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.background_thread import stop_all
+from collplan.executors.mpi.engine.progress_thread import stop_all
 from collplan.executors.mpi.errors import BindError, StallError
-from collplan.executors.mpi.loop.atomics import read_word
+from collplan.executors.mpi.loop.calls import read_word
 from collplan.executors.mpi.stall.watchdog import end_job, say
 from collplan.planner.plan.plan import Buffer
 

@@ -1,4 +1,4 @@
-"""How many ranks of a communicator share a core, so that idle ones should sleep."""
+"""The cores of a host: how many ranks share one, and how a thread stays on one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpi4py import MPI
+
+from collplan.specs.errors import CollplanError
 
 IDLE_SLEEP_S: Final = 50e-6
 """Sleep of an idle rank between polls in seconds, per rank on a shared core."""
@@ -127,3 +129,27 @@ def affinity() -> set[int]:
 def sleep_between_polls(ranks_per_core: float) -> float:
     """Return how long an idle rank sleeps between polls, in s: not at all on a core of its own."""
     return min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S) if ranks_per_core > 1 else 0.0
+
+
+def usable_processors(comm: MPI.Intracomm) -> list[int]:
+    """Return the processors that any rank of a node may use, ascending; collective."""
+    return sorted(set().union(*comm.allgather(affinity())))
+
+
+def pin_thread(processor: int) -> None:
+    """Let the calling thread, and those it starts from now on, use one processor only.
+
+    Raises
+    ------
+    CollplanError
+        If the system does not allow it.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise CollplanError("threads cannot be kept on a processor on this system; Linux does that")
+    try:
+        os.sched_setaffinity(0, {processor})
+    except OSError as error:
+        raise CollplanError(
+            f"processor {processor}: the thread cannot be kept there: {error.strerror}; "
+            f"start the ranks without limits on their processors"
+        ) from None

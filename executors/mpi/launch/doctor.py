@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.jobs import capture_job
-from collplan.executors.mpi.launch.launch import (
+from collplan.executors.mpi.launch.launcher import (
     Launcher,
     Library,
     clean_environment,

@@ -11,14 +11,16 @@ from typing import Final
 
 import numpy as np
 
-from collplan.executors.mpi.loop.atomics import fence, load_acquire, store_release
 from collplan.executors.mpi.loop.calls import (
     call,
     compiled,
     compiled_inline,
+    fence,
+    load_acquire,
     move,
     pointer,
     record_at,
+    store_release,
 )
 from collplan.executors.mpi.loop.loop import idle, run_loop
 from collplan.executors.mpi.loop.state import DONE, PENDING, TEST, Long, Record, state_at

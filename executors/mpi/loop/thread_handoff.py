@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.executors.mpi.loop.atomics import load_acquire
-from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, pointer
+from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, load_acquire, pointer
 from collplan.executors.mpi.loop.state import PENDING, Long, Record
 
 SECOND_NS = 1_000_000_000

@@ -66,7 +66,7 @@ def _listen(reading: int) -> None:
 
 def _speak(why: str) -> None:
     from collplan.executors.mpi.host.peers import name_ranks
-    from collplan.executors.mpi.launch.launch import launcher_rank
+    from collplan.executors.mpi.launch.launcher import launcher_rank
     from collplan.executors.mpi.stall.watchdog import has_spoken, living, say
 
     if has_spoken():

@@ -12,12 +12,12 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError, StallError, one_line
 from collplan.executors.mpi.host.peers import name_ranks
-from collplan.executors.mpi.stall.notices import Notices
 from collplan.executors.mpi.stall.watchdog import (
     BETWEEN_CHECKS_S,
     GRACE_S,
     LONGEST_STEP_S,
     VERDICT_S,
+    Notices,
     end_job,
     say,
 )

@@ -9,10 +9,9 @@ import weakref
 from ctypes import c_int, c_void_p
 from typing import Any, Final, Protocol
 
-from collplan.executors.mpi.loop.atomics import write_word
+from collplan.executors.mpi.loop.calls import address_of, write_word
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import SERVE
-from collplan.executors.mpi.loop.symbols import address_of
 
 LONGEST_JOIN_S: Final = 5.0
 """How long an end waits for a thread that is at work: a copy may be long, MPI may be stuck."""
