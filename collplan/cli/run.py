@@ -251,7 +251,7 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
     it, while the others sleep.
     """
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
-    from collplan.executors.mpi.world import first_alone
+    from collplan.executors.mpi.together import first_alone, together
     from collplan.reports.output import warn
     from collplan.reports.prediction import simulate_on_own_machine
     from collplan.specs.errors import CollplanError
@@ -268,16 +268,13 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
             prove_file(plan, request.source)
         return plan, simulate_on_own_machine(plan) if is_simulating else None
 
-    made, error = None, None
-    try:
-        made = first_alone(comm, make)
-    except CollplanError as failure:
-        error = str(failure)
-    except MemoryError:
-        error = _TOO_LARGE
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors or made is None:
-        raise CollplanError(errors[0])
+    def make_in_memory() -> tuple[Plan, Timeline | None]:
+        try:
+            return first_alone(comm, make)
+        except MemoryError:
+            raise CollplanError(_TOO_LARGE) from None
+
+    made = together(comm, make_in_memory)
     # What a pass left alone on every rank it left alone in the plan.
     everywhere = set.intersection(*map(set, comm.allgather(idle)))
     for line in idle if comm.rank == 0 else ():

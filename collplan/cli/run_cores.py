@@ -70,14 +70,11 @@ def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
     if cores is None:
         return
     from collplan.executors.mpi.host.cores import pin_thread
+    from collplan.executors.mpi.together import together
 
-    error = None
-    try:
+    def pin() -> None:
         check_cores(plan, cores)
         # Before anybody asks how many ranks share a core, as that is kept.
         pin_thread(cores[int(plan.rank_core[comm.rank])])
-    except CollplanError as caught:
-        error = str(caught)
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors:
-        raise CollplanError(errors[0])
+
+    together(comm, pin)

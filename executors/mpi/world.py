@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.launcher import (
@@ -73,7 +73,6 @@ def _watch(waits: int, seconds: float) -> NoReturn:
         os._exit(0)
 
 
-T = TypeVar("T")
 _FIRST_SAYS_IT_S = 3.0
 
 
@@ -122,28 +121,6 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
             f"start it with -n {needed}"
         )
     return comm
-
-
-def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
-    """Call `make` on rank 0, then on all other ranks; collective.
-
-    What rank 0 had to compile to machine code the others then find in the
-    cache; at once, all would compile the same, and share cores for it.
-    """
-    try:
-        if comm.rank == 0:
-            return make()
-    finally:
-        if comm.size > 1:
-            _wait_for_first(comm)
-    return make()
-
-
-def _wait_for_first(comm: MPI.Intracomm) -> None:
-    """Return when rank 0 is here, leaving it the core meanwhile."""
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.01)
 
 
 def _n_started() -> int:

@@ -85,11 +85,12 @@ def run_benchmark(
 
 
 def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
+    from collplan.executors.mpi.together import together
     from collplan.executors.mpi.world import join_world
 
     comm: Any = join_world()
     try:
-        benchmark = _agreed(comm, prepare)
+        benchmark = together(comm, prepare)
         join_world(benchmark.n_ranks)
         with _progress_bar(benchmark.n_steps, shows_progress and comm.rank == 0) as advance:
             document = benchmark.measure(comm, advance)
@@ -123,19 +124,6 @@ def _one_voice() -> Iterator[None]:
         if launcher_rank() > 0:
             raise typer.Exit(_BAD_INPUT) from None
         raise
-
-
-def _agreed(comm: Any, prepare: Callable[[], Benchmark]) -> Benchmark:
-    """Return the benchmark; where one rank has none, all raise instead of waiting for it."""
-    benchmark, error = None, None
-    try:
-        benchmark = prepare()
-    except CollplanError as failure:
-        error = str(failure)
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors or benchmark is None:
-        raise CollplanError(errors[0])
-    return benchmark
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.host.processes import die_with
+from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
 from collplan.executors.mpi.launch.launcher import find_launcher, launcher_rank
 from collplan.planner.memory import free_machine_bytes
 
@@ -87,9 +87,6 @@ def allow_files(n_ranks: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < n_files(n_ranks):
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (n_files(n_ranks), hard))
-
-
-_PROC: Final = Path("/proc")
 
 
 def run_job(
@@ -208,34 +205,22 @@ def _stop(job: subprocess.Popen[str], first: signal.Signals) -> None:
         job.kill()
         job.wait()
     for pid, began in ranks.items():
-        if _stat(pid).get("began") == began:
+        if stat_of(pid)[1] == began:
             os.kill(pid, signal.SIGKILL)
 
 
 def _descendants(pid: int) -> dict[int, int]:
     """Return children of children: process id and time of start, so that ids are not mistaken."""
-    processes = {int(entry.name): _stat(int(entry.name)) for entry in _PROC.glob("[0-9]*")}
+    processes = all_processes()
     found: dict[int, int] = {}
     parents = {pid}
     while parents:
         children = {
-            child: stat["began"]
-            for child, stat in processes.items()
-            if stat.get("parent") in parents
+            child: began for child, (parent, began) in processes.items() if parent in parents
         }
         parents = set(children) - set(found)
         found |= children
     return found
-
-
-def _stat(pid: int) -> dict[str, int]:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return {}
-    # The name, in brackets, may hold anything; what follows is fixed.
-    fields = text.rpartition(")")[2].split()
-    return {"parent": int(fields[1]), "began": int(fields[19])}
 
 
 def is_under_futures() -> bool:

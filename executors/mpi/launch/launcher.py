@@ -26,7 +26,7 @@ MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
 
 
-_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+_GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
 """What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
 
 _PROBE: Final = """

@@ -16,6 +16,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.errors import StallError
 from collplan.executors.mpi.host.aborting import abort
 from collplan.executors.mpi.host.peers import name_ranks
+from collplan.executors.mpi.host.waiting import Wait
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ class Notices:
 
     def collect_for(self, seconds: float, *, enough: int) -> None:
         """Take what comes within some seconds, or until so many ranks have been heard."""
-        end = time.monotonic() + seconds
-        while len(self.heard) < enough and time.monotonic() < end:
+        wait = Wait()
+        while len(self.heard) < enough and wait.waited_s < seconds:
             self.collect()
-            time.sleep(0.01)
+            wait.pause()
 
 
 def largest_tag(comm: MPI.Intracomm) -> int:
@@ -185,8 +186,6 @@ class Waits:
         return f"task #{row}, phase {phase}" if phase else f"task #{row}"
 
 
-LONGEST_STEP_S: Final = 1.0
-"""What the time between two looks counts at most: a process may be stopped, or compute."""
 BETWEEN_CHECKS_S: Final = 0.05
 """How often a rank that waits listens to others'."""
 BETWEEN_COUNTS_S: Final = 1.0
@@ -243,8 +242,8 @@ class Watch:
         self._notices = Notices(comm)
         self._engine: weakref.ref[Watched] | None = None
         self._progress = -1
-        self._waited_s = 0.0
-        self._seen_s = self._checked_s = self._counted_s = 0.0
+        self._wait = Wait()
+        self._checked_s = self._counted_s = 0.0
         _living.add(self)
 
     def over(self, engine: Watched) -> None:
@@ -260,22 +259,19 @@ class Watch:
         StallError
             After the job was told to end, if it lets this process go on.
         """
-        now = time.monotonic()
         if engine.progress != self._progress:
             self._progress = engine.progress
-            self._waited_s, self._seen_s = 0.0, now
-            self._checked_s = self._counted_s = now
+            self._checked_s = self._counted_s = self._wait.begin()
             return
-        self._waited_s += min(now - self._seen_s, LONGEST_STEP_S)
-        self._seen_s = now
+        now = self._wait.look()
         if now - self._checked_s < BETWEEN_CHECKS_S:
             return
         self._checked_s = now
-        if self._waited_s >= self._timeout_s or self._is_alarmed(engine, now):
+        if self._wait.waited_s >= self._timeout_s or self._is_alarmed(engine, now):
             at = engine.standstill()
             if not at.is_computing:
                 self._end_job(at)
-            self._waited_s = 0.0
+            self._wait.begin()
 
     def last_words(self) -> list[str]:
         """Return what the program waits for, if it is running."""
@@ -305,7 +301,7 @@ class Watch:
 
     def _end_job(self, at: Standstill) -> None:
         rank, size = self._comm.rank, self._comm.size
-        stood = f"has stood still for {self._waited_s:.3g} s"
+        stood = f"has stood still for {self._wait.waited_s:.3g} s"
         first, *more = self._waits.lines(at)
         say(rank, [f"the plan {stood}; {first}", *more])
         ended = self._peers.all_ended()
