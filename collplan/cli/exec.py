@@ -165,7 +165,7 @@ def _status_of(stop: SystemExit) -> int:
 
 def _abort(status: int) -> int:
     """End all ranks where there are several: they could wait for this one for ever."""
-    from collplan.executors.mpi.host.aborting import abort
+    from collplan.executors.mpi.together import abort
 
     world = sys.modules["mpi4py.MPI"].COMM_WORLD
     if world.Get_size() > 1:

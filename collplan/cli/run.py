@@ -222,7 +222,7 @@ def _measure(comm: Any, request: Request) -> Outcome:
 
 
 def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
-    from collplan.executors.mpi.host.aborting import abort
+    from collplan.executors.mpi.together import abort
 
     abort(comm, status, reason)
     raise typer.Exit(status)

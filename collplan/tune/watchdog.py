@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from collplan.executors.mpi.host.aborting import FORWARDING_S
 from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.together import FORWARDING_S
 from collplan.tune.crash_log import Attempts, Failure
 
 EXIT_STATUS: Final = 3

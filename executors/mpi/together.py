@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 T = TypeVar("T")
+FORWARDING_S: Final = 0.1
+"""Time in seconds for launchers to forward what a rank has written: Hydra may end before."""
 _SLEEP_S: Final = 0.01
 """Longest sleep of ranks that leave their cores to the first one."""
 
@@ -62,3 +66,25 @@ def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
             while not request.Test():
                 wait.pause()
     return make()
+
+
+def abort(comm: MPI.Intracomm, status: int, reason: str = "") -> None:
+    """End all ranks, which could wait for this one for ever.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+    status : int
+        The job's exit status.
+    reason : str
+        Text to write to standard error before.
+
+    Notes
+    -----
+    MPICH's ``MPI_Abort`` returns when it has told mpiexec.
+    """
+    sys.stdout.flush()
+    sys.stderr.write(reason)
+    sys.stderr.flush()
+    time.sleep(FORWARDING_S)
+    comm.Abort(status)

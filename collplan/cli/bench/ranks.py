@@ -107,7 +107,7 @@ def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
 
 def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
     """End all ranks where one cannot go on: the others would wait for it."""
-    from collplan.executors.mpi.host.aborting import abort
+    from collplan.executors.mpi.together import abort
 
     abort(comm, status, reason)
     raise typer.Exit(status)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from ctypes import c_int32
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -19,7 +20,8 @@ from mpi4py import MPI
 from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory
 from collplan.executors.mpi.engine.progress_thread import ProgressThread
 from collplan.executors.mpi.errors import still_running
-from collplan.executors.mpi.host.cores import sleep_between_polls, yields_help
+from collplan.executors.mpi.host.cores import yields_help
+from collplan.executors.mpi.host.waiting import sleep_between_polls
 from collplan.executors.mpi.loop.calls import address_of
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import (
@@ -31,6 +33,7 @@ from collplan.executors.mpi.loop.state import (
     PENDING,
     RAISED,
     RUN,
+    SERVE,
     START,
     STATE,
     TEST,
@@ -203,7 +206,10 @@ class Engine:
         if background is not None:
             longest_s = sleep_between_polls(background.crowd)
             self._memory.set_idling(longest_s, yields_help(comm), of_thread=True)
-            self._thread = ProgressThread(self._memory, self)
+            memory = self._memory
+            stopping, wake = memory.address_in("is_stopping"), memory.get("handed")
+            serve = partial(_serve, memory)
+            self._thread = ProgressThread("collplan progress", serve, stopping, wake, self)
         if watch is not None:
             watch.over(self)
 
@@ -383,3 +389,8 @@ class Engine:
             if status.Get_error() not in (MPI.SUCCESS, MPI.ERR_PENDING):
                 return int(status.Get_error())
         return code
+
+
+def _serve(memory: LoopMemory) -> None:
+    """Run the background of every start, in the thread of an engine that may be gone."""
+    run_loop(memory.address, SERVE)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from mpi4py import MPI
 
 from collplan.specs.errors import CollplanError
 
-IDLE_SLEEP_S: Final = 50e-6
-"""Sleep of an idle rank between polls in seconds, per rank on a shared core."""
-LONGEST_SLEEP_S: Final = 400e-6
-"""Longest sleep of an idle rank between polls, in seconds."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _cached_on_comm: list[int] = []
@@ -124,11 +120,6 @@ def affinity() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
-
-
-def sleep_between_polls(ranks_per_core: float) -> float:
-    """Return how long an idle rank sleeps between polls, in s: not at all on a core of its own."""
-    return min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S) if ranks_per_core > 1 else 0.0
 
 
 def usable_processors(comm: MPI.Intracomm) -> list[int]:

@@ -13,6 +13,10 @@ EAGER_POLLS: Final = 200
 SHORTEST_SLEEP_S: Final = 20e-6
 SLEEP_S: Final = 500e-6
 """Longest sleep between polls, by default."""
+IDLE_SLEEP_S: Final = 50e-6
+"""Sleep of an idle engine between polls in seconds, per rank on a shared core."""
+LONGEST_IDLE_SLEEP_S: Final = 400e-6
+"""Longest sleep of an idle engine between polls, in seconds."""
 _SLEEP_SHARE: Final = 1 / 8
 """Sleep between polls as a share of the time that a rank has waited."""
 
@@ -61,3 +65,8 @@ class Wait:
             sleep_s = SHORTEST_SLEEP_S + self.waited_s * _SLEEP_SHARE
             time.sleep(min(self._longest_sleep_s, sleep_s))
         return self.look()
+
+
+def sleep_between_polls(ranks_per_core: float) -> float:
+    """Return how long an idle rank sleeps between polls, in s: not at all on a core of its own."""
+    return min(LONGEST_IDLE_SLEEP_S, ranks_per_core * IDLE_SLEEP_S) if ranks_per_core > 1 else 0.0

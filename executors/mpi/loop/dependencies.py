@@ -17,6 +17,7 @@ from collplan.executors.mpi.loop.state import (
     RECV,
     STAGE_START,
     STAGE_WAIT,
+    Long,
     Record,
     now,
     task_at,
@@ -156,23 +157,27 @@ COUNTER_BYTES = 64
 
 
 @compiled
+def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
+    """Return how many ranks of the node, beyond those seen, have completed a start in a row."""
+    while n_seen < state.n_sharing:
+        if load_acquire(state.counters + n_seen * COUNTER_BYTES) < epoch:
+            break
+        n_seen += 1
+    return n_seen
+
+
+@compiled_inline
 def _is_past_gate(state: Record) -> bool:
     """Return whether all ranks of the node have completed the start before."""
-    while state.n_past_gate < state.n_sharing:
-        if load_acquire(state.counters + state.n_past_gate * COUNTER_BYTES) < state.epoch - 1:
-            return False
-        state.n_past_gate += 1
-    return True
+    state.n_past_gate = _n_completed(state, state.epoch - 1, state.n_past_gate)
+    return bool(state.n_past_gate == state.n_sharing)
 
 
-@compiled
+@compiled_inline
 def _is_at_end(state: Record) -> bool:
     """Return whether all ranks of the node have completed this start."""
-    while state.n_at_end < state.n_sharing:
-        if load_acquire(state.counters + state.n_at_end * COUNTER_BYTES) < state.epoch:
-            return False
-        state.n_at_end += 1
-    return True
+    state.n_at_end = _n_completed(state, state.epoch, state.n_at_end)
+    return bool(state.n_at_end == state.n_sharing)
 
 
 @compiled

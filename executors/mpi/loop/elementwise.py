@@ -6,6 +6,7 @@ float16 convert to float32 and back, rounding to nearest, ties to even, as IEEE 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -71,16 +72,6 @@ def narrow(context: Any, value: Any) -> Any:
 Combine = Callable[..., Any]
 
 
-@register_jitable
-def add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-@register_jitable
-def multiply(a: Any, b: Any) -> Any:
-    return a * b
-
-
 # Comparisons below are such that a NaN wins, the left one before the right.
 
 
@@ -121,21 +112,6 @@ def logical_or(a: Any, b: Any) -> Any:
 @register_jitable
 def logical_xor(a: Any, b: Any) -> Any:
     return (a != 0) ^ (b != 0)
-
-
-@register_jitable
-def bitwise_and(a: Any, b: Any) -> Any:
-    return a & b
-
-
-@register_jitable
-def bitwise_or(a: Any, b: Any) -> Any:
-    return a | b
-
-
-@register_jitable
-def bitwise_xor(a: Any, b: Any) -> Any:
-    return a ^ b
 
 
 @register_jitable
@@ -198,15 +174,19 @@ def locate_maximum(left: Any, right: Any, out: Any) -> None:
 
 
 _ORDERED: Final[dict[str, Combine]] = {
-    "sum": add,
-    "prod": multiply,
+    "sum": operator.add,
+    "prod": operator.mul,
     "min": minimum,
     "max": maximum,
     "land": logical_and,
     "lor": logical_or,
     "lxor": logical_xor,
 }
-_BITWISE: Final[dict[str, Combine]] = {"band": bitwise_and, "bor": bitwise_or, "bxor": bitwise_xor}
+_BITWISE: Final[dict[str, Combine]] = {
+    "band": operator.and_,
+    "bor": operator.or_,
+    "bxor": operator.xor,
+}
 BY_KIND: Final[dict[str, dict[str, Combine]]] = {
     "i": _ORDERED | _BITWISE,
     "u": _ORDERED | _BITWISE,

@@ -57,6 +57,7 @@ from collplan.executors.mpi.loop.state import (
     Record,
     base_of,
     local_at,
+    nap,
     now,
     state_at,
     task_at,
@@ -275,8 +276,7 @@ def idle(state: Record, polls: int) -> None:
         n_sleeps = polls - idling.spins - idling.yields
         if n_sleeps > 0 and idling.longest_sleep_ns > 0:
             # What has waited long may well sleep long: it adds little to the wait.
-            state.sleep_ns = min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns)
-            call(state.nanosleep, (pointer(state.sleep), pointer(np.int64(0))))
+            nap(state, min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns))
         else:
             call(state.sched_yield, ())
 

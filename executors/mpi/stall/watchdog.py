@@ -14,9 +14,9 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import StallError
-from collplan.executors.mpi.host.aborting import abort
 from collplan.executors.mpi.host.peers import name_ranks
 from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.together import abort
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
