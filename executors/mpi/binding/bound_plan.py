@@ -61,50 +61,35 @@ def bind(
     Parameters
     ----------
     plan : Plan
-        A plan for as many ranks as `comm` has: the whole plan, or this rank's
-        program; the same on all ranks.
+        A plan for as many ranks as `comm` has: the whole plan, or this rank's program.
     comm : MPI.Intracomm
-        An intracommunicator; the plan gets a duplicate, so its messages never
-        meet others'.
+        The plan gets a duplicate, so its messages never meet others'.
     sendbuf, recvbuf : ndarray or None
-        C-contiguous, with at least the elements the plan says, of one dtype
-        whose size is the plan's. They must not overlap. None where the plan
-        uses none. Without any,
-        `BoundPlan.allocate` or `BoundPlan.rebind` must provide them before a
-        start.
+        C-contiguous, apart, of one dtype of the plan's size, None where the plan uses none.
+        Without any, `BoundPlan.allocate` or `BoundPlan.rebind` must provide them.
     operation : object with ``apply(left, right, out)``, optional
         The reduction; taken from the plan's spec by default.
     recorder : Recorder, optional
         Where the engine notes when this rank's tasks start and end.
     timeout_s : float, optional
-        How long to wait for other ranks here, and later in a start, a wait or
-        tests without any task's end. Then every rank that waits says on
-        standard error what for, and the job is aborted. By default for ever.
+        How long to wait for other ranks here, and later in a start, a wait or tests without
+        any task's end, by default for ever. Then every rank that waits says on standard
+        error what for, and the job is aborted.
     progress : {"auto", "caller", "thread"}
-        Who runs background tasks that the plan puts on communication cores: a
-        thread on the processors of those cores, where that can be, or the
-        caller's. "thread" does not do without.
+        Who runs background tasks that the plan puts on communication cores: the caller, or
+        a thread on their processors, with "auto" where that can be.
     cores : sequence of int, optional
-        The processor of each core of this rank's node; several cores may have
-        the same. By default those that the node's ranks may use, in ascending
-        order, if there are enough.
-
-    Returns
-    -------
-    BoundPlan
-        To be started any number of times, then freed.
+        The processor of each core of this rank's node; several cores may have the same. By
+        default those that the node's ranks may use, in ascending order, if there are enough.
 
     Raises
     ------
     BindError
-        If communicator, buffers, operation, progress or cores do not fit the plan,
-        here or on another rank.
+        If an argument does not fit the plan, or another rank raises anything.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
     StallError
         If a rank did not come in time: the job has been told to end.
-    Exception
-        Whatever else goes wrong on this rank; the others raise a `BindError` that names it.
     """
     if comm.Is_inter():
         raise BindError(
@@ -112,11 +97,16 @@ def bind(
             "pass an intracommunicator, such as comm.Merge() returns"
         )
     local = prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
+    return _acquire(plan, comm, local, recorder)
+
+
+def _acquire(plan: Plan, comm: MPI.Intracomm, local: Local, recorder: Recorder | None) -> BoundPlan:
+    """Agree with other ranks, and make with them what the bound plan needs."""
     agreed = agree(plan, comm, local.claim, local.limit_s)
     resources = _Resources(comm, agreed)
     try:
         resources.acquire(plan, local, agreed)
-        return resources.call.together(lambda: _bound(plan, local, resources, recorder))
+        return resources.call.together(lambda: BoundPlan(plan, local, resources, recorder))
     except StallError:
         raise
     except Exception:  # on all ranks
@@ -125,7 +115,7 @@ def bind(
 
 
 class _Resources:
-    """What ranks make together for a plan: a communicator, its node's memory, a thread's place."""
+    """Resources that ranks make together for a plan: communicator, node memory, a thread's place."""
 
     def __init__(self, comm: MPI.Intracomm, agreed: Agreement) -> None:
         self.comm = _duplicate(comm, agreed.limit_s)
@@ -136,7 +126,7 @@ class _Resources:
 
     def acquire(self, plan: Plan, local: Local, agreed: Agreement) -> None:
         """Load machine code, find a place for a thread, and make the node's memory."""
-        program, reduction = local.prepared.program, local.reduction
+        program, reduction = local.prepared.program, local.prepared.reduction
         if not agreed.is_loaded:
             load_by_turns(self.comm, reduction, self.call)
         rank = self.comm.rank
@@ -157,15 +147,8 @@ class _Resources:
         self.comm.Free()
 
 
-def _bound(plan: Plan, local: Local, resources: _Resources, recorder: Recorder | None) -> BoundPlan:
-    bound = BoundPlan(plan, local, resources, recorder)
-    if local.prepared.arrays is not None:
-        bound._use(local.prepared.arrays)
-    return bound
-
-
 class _NoEngine:
-    """What a bound plan has before it has buffers, and after it was freed.
+    """Stand-in for the engine of a bound plan without buffers, or one that was freed.
 
     Parameters
     ----------
@@ -220,7 +203,7 @@ class BoundPlan:
     ) -> None:
         comm, call, program = resources.comm, resources.call, local.prepared.program
         background = resources.background
-        self.why_callback = local.reduction.why_callback
+        self.why_callback = local.prepared.reduction.why_callback
         self.why_caller = background if isinstance(background, str) else None
         self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
         self.lacks_thread = self.progress == "caller" and is_placed(plan, program, comm.rank)
@@ -235,7 +218,7 @@ class BoundPlan:
             program,
             plan.patterns,
             comm=comm,
-            reduction=local.reduction,
+            reduction=local.prepared.reduction,
             ranks_per_core=ranks_per_core(comm),
             node=resources.node,
             background=None if isinstance(background, str) else background,
@@ -246,6 +229,8 @@ class BoundPlan:
         self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
         )
+        if local.prepared.arrays is not None:
+            self._use(local.prepared.arrays)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""
@@ -333,7 +318,7 @@ class BoundPlan:
         """
         self._require_idle("given other buffers")
         sendbuf, recvbuf = self._buffers.allocate(self._node)
-        if self._node is not None and max(self._node.mirrors) >= 0:
+        if self._node is not None and self._node.has_mirrors:
             # The caller writes there before the next start: nobody may read there still.
             self._node.wait_for_others(self._epoch, self._comm, self._timeout_s)
             self._ends_together = True

@@ -1,17 +1,18 @@
-"""What one rank can find out and check about a plan before it meets the others."""
+"""Checks of a plan that one rank can make before it meets the others."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.agreement import Claim, bad_timeout, is_timeout
+from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.engine.background import Wish, is_placed
 from collplan.executors.mpi.engine.reduction import Reduction
@@ -64,7 +65,7 @@ Array = npt.NDArray[Any]
 
 
 class Prepared:
-    """What one rank can find out and check alone."""
+    """A plan's program, buffers and reduction on one rank, checked without the others."""
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class Prepared:
         self.program = rank_program(plan, comm.rank)
         _check_tags(self.program, comm)
         self.operation = _resolve_operation(plan, self.program, operation)
+        self.reduction = Reduction.of(self.program, self.dtype, self.operation)
 
     @property
     def dtype_name(self) -> str:
@@ -130,7 +132,7 @@ def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What one rank found out alone.
+    """Results of one rank's preparation.
 
     Parameters
     ----------
@@ -139,7 +141,7 @@ class Local:
     limit_s : float or None
         The time limit for other ranks.
     wish : Wish
-    prepared, reduction
+    prepared : Prepared
         Not there if something went wrong, which no rank survives.
     """
 
@@ -147,7 +149,6 @@ class Local:
     limit_s: float | None
     wish: Wish
     prepared: Prepared = None  # type: ignore[assignment]
-    reduction: Reduction = None  # type: ignore[assignment]
 
 
 def prepare(
@@ -159,14 +160,16 @@ def prepare(
     timeout_s: float | None,
 ) -> Local:
     """Check all that one rank can check alone; what fails becomes its claim."""
-    limit_s = timeout_s if is_timeout(timeout_s) else None
+    is_limit = isinstance(timeout_s, Real) and float(timeout_s) > 0
+    limit_s = timeout_s if is_limit else None
     # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
     try:
         if limit_s != timeout_s:
-            raise bad_timeout(timeout_s)
+            raise BindError(
+                f"timeout_s is {timeout_s!r}, must be above 0 s; leave it out for no limit"
+            )
         prepared = Prepared(plan, comm, *buffers, operation)
         wish.check(plan, comm.rank)
-        reduction = Reduction.of(prepared.program, prepared.dtype, prepared.operation)
         shape, whole = _digests(plan)
         claim = Claim(
             error=None,
@@ -174,7 +177,7 @@ def prepare(
             whole=whole,
             dtype=None if prepared.arrays is None else prepared.dtype_name,
             operation=prepared.operation_name,
-            is_loaded=reduction.is_loaded,
+            is_loaded=prepared.reduction.is_loaded,
             shares_memory=shares_memory(plan),
             is_watched=limit_s is not None,
             has_background=wish.progress == "thread"
@@ -182,7 +185,7 @@ def prepare(
         )
     except Exception as error:
         return Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
-    return Local(claim, limit_s, wish, prepared, reduction)
+    return Local(claim, limit_s, wish, prepared)
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from ctypes import c_int32
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -53,49 +53,30 @@ if TYPE_CHECKING:
     from collplan.planner.arrays import Ints
 
 
-class Advancing(Protocol):
-    """An engine whose plan was started and has not completed."""
-
-    @property
-    def is_running(self) -> bool:
-        """Return whether a start has not completed yet."""
-
-    @property
-    def n_left(self) -> int:
-        """Return how many tasks the start has left."""
-
-    @property
-    def is_in_background(self) -> bool:
-        """Return whether a thread has the start, which nobody else can advance."""
-
-    def advance(self) -> bool:
-        """Go on without blocking and without a watch; return whether everything is done."""
-
-
 class _Running(threading.local):
     """Started engines; plans of another thread are that thread's to advance."""
 
     def __init__(self) -> None:
-        self.engines: list[Advancing] = []
+        self.engines: list[Engine] = []
 
 
 this_thread = _Running()
 """What this thread has started and not seen completed."""
 
 
-def note_start(engine: Advancing) -> None:
+def note_start(engine: Engine) -> None:
     """Let others' waits advance an engine from now on, if it has anything left to do."""
     if engine.is_running:
         this_thread.engines.append(engine)
 
 
-def note_end(engine: Advancing) -> None:
+def note_end(engine: Engine) -> None:
     """Forget an engine that has completed or failed."""
     if engine in this_thread.engines:
         this_thread.engines.remove(engine)
 
 
-def advance_others(engine: Advancing) -> int:
+def advance_others(engine: Engine) -> int:
     """Advance all started engines but the one that is waited for; forget the completed.
 
     Returns

@@ -1,4 +1,4 @@
-"""What runs in the background of this process: programs, the thread that advances them, requests.
+"""Programs in flight in this process, the thread that advances them, and their requests.
 
 The thread begins with the first program that is started so, and sleeps while none is in flight.
 """

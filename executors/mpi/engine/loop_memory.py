@@ -260,15 +260,19 @@ class LoopMemory(SharedRecord):
     def _fill_queues(self, program: Program, handle_bytes: int, *, has_thread: bool) -> None:
         # A thread, where there is one, runs what is not inside the start.
         is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
-        waits = program.sharing.waits
-        is_root = (program.n_before == 0) & ~waits
-        is_waiting_root = (program.n_before == 0) & waits & ~is_held
-        is_message = program.op <= RECV
+        waits, is_message = program.sharing.waits, program.op <= RECV
+        is_root = program.n_before == 0
+        is_free = is_root & ~is_held & ~waits
+        for name, chosen in (
+            ("first_held", is_root & is_held),
+            ("first_waiting", is_root & ~is_held & waits),
+            ("first_messages", is_free & is_message),
+            ("first_local", is_free & ~is_message),
+        ):
+            places = np.flatnonzero(chosen).astype(np.int32)
+            self.place(**{name: places})
+            self.set(**{f"n_{name}": len(places)})
         self.place(
-            first_held=_places((program.n_before == 0) & is_held),
-            first_waiting=_places(is_waiting_root),
-            first_messages=_places(is_root & ~is_held & is_message),
-            first_local=_places(is_root & ~is_held & ~is_message),
             n_before=program.n_before.astype(np.int32),
             on_start=program.on_start.task.astype(np.int32),
             on_completion=program.on_completion.task.astype(np.int32),
@@ -276,11 +280,7 @@ class LoopMemory(SharedRecord):
         self.set(
             n_in_start=int((program.stage == Stage.START).sum()),
             n_held_in_all=int((program.stage == Stage.WAIT).sum()),
-            n_first_held=int(((program.n_before == 0) & is_held).sum()),
-            n_first_waiting=int(is_waiting_root.sum()),
             n_messages_in_all=int(is_message.sum()),
-            n_first_messages=int((is_root & ~is_held & is_message).sum()),
-            n_first_local=int((is_root & ~is_held & ~is_message).sum()),
         )
         n, n_messages = program.n_tasks, int(is_message.sum())
         self.place(**{name: np.zeros(n, np.int32) for name in _BY_TASK})
@@ -308,7 +308,3 @@ class LoopMemory(SharedRecord):
 _BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
 _SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield", "sem_timedwait")
 _THREADING: Final = ("sem_wait", "sem_trywait", "sem_post", "sched_setaffinity")
-
-
-def _places(chosen: npt.NDArray[np.bool_]) -> Array:
-    return np.flatnonzero(chosen).astype(np.int32)

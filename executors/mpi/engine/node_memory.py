@@ -271,7 +271,7 @@ def _free(window: MPI.Win) -> None:
 
 @functools.cache
 def _free_all_at_end() -> None:
-    """When MPI or Python ends, free what nobody did: some MPIs abort over what is left."""
+    """Free all windows when MPI or Python ends: some MPIs abort over windows that are left."""
     keyval = MPI.Comm.Create_keyval(delete_fn=lambda *_: _free_all())
     MPI.COMM_SELF.Set_attr(keyval, True)
     # When mpi4py ends MPI, at last, there is no Python any more.

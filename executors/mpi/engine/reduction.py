@@ -98,7 +98,7 @@ class Callback:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How a program reduces, if it does.
+    """The reduction of a program, if it has one.
 
     Parameters
     ----------

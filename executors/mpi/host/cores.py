@@ -9,6 +9,7 @@ from typing import Any
 
 from mpi4py import MPI
 
+from collplan.executors.mpi.host.processes import affinity
 from collplan.specs.errors import CollplanError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -113,13 +114,6 @@ def host() -> str:
     if _BOOT_ID.exists():
         return _BOOT_ID.read_text().strip()
     return MPI.Get_processor_name()
-
-
-def affinity() -> set[int]:
-    """Return the processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return set(os.sched_getaffinity(0))
-    return set(range(os.cpu_count() or 1))
 
 
 def usable_processors(comm: MPI.Intracomm) -> list[int]:

@@ -16,7 +16,7 @@ from collplan.executors.mpi.host.processes import stat_of
 
 
 class Peers:
-    """Which process each rank is, and whether it lives as far as this one can see.
+    """Processes of a communicator's ranks, and whether they live as far as this one can see.
 
     Collective over `comm`.
 

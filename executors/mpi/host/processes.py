@@ -101,6 +101,13 @@ def all_processes() -> dict[int, tuple[int, int]]:
     return {int(name): stat_of(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
 
 
+def affinity() -> set[int]:
+    """Return the processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
 def tell(pid: int) -> None:
     """Tell a rank that another has died."""
     try:

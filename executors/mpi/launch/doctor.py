@@ -1,4 +1,4 @@
-"""What is installed for executing and drawing plans, what would be used, what is wrong."""
+"""Diagnosis of the installation: what executes and draws plans, and what is wrong with it."""
 
 from __future__ import annotations
 

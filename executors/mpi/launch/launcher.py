@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
+from collplan.executors.mpi.host.processes import affinity
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
@@ -373,6 +374,4 @@ def _is_program(path: Path) -> bool:
 
 def n_cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(affinity())

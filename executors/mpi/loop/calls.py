@@ -1,4 +1,4 @@
-"""What compiled code needs beyond arrays: memory at addresses, C functions, words of other threads.
+"""Primitives of compiled code: memory at addresses, C functions, words that threads share.
 
 A release of a word makes all that its thread did before visible to whoever reads the word
 by an acquire; LLVM keeps both in order with every other access, on all processors.
@@ -69,24 +69,19 @@ def array_at(context: Any, address: Any, n: Any, dtype: Any) -> Any:
     return types.Array(dtype.dtype, 1, "C")(types.int64, types.int64, dtype), generate
 
 
-@intrinsic
-def ints(context: Any, address: Any, n: Any) -> Any:
-    """Return the array of n int32 at an address."""
+def _array_of(element: Any) -> Any:
+    @intrinsic
+    def array(context: Any, address: Any, n: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _view(context, builder, element, *arguments)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _view(context, builder, types.int32, *arguments)
+        return types.Array(element, 1, "C")(types.int64, types.int64), generate
 
-    return types.Array(types.int32, 1, "C")(types.int64, types.int64), generate
+    return array
 
 
-@intrinsic
-def longs(context: Any, address: Any, n: Any) -> Any:
-    """Return the array of n int64 at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _view(context, builder, types.int64, *arguments)
-
-    return types.Array(types.int64, 1, "C")(types.int64, types.int64), generate
+ints, longs = _array_of(types.int32), _array_of(types.int64)
+"""Return the array of n numbers at an address."""
 
 
 @intrinsic

@@ -1,4 +1,4 @@
-"""What compiled code works on: records whose fields are numbers and addresses of arrays."""
+"""State of compiled code: records whose fields are numbers and addresses of arrays."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ N_BASES: Final = 7
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LocalTasks:
-    """What cursors work on.
+    """Tables of local tasks and of their extents.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ class Successors:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sharing:
-    """Where a program meets others of its node, in memory they share.
+    """Waits of a program and of others of its node for each other, in memory that they share.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Sharing:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """What one rank runs; entry i is the i-th task by (priority, row).
+    """Tasks of one rank; entry i is the i-th task by (priority, row).
 
     Parameters
     ----------

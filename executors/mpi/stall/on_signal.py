@@ -1,4 +1,4 @@
-"""What a rank says when it is told to end: which of its tasks wait for whom, and who is gone.
+"""Last words of a rank that is told to end: which of its tasks wait for whom, and who is gone.
 
 That another rank has died Open MPI's launcher tells ranks by SIGTERM, and
 `guardian` by SIGUSR1. A rank may then be inside of MPI, where Python handles no

@@ -30,7 +30,7 @@ N_SPEAKERS: Final = 8
 
 
 class RollCall:
-    """What ranks do together, and who did not come to it.
+    """A step that ranks take together, and reports of those that did not come to it.
 
     Without a limit anywhere these are MPI's own blocking calls.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Notices:
-    """Who of a communicator has said that it waits.
+    """Ranks of a communicator that have said that they wait.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ MOST_MESSAGES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Where a running program stands; tasks are numbered as in the program.
+    """Position of a running program; tasks are numbered as in the program.
 
     Parameters
     ----------
