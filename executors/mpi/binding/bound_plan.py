@@ -115,7 +115,7 @@ def _acquire(plan: Plan, comm: MPI.Intracomm, local: Local, recorder: Recorder |
 
 
 class _Resources:
-    """Resources that ranks make together for a plan: communicator, node memory, a thread's place."""
+    """Resources that ranks make together: a communicator, node memory, a thread's place."""
 
     def __init__(self, comm: MPI.Intracomm, agreed: Agreement) -> None:
         self.comm = _duplicate(comm, agreed.limit_s)

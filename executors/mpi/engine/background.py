@@ -220,7 +220,7 @@ class _Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """One rank's finding: whether it is placed, insists on a thread, lacks one, and where it runs."""
+    """One rank's finding: whether it is placed, insists on a thread or lacks one, and where."""
 
     is_placed: bool
     insists: bool
