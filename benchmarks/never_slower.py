@@ -38,7 +38,7 @@ from never_slower_verdicts import (
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.running import run_emulated
 from collplan.executors.mpi.launch.jobs import capture_job
-from collplan.executors.mpi.launch.launch import find_launcher
+from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import format_seconds, print_line, print_table
 from collplan.specs.errors import CollplanError

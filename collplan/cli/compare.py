@@ -143,7 +143,7 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
     from concurrent.futures import BrokenExecutor
 
-    from collplan.executors.mpi.launch.futures import is_under_futures, mpi_executor
+    from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
     from collplan.own_algorithms import import_own
     from collplan.select.sweep import processes
     from collplan.specs.errors import CollplanError

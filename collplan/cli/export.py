@@ -114,7 +114,7 @@ def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -
 
 
 def _mpich_defaults(defaults: Path | None) -> Tree:
-    from collplan.executors.mpi.launch.launch import probe_library
+    from collplan.executors.mpi.launch.launcher import probe_library
     from collplan.exports.mpich import built_in_selection
     from collplan.specs.errors import CollplanError
 

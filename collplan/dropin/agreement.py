@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.running import this_thread
+from collplan.executors.mpi.engine.engine import this_thread
 from collplan.specs import COLLECTIVES, CollplanError
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.launch.launch import short_version
+from collplan.executors.mpi.launch.launcher import short_version
+from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition
@@ -265,19 +266,18 @@ def allocate_case(plan: Plan, collective: Collective, comm: MPI.Intracomm, seed:
     BindError
         If a rank has no memory, or the plan does not fit `comm`.
     """
-    case, reason = None, None
-    try:
-        case = Case(plan, collective, comm, seed)
-    except MemoryError:
-        n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
-        reason = (
-            f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
-            f"use a smaller count"
-        )
-    reasons: list[str] = [text for text in comm.allgather(reason) if text is not None]
-    if case is None or reasons:
-        raise BindError(reasons[0])
-    return case
+
+    def allocate() -> Case:
+        try:
+            return Case(plan, collective, comm, seed)
+        except MemoryError:
+            n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
+            raise BindError(
+                f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
+                f"use a smaller count"
+            ) from None
+
+    return together(comm, allocate, BindError)
 
 
 def numpy_truth(case: Case) -> Array | None:

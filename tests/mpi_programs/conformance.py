@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.host.cores import affinity
+from collplan.executors.mpi.host.processes import affinity
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case
 from collplan.planner import compile_plan

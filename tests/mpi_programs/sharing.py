@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.loop.loading import load
+from collplan.executors.mpi.loop.reductions import load
 from collplan.measure.run import Case
 from collplan.planner import compile_plan
 from collplan.planner.collective.reference import expected, make_inputs

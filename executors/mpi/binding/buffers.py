@@ -24,7 +24,7 @@ _ON_HOST: Final = (1, 3, 13)
 
 
 class Buffers:
-    """What a rank's buffers must be for a plan.
+    """Requirements of a plan on a rank's buffers.
 
     Parameters
     ----------
