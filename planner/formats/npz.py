@@ -21,8 +21,7 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
-from collplan.planner.plan.cross_rank_waits import Foreign
-from collplan.planner.plan.plan import COLUMNS, Dependencies, Extents, Plan
+from collplan.planner.plan.plan import COLUMNS, CrossRankWaits, Dependencies, Extents, Plan
 from collplan.planner.verify.format_check import check_buffers, check_format
 from collplan.specs.errors import CollplanError
 
@@ -256,7 +255,7 @@ class _Reader:
                 reads=Extents(**parts["reads"]),
                 writes=Extents(**parts["writes"]),
                 deps=Dependencies(**parts["deps"]),
-                foreign=Foreign(**parts["foreign"]),
+                foreign=CrossRankWaits(**parts["foreign"]),
                 itemsize=self.meta["itemsize"],
                 only_rank=self.meta["only_rank"],
                 phases=tuple(self.meta["phases"]),

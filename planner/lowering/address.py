@@ -9,9 +9,10 @@ import numpy as np
 
 from collplan.planner.algorithms.chunks import Layout
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
 
 MAX_SCRATCH = 1 << 12

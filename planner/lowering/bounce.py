@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key, occurrence, running_total
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
-from collplan.planner.plan.tags import joint_key, occurrence
 
 N_LANDINGS = 2
 """Landing slots a rank has at least: one fills while the other is combined."""
@@ -130,7 +130,7 @@ def _within(pieces: Pieces, is_wanted: Bools) -> Pieces:
     kept = is_wanted[pieces.buffer]
     if kept.all():
         return pieces
-    indptr = csr.running_total(kept)[pieces.indptr]
+    indptr = running_total(kept)[pieces.indptr]
     where = np.flatnonzero(kept)
     return Pieces(indptr, *(csr.gather(column, where) for column in pieces.columns()))
 

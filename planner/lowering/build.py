@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import joint_key, running_total
 from collplan.planner.lowering.bounce import arrivals, plan_landings
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Op, Plan
-from collplan.planner.plan.tags import Edges, chain_streams, join_edges, joint_key, number_messages
+from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 
 if TYPE_CHECKING:
     from collplan.planner.arrays import Ints

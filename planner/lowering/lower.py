@@ -13,6 +13,7 @@ from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import occurrence, running_total
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.locations import BLOCK_KINDS, SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable
@@ -24,9 +25,8 @@ from collplan.planner.lowering.address import (
     squeeze_scratch,
 )
 from collplan.planner.lowering.collect import Collected, collect
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
-from collplan.planner.plan.tags import occurrence
 
 Positions = tuple[int, ...]
 """Positions of a group, ascending."""

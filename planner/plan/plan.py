@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import row_numbers, row_sums
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.cross_rank_waits import Foreign
 
 if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
@@ -108,10 +108,9 @@ class Extents:
         repeats = patterns[:, 1] * patterns[:, 3]
         return np.asarray(self.count * repeats[self.pattern], dtype=np.int64)
 
-    def owner(self) -> npt.NDArray[np.int32]:
+    def owner(self) -> Ints:
         """Return the task each extent belongs to."""
-        n = len(self.indptr) - 1
-        return np.repeat(np.arange(n, dtype=np.int32), np.diff(self.indptr))
+        return row_numbers(self.indptr)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -128,6 +127,48 @@ class Dependencies:
 
     def __len__(self) -> int:
         return len(self.task)
+
+    def owner(self) -> Ints:
+        """Return the task that waits, for every edge."""
+        return row_numbers(self.indptr)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CrossRankWaits:
+    """Tasks of other ranks of the node that one rank's program waits for, in CSR.
+
+    Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program; all wait
+    for completion. A plan of all ranks has these edges among its `deps`.
+
+    Parameters
+    ----------
+    indptr : ndarray of int32, shape (n_tasks + 1,)
+    rank : ndarray of int32, shape (n_edges,)
+        The rank whose task it is.
+    task : ndarray of int32, shape (n_edges,)
+        Its row in that rank's own program.
+    flag : ndarray of int32, shape (n_edges,)
+        Its number among that rank's awaited tasks.
+    awaited : ndarray of int32, shape (n_awaited,)
+        Rows of this program that others of the node wait for, ascending;
+        place k is their flag k.
+    """
+
+    indptr: Ints
+    rank: Ints
+    task: Ints
+    flag: Ints
+    awaited: Ints
+
+    @classmethod
+    def none(cls, n_tasks: int) -> CrossRankWaits:
+        """Return the waits of a program that waits for no other rank."""
+        nothing = np.zeros(0, dtype=np.int32)
+        indptr = np.broadcast_to(np.int32(0), (n_tasks + 1,))
+        return cls(indptr, nothing, nothing, nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +261,8 @@ class Plan:
         Set where the plan holds one rank's program only.
     phases : tuple of str
         What phases are called.
-    foreign : Foreign, optional
-        Of one rank's program: what it waits for in others, and what others wait for.
+    foreign : CrossRankWaits, optional
+        Of one rank's program: tasks of others it waits for, and its own that others wait for.
     mirrors : ndarray of int64, shape (n_ranks, 2), optional
         Where in its node's shared buffer each rank stages its send and its recv
         buffer, element by element; -1 where it doesn't. Nothing else uses that room.
@@ -253,13 +294,13 @@ class Plan:
     spec: PlanSpec | None = None
     only_rank: int | None = None
     phases: tuple[str, ...] = ("",)
-    foreign: Foreign = None  # type: ignore[assignment]
+    foreign: CrossRankWaits = None  # type: ignore[assignment]
     mirrors: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         # Most plans share nothing, and a changed plan may have other tasks.
         if self.foreign is None or (not len(self.foreign) and not len(self.foreign.awaited)):
-            object.__setattr__(self, "foreign", Foreign.none(self.n_tasks))
+            object.__setattr__(self, "foreign", CrossRankWaits.none(self.n_tasks))
         if self.mirrors is None:
             object.__setattr__(self, "mirrors", np.full((len(self.rank_node), 2), NONE))
         for name, dtype in COLUMNS.items():
@@ -293,8 +334,7 @@ class Plan:
         totals = np.zeros(self.n_tasks, dtype=np.int64)
         # A task that writes (RECV, COPY, REDUCE) is measured by what it writes.
         for extents in (self.reads, self.writes):
-            running = np.concatenate(([0], np.cumsum(extents.elements(self.patterns))))
-            own = np.diff(running[extents.indptr])
+            own = row_sums(extents.indptr, extents.elements(self.patterns))
             has = np.diff(extents.indptr) > 0
             totals[has] = own[has]
         totals.flags.writeable = False
