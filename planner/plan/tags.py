@@ -48,5 +48,8 @@ def chain_streams(op: Ints, rank: Ints, peer: Ints, stream: Ints) -> Edges:
 
 def join_edges(one: Edges, other: Edges) -> Edges:
     """Return the edges of both."""
-    before, after, kind = map(np.concatenate, zip(one, other, strict=True))
-    return before, after, kind
+    return (
+        np.concatenate((one[0], other[0])),
+        np.concatenate((one[1], other[1])),
+        np.concatenate((one[2], other[2])),
+    )

@@ -120,10 +120,10 @@ def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...]) -
     """
     reduces = moves.right >= 0
     sources = (moves.left, moves.right[reduces])
-    lengths = (moves.count, moves.count[reduces])
+    lengths = (moves.length, moves.length[reduces])
     ends = [side + n for side, n in zip((*sources, *starts), (*lengths, *counts), strict=True)]
     edges = sorted_unique(
-        np.concatenate((*sources, moves.dest, moves.dest + moves.count, *starts, *ends))
+        np.concatenate((*sources, moves.dest, moves.dest + moves.length, *starts, *ends))
     )
     places = _Atoms(*(np.searchsorted(edges, side) for side in moves[1:4]))
     cuts: Ints = _carry_cuts(edges, moves, places)
@@ -145,7 +145,7 @@ def _carry_cuts(edges: Ints, moves: Moves, places: _Atoms) -> Any:
     Cuts are a list linked in order of address. Ends of moves are cuts from the
     beginning, so a walk begins where its move does and ends where it ends.
     """
-    _, left, right, dest, count = moves
+    _, left, right, dest, length = moves
     n = len(edges)
     address, following = edges.copy(), np.arange(1, n + 1)
     for move in range(len(dest)):
@@ -156,7 +156,7 @@ def _carry_cuts(edges: Ints, moves: Moves, places: _Atoms) -> Any:
             shift = dest[move] - source
             at = places.dest[move]
             cut = following[places.left[move] if operand == 0 else places.right[move]]
-            while address[cut] < source + count[move]:
+            while address[cut] < source + length[move]:
                 wanted = address[cut] + shift
                 while address[following[at]] < wanted:
                     at = following[at]
@@ -308,7 +308,7 @@ class _Held(NamedTuple):
     """What every atom holds, as in `Symbols`."""
 
     term: Ints
-    index: Ints
+    element: Ints
     culprit: Ints
 
 
@@ -318,7 +318,7 @@ def _execute(
 ) -> Any:
     """Carry symbols along all moves; return the bit sets of general symbols."""
     term, index, culprit = held
-    task, left, right, dest, count = moves
+    task, left, right, dest, length = moves
     words = (n_ranks + 63) // 64
     sets = np.zeros((16, words), np.uint64)
     table = np.full(64, -1, np.int64)
@@ -326,7 +326,7 @@ def _execute(
     n_sets = 0
     for move in range(len(task)):
         a, b = places.left[move], places.right[move]
-        d, end = places.dest[move], dest[move] + count[move]
+        d, end = places.dest[move], dest[move] + length[move]
         while edges[d] < end:
             shift = edges[d] - dest[move]
             while edges[a + 1] <= left[move] + shift:

@@ -213,7 +213,7 @@ def _check_extents(plan: Plan, name: str, extents: Extents) -> None:
 def extent_bounds(patterns: Ints, extents: Extents) -> tuple[Ints, Ints]:
     """Return the first element and one past the last that each extent touches."""
     stride, repeat, stride2, repeat2 = patterns.T
-    low, high = hull(np.int64(0), np.int64(0), stride, repeat)
+    low, high = hull(np.zeros_like(stride), np.zeros_like(stride), stride, repeat)
     low2, high2 = hull(low, high - low, stride2, repeat2)
     offset, number = extents.offset, extents.pattern
     return offset + low2[number], offset + high2[number] + extents.count

@@ -27,7 +27,7 @@ class Moves(NamedTuple):
     left: Ints
     right: Ints
     dest: Ints
-    count: Ints
+    length: Ints
 
 
 def element_moves(plan: Plan, space: AddressSpace, execution: Execution) -> Moves:
@@ -120,18 +120,18 @@ def check_overlaps(plan: Plan, moves: Moves) -> None:
 @compiled
 def _first_overlap(moves: Moves) -> Any:
     """Return the first move of a task at fault, -1 if there is none."""
-    task, left, right, dest, count = moves
+    task, left, right, dest, length = moves
     n = len(task)
     first = 0
     while first < n:
         last = first
-        low, high = dest[first], dest[first] + count[first]
+        low, high = dest[first], dest[first] + length[first]
         while last < n and task[last] == task[first]:
-            low, high = min(low, dest[last]), max(high, dest[last] + count[last])
+            low, high = min(low, dest[last]), max(high, dest[last] + length[last])
             last += 1
         if last == first + 1:  # most tasks: nothing to sort
             for place in (left[first], right[first]):
-                touches = place >= 0 and place < high and place + count[first] > low
+                touches = place >= 0 and place < high and place + length[first] > low
                 if touches and place != dest[first]:
                     return first
             first = last
@@ -139,16 +139,16 @@ def _first_overlap(moves: Moves) -> Any:
         order = first + np.argsort(dest[first:last])
         written = dest[order]
         for k in range(1, last - first):
-            if dest[order[k]] < dest[order[k - 1]] + count[order[k - 1]]:
+            if dest[order[k]] < dest[order[k - 1]] + length[order[k - 1]]:
                 return order[k]
         for i in range(first, last):
             for operand in range(2):
                 place = left[i] if operand == 0 else right[i]
-                if place < 0 or place >= high or place + count[i] <= low:
+                if place < 0 or place >= high or place + length[i] <= low:
                     continue
                 # The blocks written are disjoint: those that reach the operand stand together.
-                k = np.searchsorted(written, place + count[i]) - 1
-                while k >= 0 and dest[order[k]] + count[order[k]] > place:
+                k = np.searchsorted(written, place + length[i]) - 1
+                while k >= 0 and dest[order[k]] + length[order[k]] > place:
                     if order[k] != i or place != dest[i]:
                         return i
                     k -= 1

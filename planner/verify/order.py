@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import DeadlockError, StageError
 from collplan.planner.plan.matching import Rows, match_messages
@@ -192,7 +192,7 @@ class _Successors(NamedTuple):
 
     indptr: Ints
     task: Ints
-    on_start: Ints
+    on_start: Bools
 
 
 @compiled

@@ -36,7 +36,8 @@ def check_races(plan: Plan, execution: Execution) -> None:
     indptr, before = derive_hazards(
         *cut_into_atoms(plan.rank[order], reads, writes, plan.rank_node)
     )
-    first, second = order[before], order[row_numbers(indptr)]
+    first: Ints = order[before]
+    second: Ints = order[row_numbers(indptr)]
     bad = _first_unordered(execution, first, second, False)
     if bad >= 0:
         one, other = plan.task(int(first[bad])), plan.task(int(second[bad]))

@@ -63,8 +63,8 @@ def check_restarts(plan: Plan, execution: Execution, gated: Bools) -> None:
     early = np.flatnonzero(passed == 0)
     if not len(early):
         return
-    sides = (side.select(side.buffer == Buffer.SHARED) for side in pieces_of(plan))
-    reads, writes, _ = cut_into_atoms(plan.rank, *sides, plan.rank_node)
+    read, written = (side.select(side.buffer == Buffer.SHARED) for side in pieces_of(plan))
+    reads, writes, _ = cut_into_atoms(plan.rank, read, written, plan.rank_node)
     touches = (np.diff(reads.indptr) > 0) | (np.diff(writes.indptr) > 0)
     for task in early[touches[early]].tolist():
         others = _rivals(plan, reads, writes, task)
@@ -146,12 +146,12 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
         pair = rank[overlaps[0]], rank[overlaps[0] + 1]
         raise RaceError(f"mirrors of ranks {pair[0]} and {pair[1]} overlap in shared memory")
     # The last mirror that begins before a write ends is the only one it can be in, if it fits one.
-    which = np.searchsorted(begin, moves.dest + moves.count) - 1
+    which = np.searchsorted(begin, moves.dest + moves.length) - 1
     inside = np.flatnonzero((which >= 0) & (end[which] > moves.dest))
     place, task = which[inside], moves.task[inside]
     shift = own[place] - begin[place]
     stages = (plan.op[task] == Op.COPY) & (plan.rank[task] == rank[place])
-    first, last = moves.dest[inside], moves.dest[inside] + moves.count[inside]
+    first, last = moves.dest[inside], moves.dest[inside] + moves.length[inside]
     stages &= (moves.left[inside] == first + shift) & (first >= begin[place])
     stages &= last <= end[place]
     if not stages.all():
@@ -169,7 +169,7 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
 
 def _first_overwritten(moves: Moves, staging: Ints) -> int:
     """Return the first move that writes what a move of `staging` before it has read, or -1."""
-    low, count = moves.left[staging], moves.count[staging]
+    low, count = moves.left[staging], moves.length[staging]
     edges = sorted_unique(np.concatenate((low, low + count)))
     first = np.searchsorted(edges, low)
     n = np.searchsorted(edges, low + count) - first
@@ -177,7 +177,7 @@ def _first_overwritten(moves: Moves, staging: Ints) -> int:
     np.minimum.at(staged, ranges(first, n), np.repeat(staging, n))
     # Of the atoms that a move writes into the earliest staged decides.
     first = np.maximum(last_at_or_below(edges, moves.dest), 0)
-    n = np.maximum(np.searchsorted(edges, moves.dest + moves.count) - first, 0)
+    n = np.maximum(np.searchsorted(edges, moves.dest + moves.length) - first, 0)
     writes = np.repeat(np.arange(len(n)), n)
     late = writes[staged[ranges(first, n)] < writes]
     return int(late[0]) if len(late) else -1
