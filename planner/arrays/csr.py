@@ -105,6 +105,17 @@ def run_starts(*columns: Ints) -> Bools:
     return starts
 
 
+def run_bounds(*columns: Ints) -> Ints:
+    """Return the indptr of runs of entries that are equal in all columns.
+
+    Examples
+    --------
+    >>> run_bounds(np.array([4, 4, 6])).tolist()
+    [0, 2, 3]
+    """
+    return np.append(np.flatnonzero(run_starts(*columns)), len(columns[0]))
+
+
 def sorted_unique(values: Ints) -> Ints:
     """Return the distinct values in order; numpy's own hashes, which is slow on millions."""
     ordered = np.sort(values)
@@ -150,9 +161,8 @@ def occurrence(keys: Ints) -> Ints:
     [0, 0, 1, 2]
     """
     order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(run_starts(keys[order]))
     count = np.empty(len(keys), dtype=np.int64)
-    count[order] = expand(np.diff(starts, append=len(keys)))[1]
+    count[order] = expand(np.diff(run_bounds(keys[order])))[1]
     return count
 
 
@@ -166,8 +176,7 @@ def group_offsets(group: Ints, sizes: Ints) -> Ints:
     """
     order = np.argsort(group, kind="stable")
     total = running_total(sizes[order])[:-1]
-    ordered = group[order]
-    first = np.flatnonzero(run_starts(ordered))
+    bounds = run_bounds(group[order])
     begins = np.empty(len(sizes), dtype=np.int64)
-    begins[order] = total - np.repeat(total[first], np.diff(first, append=len(group)))
+    begins[order] = total - np.repeat(total[bounds[:-1]], np.diff(bounds))
     return begins

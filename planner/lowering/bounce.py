@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key, occurrence, running_total
+from collplan.planner.arrays.csr import joint_key, occurrence
+from collplan.planner.arrays.intervals import union
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.pieces import Pieces
@@ -92,11 +93,7 @@ def _first(pieces: Pieces) -> Blocks:
 
 def _whole(pieces: Pieces) -> Blocks:
     """Return every piece from its first to its last element, gaps filled."""
-    if csr.is_constant(pieces.repeat):
-        return _first(pieces)
-    reach = pieces.stride * (pieces.repeat - 1)
-    low, high = pieces.offset + np.minimum(reach, 0), pieces.offset + np.maximum(reach, 0)
-    return pieces.owner, pieces.buffer, low, high + pieces.count
+    return pieces.owner, pieces.buffer, *pieces.hulls()
 
 
 def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces], Blocks]) -> Bools:
@@ -113,7 +110,8 @@ def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces],
         readers = np.arange(len(rank))
         if len(at):
             readers = np.flatnonzero(np.isin(joint_key(messages.round, rank, n_ranks), at))
-        pieces = _within(table.take(readers), is_written)
+        pieces = table.take(readers)
+        pieces = pieces.select(is_written[pieces.buffer])
         reader, *place = blocks_of(pieces)
         parts.append((messages.round[readers][reader], rank[readers][reader], *place))
     reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
@@ -125,30 +123,19 @@ def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces],
     return landed
 
 
-def _within(pieces: Pieces, is_wanted: Bools) -> Pieces:
-    """Return the same rows without pieces in other buffers."""
-    kept = is_wanted[pieces.buffer]
-    if kept.all():
-        return pieces
-    indptr = running_total(kept)[pieces.indptr]
-    where = np.flatnonzero(kept)
-    return Pieces(indptr, *(csr.gather(column, where) for column in pieces.columns()))
-
-
 def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     """Mark writes that overlap a read of the same round and rank."""
     n_ranks = int(max(writes[1].max(initial=0), reads[1].max(initial=0))) + 1
     span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
     n_rounds = int(writes[0].max(initial=0)) + 1
     assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
-    home = joint_key(reads[0], reads[1], n_ranks) * span
-    low = home + reads[3]
-    order = np.argsort(low, kind="stable")
-    # No read reaches into the next rank's keys, so the running maximum needs no reset.
-    reach = np.maximum.accumulate((home + reads[4])[order])
-    target = joint_key(writes[0], writes[1], n_ranks) * span
-    before = np.searchsorted(low[order], target + writes[4]) - 1
-    return (before >= 0) & (reach[before] > target + writes[3]) if len(reach) else before >= 0
+    # No access reaches into the next rank's keys.
+    low, high = union(*(joint_key(joint_key(*reads[:2], n_ranks), end, span) for end in reads[3:]))
+    home = joint_key(*writes[:2], n_ranks)
+    before = np.searchsorted(low, joint_key(home, writes[4], span)) - 1
+    if not len(low):
+        return before >= 0
+    return (before >= 0) & (high[before] > joint_key(home, writes[3], span))
 
 
 def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
@@ -187,9 +174,7 @@ def _land(
     )
     n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
     sizes[:, Buffer.SCRATCH] += n_used * slot_size
-    index = np.arange(len(landed))
-    index[rows] = len(landed) + np.arange(len(rows))
-    return csr.stack((messages.write, places)).take(index), sizes
+    return csr.replaced(messages.write, rows, places), sizes
 
 
 def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
@@ -199,12 +184,12 @@ def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
     operands = csr.stack((landing.received.take(rows), messages.combine.take(rows)))
     left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
     in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
-    both = operands.take(in_order)
+    both = operands.take(in_order).merged(np.arange(0, 2 * n + 1, 2))
     return LocalTable(
         phase=messages.phase[rows],
         round=messages.round[rows],
         rank=messages.dest[rows],
         op=np.where(messages.combining[rows], Op.REDUCE, Op.COPY).astype(np.int8),
-        read=Pieces(both.indptr[::2], *both.columns()),
+        read=both,
         write=messages.write.take(rows),
     )
