@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import joint_key, running_total
-from collplan.planner.lowering.bounce import arrivals, plan_landings
-from collplan.planner.lowering.lower import LocalTable, MessageTable
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key, ranges
+from collplan.planner.lowering.bounce import Landing, arrivals, plan_landings
+from collplan.planner.lowering.lower import LocalTable, MessageTable, Table
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces
@@ -19,7 +19,6 @@ from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 
 if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
     from collplan.specs import Machine, PlanSpec
 
 
@@ -44,11 +43,12 @@ class Placement:
 
 
 @dataclass
-class TaskTable:
+class TaskTable(Table):
     """Tasks in any order, one row each.
 
     `order` sorts rows within a round: sends, receives and what follows from
-    their arrival, then local steps.
+    their arrival, then local steps. `ordered` marks messages whose sends wait for
+    what their rank received in earlier rounds.
     """
 
     op: Ints
@@ -59,27 +59,19 @@ class TaskTable:
     peer: Ints
     tag: Ints
     stream: Ints
+    ordered: Bools
     reads: Pieces
     writes: Pieces
 
     @classmethod
     def stack(cls, tables: list[TaskTable]) -> TaskTable:
         """Return the rows of all tables, one table after another."""
-        names = list(vars(tables[0]))
-        columns = {name: [getattr(table, name) for table in tables] for name in names}
-        stacked: dict[str, Any] = {
-            name: csr.stack(parts) if isinstance(parts[0], Pieces) else np.concatenate(parts)
-            for name, parts in columns.items()
-        }
+        stacked: dict[str, Any] = {}
+        for name in vars(tables[0]):
+            parts: list[Any] = [getattr(table, name) for table in tables]
+            is_pieces = isinstance(parts[0], Pieces)
+            stacked[name] = csr.stack(parts) if is_pieces else np.concatenate(parts)
         return cls(**stacked)
-
-    def take(self, rows: Ints) -> TaskTable:
-        """Return the given rows, in the given order."""
-        taken: dict[str, Any] = {
-            name: column.take(rows) if isinstance(column, Pieces) else column[rows]
-            for name, column in vars(self).items()
-        }
-        return TaskTable(**taken)
 
 
 def build(
@@ -120,35 +112,23 @@ def build(
     shared_sizes : ndarray of int64, shape (n_nodes,), optional
         Elements of the nodes' shared buffers, where `messages` or `steps` touch them.
     """
-    tag, stream = number_messages(messages.source, messages.dest, len(placement.node))
     landing = plan_landings(messages, buffer_sizes)
     arrived = arrivals(messages, landing)
-    place: Ints = np.arange(len(placement.node)) if only_node is None else placement.node
-    only = only_rank if only_node is None else only_node
-    sending = _rows_of(place[messages.source], only)
-    receiving = _rows_of(place[messages.dest], only)
-    arriving = _rows_of(place[arrived.rank], only)
-    send_order = np.zeros_like(landing.recv_order)
-    tasks = TaskTable.stack(
-        [
-            _message_tasks(Op.SEND, messages, send_order, tag, stream, messages.read, sending),
-            _message_tasks(
-                Op.RECV, messages, landing.recv_order, tag, stream, landing.received, receiving
-            ),
-            _local_tasks(arrived, landing.arrival_order).take(arriving),
-            _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
-        ]
-    )
-    position = tasks.round.astype(np.int64) * (landing.last_order + 1) + tasks.order
-    by_row = np.argsort(position, kind="stable")
-    row_of = np.empty_like(by_row)
-    row_of[by_row] = np.arange(len(by_row))
-    intents = _ordered_after(
-        messages, sending, receiving, row_of[: len(sending)], row_of[len(sending) :]
-    )
-    tasks = tasks.take(by_row)
-    del arrived, position, by_row, row_of  # millions of rows each: their room is needed now
-    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank, intents)
+    tables = [
+        *_message_tasks(messages, landing, len(placement.node)),
+        _local_tasks(arrived, landing.arrival_order),
+        _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
+    ]
+    if only_rank is not None:
+        tables = [table.select(table.rank == only_rank) for table in tables]
+    elif only_node is not None:
+        tables = [table.select(placement.node[table.rank] == only_node) for table in tables]
+    tasks = TaskTable.stack(tables)
+    del tables, arrived  # millions of rows each: their room is needed now
+    position = joint_key(tasks.round, tasks.order, landing.last_order + 1)
+    tasks = tasks.take(np.argsort(position, kind="stable"))
+    del position
+    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank)
     return plan if shared_sizes is None else plan.replace(shared_sizes=shared_sizes)
 
 
@@ -159,19 +139,14 @@ def _assemble(
     spec: PlanSpec,
     phases: Sequence[str],
     only_rank: int | None,
-    intents: Edges,
 ) -> Plan:
-    """Give tasks in row order their places, lanes, priorities and dependencies.
-
-    `intents` are edges (before, after, kind) between rows that are kept
-    beside the hazards; messages of one stream are chained by their starts.
-    """
+    """Give tasks in row order their places, lanes, priorities and dependencies."""
     is_message = tasks.op <= Op.RECV
     peer = np.where(is_message, tasks.peer, tasks.rank)
     dest = np.where(tasks.op == Op.SEND, peer, tasks.rank)
     crosses = placement.node[tasks.rank] != placement.node[peer]
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
-    edges = join_edges(chains, intents)
+    edges = join_edges(chains, _ordered_after(tasks))
     reads, writes, patterns = csr.to_extents(tasks.reads, tasks.writes)
     n = len(tasks.op)
     return Plan(
@@ -204,36 +179,37 @@ def _assemble(
     )
 
 
-def _rows_of(place: Ints, only: int | None) -> Ints:
-    return np.arange(len(place)) if only is None else np.flatnonzero(place == only)
-
-
 def _message_tasks(
-    op: Op,
-    messages: MessageTable,
-    order: Ints,
-    tag: Ints,
-    stream: Ints,
-    extents: Pieces,
-    rows: Ints,
-) -> TaskTable:
-    n = len(rows)
-    own, other = messages.source[rows], messages.dest[rows]
-    if op is Op.RECV:
-        own, other = other, own
-    moved, nothing = extents.take(rows), csr.empty(n)
-    return TaskTable(
-        op=np.full(n, op, dtype=np.int8),
-        order=order[rows],
-        phase=messages.phase[rows],
-        round=messages.round[rows],
-        rank=own,
-        peer=other,
-        tag=tag[rows],
-        stream=stream[rows],
-        reads=moved if op is Op.SEND else nothing,
-        writes=nothing if op is Op.SEND else moved,
+    messages: MessageTable, landing: Landing, n_ranks: int
+) -> tuple[TaskTable, TaskTable]:
+    """Return the sends and the receives of all messages."""
+    tag, stream = number_messages(messages.source, messages.dest, n_ranks)
+    n = len(tag)
+    columns: dict[str, Any] = {name: getattr(messages, name) for name in _SHARED_COLUMNS}
+    columns |= {"tag": tag, "stream": stream}
+    sends = TaskTable(
+        **columns,
+        op=np.full(n, Op.SEND, dtype=np.int8),
+        order=np.zeros(n, dtype=landing.recv_order.dtype),
+        rank=messages.source,
+        peer=messages.dest,
+        reads=messages.read,
+        writes=csr.empty(n),
     )
+    recvs = TaskTable(
+        **columns,
+        op=np.full(n, Op.RECV, dtype=np.int8),
+        order=landing.recv_order,
+        rank=messages.dest,
+        peer=messages.source,
+        reads=csr.empty(n),
+        writes=landing.received,
+    )
+    return sends, recvs
+
+
+_SHARED_COLUMNS: Final = ("phase", "round", "ordered")
+"""Columns of messages that their tasks have, too."""
 
 
 def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
@@ -247,27 +223,21 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
         peer=none,
         tag=none,
         stream=none,
+        ordered=np.zeros(len(none), dtype=bool),
         reads=steps.read,
         writes=steps.write,
     )
 
 
-def _ordered_after(
-    messages: MessageTable, sending: Ints, receiving: Ints, send_row: Ints, recv_row: Ints
-) -> Edges:
+def _ordered_after(tasks: TaskTable) -> Edges:
     """Make every ordered send wait for what its rank received in earlier rounds."""
-    send_row = send_row[messages.ordered[sending]]
-    sending = sending[messages.ordered[sending]]
-    is_ordered = messages.ordered[receiving]
-    recv_row = recv_row[: len(receiving)][is_ordered]
-    receiving = receiving[is_ordered]
-    n_rounds = int(messages.round.max(initial=0)) + 1
-    arrival = joint_key(messages.dest[receiving], messages.round[receiving], n_rounds)
+    sends = np.flatnonzero(tasks.ordered & (tasks.op == Op.SEND))
+    recvs = np.flatnonzero(tasks.ordered & (tasks.op == Op.RECV))
+    n_rounds = int(tasks.round.max(initial=0)) + 1
+    arrival = joint_key(tasks.rank[recvs], tasks.round[recvs], n_rounds)
     order = np.argsort(arrival, kind="stable")
-    rank = joint_key(messages.source[sending], np.zeros_like(sending), n_rounds)
+    rank = joint_key(tasks.rank[sends], np.zeros_like(sends), n_rounds)
     first = np.searchsorted(arrival[order], rank)
-    n = np.searchsorted(arrival[order], rank + messages.round[sending]) - first
-    starts = running_total(n)
-    index = np.repeat(first - starts[:-1], n) + np.arange(starts[-1])
-    before, after = recv_row[order[index]], np.repeat(send_row, n)
+    n = np.searchsorted(arrival[order], rank + tasks.round[sends]) - first
+    before, after = recvs[order[ranges(first, n)]], np.repeat(sends, n)
     return before, after, np.zeros(len(before), dtype=np.int8)
