@@ -1,21 +1,25 @@
-"""From messages and local steps to tasks: rows, columns, landing places, dependencies."""
+"""Tasks made of messages and local steps: rows, columns, bounce buffers, dependencies.
+
+A message is received in place, or in a bounce buffer in scratch where it would
+overwrite what is still needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key, ranges
-from collplan.planner.lowering.bounce import Landing, arrivals, plan_landings
+from collplan.planner.arrays.csr import joint_key, occurrence, ranges
+from collplan.planner.arrays.intervals import union
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Table
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import NONE, Op, Plan
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 
 if TYPE_CHECKING:
@@ -241,3 +245,183 @@ def _ordered_after(tasks: TaskTable) -> Edges:
     n = np.searchsorted(arrival[order], rank + tasks.round[sends]) - first
     before, after = recvs[order[ranges(first, n)]], np.repeat(sends, n)
     return before, after, np.zeros(len(before), dtype=np.int8)
+
+
+N_LANDINGS = 2
+"""Landing slots a rank has at least: one fills while the other is combined."""
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Where messages are received, and when within their round.
+
+    Parameters
+    ----------
+    landed : ndarray of bool, shape (n_messages,)
+        Which messages land in scratch first.
+    received : Pieces
+        Where every message is received.
+    recv_order, arrival_order : ndarray of int64
+        Place within the round: of every receive, and of every copy or
+        reduction that follows an arrival.
+    last_order : int
+        A place after all of those.
+    buffer_sizes : ndarray of int64, shape (n_ranks, 3)
+        With the landing slots in scratch.
+    """
+
+    landed: Bools
+    received: Pieces
+    recv_order: Ints
+    arrival_order: Ints
+    last_order: int
+    buffer_sizes: Ints
+
+
+def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
+    """Decide where every message is received.
+
+    A message lands in scratch where its receiver sends or combines, in the
+    same round, what the message would overwrite: received in place it would
+    have to wait for that send, and the two ends could wait for each other.
+    """
+    landed = _must_land(messages)
+    n_ranks = len(buffer_sizes)
+    n_slots = _count_slots(messages, landed, n_ranks)
+    received, sizes = _land(messages, landed, n_slots, buffer_sizes)
+    arriving = np.flatnonzero(landed | messages.combining)
+    index = occurrence(joint_key(messages.round, messages.dest, n_ranks)[arriving])
+    # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
+    # arrival j - n_slots comes right after that, the others come first.
+    recv_order = np.ones(len(landed), dtype=np.int32)
+    reused = 2 * (index - n_slots[messages.dest[arriving]]) + 3
+    recv_order[arriving] = np.where(landed[arriving], np.maximum(1, reused), 1)
+    last_order = 2 * int(index.max(initial=0)) + 3
+    return Landing(landed, received, recv_order, 2 * index + 2, last_order, sizes)
+
+
+def _must_land(messages: MessageTable) -> Bools:
+    """Mark messages that would overwrite what their receiver reads in the same round."""
+    rows = np.arange(len(messages.round))
+    if all(csr.is_constant(table.repeat) for table in (messages.read, messages.write)):
+        return _conflicts(messages, rows, _whole)
+    # Blocks at strides are many: most often the first, or the ends, of each say enough.
+    landed = _conflicts(messages, rows, _first)
+    unclear = _conflicts(messages, rows, _whole) & ~landed
+    rows = np.flatnonzero(unclear)
+    if len(rows):
+        landed[rows] = _conflicts(messages, rows, Pieces.blocks)
+    return landed
+
+
+Blocks = tuple[Ints, Ints, Ints, Ints]
+"""Row, buffer, begin and end of pieces of memory."""
+
+
+def _first(pieces: Pieces) -> Blocks:
+    """Return the first block of every piece."""
+    return pieces.owner, pieces.buffer, pieces.offset, pieces.offset + pieces.count
+
+
+def _whole(pieces: Pieces) -> Blocks:
+    """Return every piece from its first to its last element, gaps filled."""
+    return pieces.owner, pieces.buffer, *pieces.hulls()
+
+
+def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces], Blocks]) -> Bools:
+    """Mark which of the given messages overlap what their receiver reads, by some of the blocks."""
+    n, n_ranks = len(rows), 1 + max(int(c.max(initial=0)) for c in (messages.source, messages.dest))
+    is_written = np.zeros(len(Buffer), dtype=bool)
+    is_written[messages.write.buffer] = True
+    at = np.zeros(0, dtype=np.int64) if n == len(messages.round) else np.unique(
+        joint_key(messages.round[rows], messages.dest[rows], n_ranks))  # fmt: skip
+    row, buffer, low, high = blocks_of(messages.write.take(rows))
+    writes = (messages.round[rows][row], messages.dest[rows][row], buffer, low, high)
+    parts = []
+    for table, rank in ((messages.read, messages.source), (messages.combine, messages.dest)):
+        readers = np.arange(len(rank))
+        if len(at):
+            readers = np.flatnonzero(np.isin(joint_key(messages.round, rank, n_ranks), at))
+        pieces = table.take(readers)
+        pieces = pieces.select(is_written[pieces.buffer])
+        reader, *place = blocks_of(pieces)
+        parts.append((messages.round[readers][reader], rank[readers][reader], *place))
+    reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    landed = np.zeros(n, dtype=bool)
+    for which in np.flatnonzero(np.bincount(buffer)):
+        mine, theirs = writes[2] == which, reads[2] == which
+        hit = _overlaps([c[mine] for c in writes], [c[theirs] for c in reads])
+        landed[row[mine][hit]] = True
+    return landed
+
+
+def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
+    """Mark writes that overlap a read of the same round and rank."""
+    n_ranks = int(max(writes[1].max(initial=0), reads[1].max(initial=0))) + 1
+    span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
+    n_rounds = int(writes[0].max(initial=0)) + 1
+    assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
+    # No access reaches into the next rank's keys.
+    low, high = union(*(joint_key(joint_key(*reads[:2], n_ranks), end, span) for end in reads[3:]))
+    home = joint_key(*writes[:2], n_ranks)
+    before = np.searchsorted(low, joint_key(home, writes[4], span)) - 1
+    if not len(low):
+        return before >= 0
+    return (before >= 0) & (high[before] > joint_key(home, writes[3], span))
+
+
+def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
+    """Return the landing slots of every rank.
+
+    A rank that sends in the round, too, has one for every landing of it: if a
+    receive waited for a slot, and so for a combination that waits for a send,
+    two ranks could wait for each other.
+    """
+    n_slots = np.full(n_ranks, N_LANDINGS)
+    homes, counts = np.unique(
+        joint_key(messages.round, messages.dest, n_ranks)[landed], return_counts=True
+    )
+    sends_too = np.isin(homes, joint_key(messages.round, messages.source, n_ranks))
+    np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
+    return n_slots
+
+
+def _land(
+    messages: MessageTable, landed: Bools, n_slots: Ints, buffer_sizes: Ints
+) -> tuple[Pieces, Ints]:
+    """Return where every message is received, and the buffer sizes with landing slots."""
+    rows = np.flatnonzero(landed)
+    sizes = buffer_sizes.copy()
+    if not len(rows):
+        return messages.write, sizes
+    rank, elements = messages.dest[rows], messages.write.elements[rows]
+    slot_size = np.zeros(len(sizes), dtype=np.int64)
+    np.maximum.at(slot_size, rank, elements)
+    slot = occurrence(rank) % n_slots[rank]
+    places = csr.contiguous(
+        np.arange(len(rows) + 1),
+        np.full(len(rows), Buffer.SCRATCH, dtype=np.int8),
+        sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank],
+        elements,
+    )
+    n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
+    sizes[:, Buffer.SCRATCH] += n_used * slot_size
+    return csr.replaced(messages.write, rows, places), sizes
+
+
+def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
+    """Return the copies and reductions that follow the receipt of messages."""
+    rows = np.flatnonzero(landing.landed | messages.combining)
+    n = len(rows)
+    operands = csr.stack((landing.received.take(rows), messages.combine.take(rows)))
+    left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
+    in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
+    both = operands.take(in_order).merged(np.arange(0, 2 * n + 1, 2))
+    return LocalTable(
+        phase=messages.phase[rows],
+        round=messages.round[rows],
+        rank=messages.dest[rows],
+        op=np.where(messages.combining[rows], Op.REDUCE, Op.COPY).astype(np.int8),
+        read=both,
+        write=messages.write.take(rows),
+    )

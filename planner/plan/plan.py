@@ -8,10 +8,10 @@ program order; dependencies and extents hang on the rows in CSR form. Objects
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,14 @@ class Extents:
     as many elements as it writes.
     """
 
+    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
+        "indptr": np.int32,
+        "buffer": np.int8,
+        "offset": np.int64,
+        "count": np.int64,
+        "pattern": np.int32,
+    }
+
     indptr: Ints
     buffer: Ints
     offset: Ints
@@ -120,6 +128,12 @@ class Dependencies:
     `task` is the predecessor's row; `kind` is 0 for a derived hazard on its
     completion, or flags `ON_START` and `INTENT`.
     """
+
+    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
+        "indptr": np.int32,
+        "task": np.int32,
+        "kind": np.int8,
+    }
 
     indptr: Ints
     task: Ints
@@ -153,6 +167,14 @@ class CrossRankWaits:
         Rows of this program that others of the node wait for, ascending;
         place k is their flag k.
     """
+
+    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
+        "indptr": np.int32,
+        "rank": np.int32,
+        "task": np.int32,
+        "flag": np.int32,
+        "awaited": np.int32,
+    }
 
     indptr: Ints
     rank: Ints
@@ -305,12 +327,10 @@ class Plan:
             object.__setattr__(self, "mirrors", np.full((len(self.rank_node), 2), NONE))
         for name, dtype in COLUMNS.items():
             object.__setattr__(self, name, _freeze(getattr(self, name), dtype))
-        for name, dtype in _TABLES.items():
+        for name, dtype in TABLES.items():
             object.__setattr__(self, name, _freeze(getattr(self, name), dtype, constant=False))
-        for name in ("reads", "writes"):
-            object.__setattr__(self, name, _freeze_csr(getattr(self, name), _EXTENT_TYPES))
-        object.__setattr__(self, "deps", _freeze_csr(self.deps, _DEPENDENCY_TYPES))
-        object.__setattr__(self, "foreign", _freeze_csr(self.foreign, _FOREIGN_TYPES))
+        for name in CSR_PARTS:
+            object.__setattr__(self, name, _freeze_csr(getattr(self, name)))
         self._check_lengths()
 
     @property
@@ -343,9 +363,10 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Return the bytes of memory the plan occupies."""
-        arrays = [getattr(self, name) for name in (*COLUMNS, *_TABLES)]
-        for part in (self.reads, self.writes, self.deps, self.foreign):
-            arrays += [getattr(part, field.name) for field in fields(part)]
+        arrays = [getattr(self, name) for name in (*COLUMNS, *TABLES)]
+        for name in CSR_PARTS:
+            part = getattr(self, name)
+            arrays += [getattr(part, column) for column in part.TYPES]
         return sum(array.itemsize if array.strides == (0,) else array.nbytes for array in arrays)
 
     def _check_lengths(self) -> None:
@@ -354,7 +375,7 @@ class Plan:
             if len(getattr(self, name)) != self.n_tasks:
                 length = len(getattr(self, name))
                 raise PlanFormatError(f"column {name} has {length} rows, op has {self.n_tasks}")
-        for name in ("reads", "writes", "deps", "foreign"):
+        for name in CSR_PARTS:
             part = getattr(self, name)
             indptr = part.indptr
             if len(indptr) != self.n_tasks + 1 or indptr[0] != 0 or indptr[-1] != len(part):
@@ -407,7 +428,7 @@ class Plan:
         return replace(self, **changes)
 
 
-_TABLES: Final[dict[str, npt.DTypeLike]] = {
+TABLES: Final[dict[str, npt.DTypeLike]] = {
     "patterns": np.int64,
     "buffer_sizes": np.int64,
     "shared_sizes": np.int64,
@@ -416,25 +437,15 @@ _TABLES: Final[dict[str, npt.DTypeLike]] = {
     "rank_core": np.int32,
     "mirrors": np.int64,
 }
-_EXTENT_TYPES: Final[dict[str, npt.DTypeLike]] = {
-    "indptr": np.int32,
-    "buffer": np.int8,
-    "offset": np.int64,
-    "count": np.int64,
-    "pattern": np.int32,
+"""The columns of a plan that do not go by tasks, with their types."""
+
+CSR_PARTS: Final[dict[str, type]] = {
+    "reads": Extents,
+    "writes": Extents,
+    "deps": Dependencies,
+    "foreign": CrossRankWaits,
 }
-_DEPENDENCY_TYPES: Final[dict[str, npt.DTypeLike]] = {
-    "indptr": np.int32,
-    "task": np.int32,
-    "kind": np.int8,
-}
-_FOREIGN_TYPES: Final[dict[str, npt.DTypeLike]] = {
-    "indptr": np.int32,
-    "rank": np.int32,
-    "task": np.int32,
-    "flag": np.int32,
-    "awaited": np.int32,
-}
+"""The ragged parts of a plan, rows of which belong to tasks."""
 
 
 def _freeze(column: npt.ArrayLike, dtype: npt.DTypeLike, constant: bool = True) -> Ints:
@@ -452,10 +463,10 @@ def _freeze(column: npt.ArrayLike, dtype: npt.DTypeLike, constant: bool = True) 
     return view
 
 
-def _freeze_csr(part: Any, types: dict[str, npt.DTypeLike]) -> Any:
+def _freeze_csr(part: Any) -> Any:
     return type(part)(
         **{
             name: _freeze(getattr(part, name), dtype, constant=name in ("pattern", "kind"))
-            for name, dtype in types.items()
+            for name, dtype in part.TYPES.items()
         }
     )
