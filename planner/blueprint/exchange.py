@@ -25,9 +25,9 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.groups import Rows, rows_by
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.pieces import running_total
 from collplan.specs import Decomposition, PlanSpec
 from collplan.specs.request import AUTO
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.regions import PairTable, Regions
-from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
 

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.plan.pieces import Pieces, compress, once, running_total, sorted_unique
+from collplan.planner.arrays.csr import running_total, sorted_unique
+from collplan.planner.plan.pieces import Pieces, compress, once
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import occurrence, running_total
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable
@@ -24,16 +25,31 @@ from collplan.planner.lowering.address import (
     squeeze_scratch,
 )
 from collplan.planner.lowering.collect import Collected, collect
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
-from collplan.planner.plan.tags import occurrence
 
 Positions = tuple[int, ...]
 """Positions of a group, ascending."""
 
 
+class Table:
+    """Columns of rows: arrays, and `Pieces` with a row each."""
+
+    def take(self, rows: Ints) -> Self:
+        """Return the given rows, in the given order."""
+        taken = {
+            name: column.take(rows) if isinstance(column, Pieces) else column[rows]
+            for name, column in vars(self).items()
+        }
+        return type(self)(**taken)
+
+    def select(self, mask: Bools) -> Self:
+        """Return the rows in `mask`."""
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+
 @dataclass
-class MessageTable:
+class MessageTable(Table):
     """Messages of all rounds, in program order; extents per message."""
 
     phase: Ints
@@ -47,17 +63,9 @@ class MessageTable:
     write: Pieces
     combine: Pieces
 
-    def take(self, rows: Ints) -> MessageTable:
-        """Return the given messages, in the given order."""
-        return MessageTable(**_take_all(vars(self), rows))
-
-    def select(self, mask: Bools) -> MessageTable:
-        """Return the messages in `mask`."""
-        return self if mask.all() else self.take(np.flatnonzero(mask))
-
 
 @dataclass
-class LocalTable:
+class LocalTable(Table):
     """Copies and reductions of all rounds, in program order; `read` is left, then right."""
 
     phase: Ints
@@ -66,20 +74,6 @@ class LocalTable:
     op: Ints
     read: Pieces
     write: Pieces
-
-    def select(self, mask: Bools) -> LocalTable:
-        """Return the steps in `mask`."""
-        if mask.all():
-            return self
-        rows = np.flatnonzero(mask)
-        return LocalTable(**_take_all(vars(self), rows))
-
-
-def _take_all(columns: dict[str, Any], rows: Ints) -> dict[str, Any]:
-    return {
-        name: column.take(rows) if isinstance(column, Pieces) else column[rows]
-        for name, column in columns.items()
-    }
 
 
 @dataclass(frozen=True)

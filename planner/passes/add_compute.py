@@ -8,9 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
 
 MAX_NS = 2**62

@@ -7,12 +7,12 @@ from typing import Annotated, Final
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.memory import require_memory
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
-from collplan.planner.plan.kernels import slice_blocks
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces, slice_blocks
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 from collplan.specs.numbers import PositiveBytes

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.coalescing.packing import pack_messages, remap_messages
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
 from collplan.planner.plan.merge_tasks import join_tasks
 from collplan.planner.plan.plan import Op
-from collplan.planner.plan.tags import joint_key
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan

@@ -8,16 +8,20 @@ import numpy as np
 from pydantic import Field
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import (
+    group_offsets,
+    joint_key,
+    occurrence,
+    run_starts,
+)
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
 from collplan.planner.passes.coalescing.receive_blocks import Blocks, find_blocks
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
-from collplan.planner.plan.merge_tasks import renumbered
-from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import NONE, Buffer
-from collplan.planner.plan.remap_buffers import Relocation, Staging
-from collplan.planner.plan.tags import joint_key, occurrence
+from collplan.planner.plan.remap_buffers import Relocation
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -74,26 +78,24 @@ def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
     Tran et al., "OHIO", 2024: figure 6, two blocks.
     """
     require_whole_nodes(plan, "double_buffer")
-    staging = Staging.of(plan)
-    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
-    blocks = find_blocks(plan, staging, reads, writes)
+    space = AddressSpace.of_plan(plan)
+    reads, writes = csr.pieces_of(plan)
+    blocks = find_blocks(plan, space, reads, writes)
     turn = _take_turns(blocks, slots)
     if not (turn != NONE).any():
         return plan
-    moves, sizes = _fold(staging, blocks, turn)
+    moves, sizes = _fold(space, blocks, turn)
     reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
-    buffers = np.array(plan.buffer_sizes)
-    buffers[:, Buffer.SCRATCH] = sizes[: plan.n_ranks]
-    start = staging.base[plan.n_ranks + plan.rank_node][:, None] + plan.mirrors
+    buffer_sizes, shared_sizes = space.split_sizes(sizes)
+    start = space.base[:, [Buffer.SHARED]] + plan.mirrors
     mirrors = np.where(plan.mirrors == NONE, NONE, plan.mirrors + moves.shift_at(start))
-    return plan.replace(
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
+    return csr.with_pieces(
+        plan,
+        reads,
+        writes,
         deps=derive_dependencies(plan.rank, reads, writes, plan.rank_node, stated_edges(plan)),
-        buffer_sizes=buffers,
-        shared_sizes=sizes[plan.n_ranks :],
+        buffer_sizes=buffer_sizes,
+        shared_sizes=shared_sizes,
         mirrors=mirrors,
     )
 
@@ -118,21 +120,17 @@ def _take_turns(blocks: Blocks, slots: int) -> Ints:
     return turn
 
 
-def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
+def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
     """Return where everything goes, and the new sizes of all buffers.
 
     What is no block moves together, in order; slots come behind it.
     """
     folded = turn[blocks.block] != NONE
     low, high, block = blocks.low[folded], blocks.high[folded], blocks.block[folded]
-    home, size = staging.home_at(low), high - low
-    n_homes = len(staging.base) - 1
+    home, size = space.number_at(low), high - low
+    n_homes = len(space.start) - 1
     # Within a block, intervals keep their order.
-    by_block = np.argsort(block, kind="stable")
-    ends = running_total(size[by_block])
-    inside = np.empty_like(size)
-    begins = np.searchsorted(block[by_block], block[by_block])
-    inside[by_block] = ends[:-1] - ends[begins]
+    inside = group_offsets(block, size)
     total = np.bincount(block, size, len(turn)).astype(np.int64)
     there = np.flatnonzero(turn != NONE)
     slot = joint_key(blocks.chain[there], turn[there], int(turn.max()) + 1)
@@ -142,20 +140,18 @@ def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Int
     slot_home = np.zeros(len(kinds), dtype=np.int64)
     slot_home[number] = blocks.home[there]
     removed = np.bincount(home, size, n_homes).astype(np.int64)
-    sizes = np.diff(staging.base) - removed
-    slot_base = staging.base[slot_home] + sizes[slot_home] + renumbered(slot_home, room)
+    sizes = np.diff(space.start) - removed
+    slot_base = space.start[slot_home] + sizes[slot_home] + group_offsets(slot_home, room)
     base = np.zeros(len(turn), dtype=np.int64)
     base[there] = slot_base[number]
     # Between blocks, and behind the last of a buffer.
     end = np.append(low[1:], 0)
-    is_last = np.append(home[1:] != home[:-1], True)
-    end[is_last] = staging.base[home[is_last] + 1]
-    gone = np.cumsum(size)
-    first = np.searchsorted(home, home)
-    gone -= gone[first] - size[first]
+    is_last = np.roll(run_starts(home), -1)
+    end[is_last] = space.start[home[is_last] + 1]
+    gone = group_offsets(home, size) + size
     rest = np.flatnonzero(end > high)
     moves = Relocation.of(
-        staging,
+        space,
         np.concatenate((low, high[rest])),
         np.concatenate((high, end[rest])),
         np.concatenate((base[block] + inside, high[rest] - gone[rest])),

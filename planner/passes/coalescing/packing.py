@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import group_offsets, inverse, running_total
+from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
-from collplan.planner.plan.merge_tasks import renumbered
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op
-from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
+from collplan.planner.plan.remap_buffers import Relocation
 
 if TYPE_CHECKING:
     from collplan.planner.arrays import Ints
@@ -29,19 +31,14 @@ def remap_messages(plan: Plan, rows: Ints) -> Plan:
         The messages. Those in a caller's buffer, in several buffers, or that
         have elements in common stay as they are.
     """
-    staging = Staging.of(plan)
-    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
-    moves = _packed(staging, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
+    space = AddressSpace.of_plan(plan)
+    reads, writes = csr.pieces_of(plan)
+    moves = _packed(space, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
     if moves is None:
         return plan
     sides = [moves.apply(side, plan.rank) for side in (reads, writes)]
-    read_extents, write_extents, patterns = csr.to_extents(sides[0], sides[1])
-    return plan.replace(
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
-        mirrors=np.where(_is_moved(plan, moves), NONE, plan.mirrors),
-    )
+    mirrors = np.where(_is_moved(plan, moves), NONE, plan.mirrors)
+    return csr.with_pieces(plan, sides[0], sides[1], mirrors=mirrors)
 
 
 def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
@@ -57,7 +54,7 @@ def _is_scattered(pieces: Pieces) -> Bools:
     return several
 
 
-def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
+def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | None:
     """Return the move that makes every row one interval; None where there is none to make.
 
     Rows are laid down in the order in which they began, so that what staged
@@ -65,10 +62,11 @@ def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
     """
     scattered = np.flatnonzero(_is_scattered(pieces))
     row, buffer, low, high = pieces.take(scattered).blocks()
-    home = staging.home(rank[scattered][row], buffer)
-    low, high = staging.base[home] + low, staging.base[home] + high
+    home = np.where(buffer < Buffer.SCRATCH, NONE, space.number(rank[scattered][row], buffer))
+    base = space.base[rank[scattered][row], buffer]
+    low, high = base + low, base + high
     n = len(scattered)
-    least, most = np.full(n, len(staging.base)), np.full(n, NONE)
+    least, most = np.full(n, len(space.start)), np.full(n, NONE)
     np.minimum.at(least, row, home)
     np.maximum.at(most, row, home)
     stays = (least == NONE) | (least != most)
@@ -89,7 +87,7 @@ def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
     gaps = _gaps(home[by_low], low[by_low], high[by_low])
     all_low = np.concatenate((low, gaps[0]))
     all_high = np.concatenate((high, gaps[1]))
-    return Relocation.of(staging, all_low, all_high, np.concatenate((new, gaps[2])))
+    return Relocation.of(space, all_low, all_high, np.concatenate((new, gaps[2])))
 
 
 def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
@@ -106,7 +104,7 @@ def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _is_moved(plan: Plan, moves: Relocation) -> Bools:
     """Mark mirrors of which something has moved."""
-    start = moves.staging.base[plan.n_ranks + plan.rank_node][:, None] + plan.mirrors
+    start = moves.space.base[:, [Buffer.SHARED]] + plan.mirrors
     end = start + plan.buffer_sizes[:, [Buffer.SEND, Buffer.RECV]]
     n_before = np.searchsorted(moves.high, start.ravel(), side="right")
     touched = np.searchsorted(moves.low, end.ravel()) > n_before
@@ -122,7 +120,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     rows : ndarray of int64
         The messages; ends that are one interval stay as they are.
     """
-    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
+    reads, writes = csr.pieces_of(plan)
     carried = _message_pieces(plan, reads, writes, rows)
     scattered = _is_scattered(carried)
     rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
@@ -130,7 +128,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
         return plan
     n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
     sizes = carried.elements
-    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + renumbered(rank, sizes)
+    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + group_offsets(rank, sizes)
     packed = csr.contiguous(
         np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
     )
@@ -169,18 +167,16 @@ def _rebuilt(
     rank: Ints, sizes: Ints,
 ) -> Plan:  # fmt: skip
     """Return a plan of other rows, its hazards derived anew; `order` says which rows stay."""
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    place = inverse(order)
     before, after, kind = stated_edges(plan)
     edges = (place[before], place[after], kind)
     scratch = np.array(plan.buffer_sizes)
     scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
-    return plan.replace(
+    return csr.with_pieces(
+        plan,
+        reads,
+        writes,
         **columns,
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
         deps=derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges),
         buffer_sizes=scratch,
         foreign=None,

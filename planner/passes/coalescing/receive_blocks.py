@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key, ranges, run_starts
+from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.errors import UnmatchedRecvError, UnmatchedSendError
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.pieces import Pieces, running_total
-from collplan.planner.plan.plan import NONE, Op
-from collplan.planner.plan.remap_buffers import Staging, overlapping
-from collplan.planner.plan.tags import joint_key
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import NONE, Buffer, Op
 from collplan.planner.verify.order import completion_order
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ class Blocks:
     last_access: Ints
 
 
-def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> Blocks:
+def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) -> Blocks:
     """Return the blocks of a plan."""
     recvs = np.flatnonzero(plan.op == Op.RECV)
     owner, buffer, low, high = writes.take(recvs).blocks()
-    home = staging.home(plan.rank[recvs][owner], buffer)
-    kept = np.flatnonzero((home != NONE) & (high > low))
-    kept = kept[np.argsort((staging.base[home] + low)[kept], kind="stable")]
-    row, home = recvs[owner[kept]], home[kept]
-    low, high = staging.base[home] + low[kept], staging.base[home] + high[kept]
+    kept = np.flatnonzero((buffer >= Buffer.SCRATCH) & (high > low))
+    base = space.base[plan.rank[recvs][owner], buffer]
+    kept = kept[np.argsort((base + low)[kept], kind="stable")]
+    row, low, high = recvs[owner[kept]], (base + low)[kept], (base + high)[kept]
+    home = space.number(plan.rank[row], buffer[kept])
     n_rounds = int(plan.round.max(initial=0)) + 1
     when = joint_key(plan.phase[row], plan.round[row], n_rounds)
     n_times = int(when.max(initial=0)) + 1
@@ -68,7 +69,7 @@ def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> 
     home_of = np.zeros(n, dtype=np.int64)
     home_of[block] = home
     _, chain = np.unique(kinds // n_times, return_inverse=True)
-    found = _Found(staging, low, high, block)
+    found = _Found(space, low, high, block)
     bad = np.zeros(n, dtype=bool)
     bad[block[overlapping(low, high)]] = True
     others = writes.masked(plan.op != Op.RECV)
@@ -113,7 +114,7 @@ def _orders(plan: Plan) -> tuple[Ints, Ints]:
 class _Found:
     """Intervals on a line, ascending, each of a block; who touches them?"""
 
-    staging: Staging
+    space: AddressSpace
     low: Ints
     high: Ints
     block: Ints
@@ -124,14 +125,12 @@ class _Found:
         A strided access is looked at as a whole where it lies within one block,
         and block by block elsewhere.
         """
-        home, low, high = self.staging.spans(pieces, rank)
+        low, high = self.space.hulls(pieces, rank)
         first = np.searchsorted(self.high, low, side="right")
         last = np.searchsorted(self.low, high) - 1
-        hits = np.flatnonzero((home != NONE) & (high > low) & (last >= first))
+        hits = np.flatnonzero((high > low) & (last >= first))
         first, last, owner = first[hits], last[hits], pieces.owner[hits]
-        begins = np.ones(len(self.block), dtype=bool)
-        begins[1:] = self.block[1:] != self.block[:-1]
-        run = np.cumsum(begins)
+        run = np.cumsum(run_starts(self.block))
         within = run[first] == run[last]
         rows, blocks = [owner[within]], [self.block[first[within]]]
         apart = np.flatnonzero(~within)
@@ -143,11 +142,7 @@ class _Found:
 
     def _apart(self, pieces: Pieces, rank: Ints, rows: Ints) -> tuple[Ints, Ints]:
         """Return the same of rows whose accesses are looked at one contiguous piece at a time."""
-        row, buffer, low, high = pieces.take(rows).blocks()
-        home = self.staging.home(rank[rows][row], buffer)
-        low, high = self.staging.base[home] + low, self.staging.base[home] + high
+        row, low, high = self.space.blocks(pieces.take(rows), rank[rows])
         first = np.searchsorted(self.high, low, side="right")
-        n = np.where(home == NONE, 0, np.maximum(np.searchsorted(self.low, high) - first, 0))
-        index = np.repeat(np.arange(len(row)), n)
-        turn = np.arange(len(index)) - running_total(n)[:-1][index]
-        return rows[row[index]], self.block[first[index] + turn]
+        n = np.maximum(np.searchsorted(self.low, high) - first, 0)
+        return rows[np.repeat(row, n)], self.block[ranges(first, n)]

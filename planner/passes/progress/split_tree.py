@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, SkipValidation
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import occurrence
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.passes.progress.task_cores import move_to_cores, placement_of
@@ -18,7 +19,6 @@ from collplan.planner.passes.progress.tree_model import best_levels
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.plan.plan import INTENT, ON_START, Op, Plan, Stage
-from collplan.planner.plan.tags import occurrence
 
 AUTO: Final = "auto"
 DOUBLING: Final = ("gather", "scatter")

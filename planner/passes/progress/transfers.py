@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Buffer, Extents, Op, Plan
-from collplan.planner.plan.tags import joint_key
 
 
 def number_transfers(plan: Plan) -> tuple[Ints, Ints]:

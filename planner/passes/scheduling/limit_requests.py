@@ -9,13 +9,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
 from collplan.planner.plan.plan import INTENT, Dependencies, Op
-from collplan.planner.plan.tags import joint_key
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan

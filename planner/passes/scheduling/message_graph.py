@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Op
-from collplan.planner.plan.tags import joint_key
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total, sorted_unique
 from collplan.planner.passes.shared_memory.program import Program
-from collplan.planner.plan.pieces import Pieces, running_total, sorted_unique
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify.moves import pair_blocks
 

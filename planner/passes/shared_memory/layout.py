@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
-from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import NONE, Buffer
 
 ALIGNMENT = 64

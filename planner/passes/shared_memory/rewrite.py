@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.passes.shared_memory.atoms import Atoms, Positions, cut
 from collplan.planner.passes.shared_memory.kernels import (
     FOREVER,
@@ -20,7 +21,7 @@ from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, Scratch
 from collplan.planner.passes.shared_memory.program import Program, match_inside
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
