@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import expand, indptr_of, running_total
 from collplan.planner.memory import require_memory
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
@@ -59,35 +59,31 @@ def segment(
     if n_segments.max(initial=1) == 1:
         return plan
     require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
-    row = np.repeat(np.arange(plan.n_tasks), n_segments)
-    first = running_total(n_segments)
-    low = (np.arange(len(row)) - first[:-1][row]) * limit
+    row, number = expand(n_segments)
+    low = number * limit
     high = np.minimum(low + limit, elements[row])
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
-    whole = csr.from_extents(plan.reads, plan.patterns)
+    whole, written = csr.pieces_of(plan)
     reads = _cut(whole, row, low, high)
     reduces = columns["op"] == Op.REDUCE
     if reduces.any():
         shift = np.where(reduces, elements[row], 0)
         right = _cut(whole, row, low + shift, high + shift)
         reads = csr.join(reads, right.masked(reduces))
-    writes = _cut(csr.from_extents(plan.writes, plan.patterns), row, low, high)
+    writes = _cut(written, row, low, high)
     _renumber(columns, plan.n_ranks)
     edges = join_edges(
         chain_streams(columns["op"], columns["rank"], columns["peer"], columns["stream"]),
-        _spread_intents(plan, first),
+        _spread_intents(plan, running_total(n_segments)),
     )
     deps = derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges)
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
-    return plan.replace(
-        **columns, reads=read_extents, writes=write_extents, patterns=patterns, deps=deps
-    )
+    return csr.with_pieces(plan, reads, writes, **columns, deps=deps)
 
 
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
     """Return elements ``low:high`` of the given rows, a row each."""
     owner, buffer, offset, end = pieces.blocks()
-    indptr = running_total(np.bincount(owner, minlength=len(pieces)))
+    indptr = indptr_of(owner, len(pieces))
     buffer, offset, count = (
         np.ascontiguousarray(column, dtype=np.int64) for column in (buffer, offset, end - offset)
     )
@@ -109,9 +105,7 @@ def _spread_intents(plan: Plan, first: Ints) -> Edges:
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
     n_before, n_after = np.diff(first)[before], np.diff(first)[after]
-    n = n_before * n_after
-    index = np.repeat(np.arange(len(before)), n)
-    turn = np.arange(len(index)) - running_total(n)[:-1][index]
+    index, turn = expand(n_before * n_after)
     return (
         first[before][index] + turn % n_before[index],
         first[after][index] + turn // n_before[index],

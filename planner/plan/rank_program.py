@@ -26,20 +26,18 @@ from collplan.planner.plan.plan import (
 def restrict(plan: Plan, rank: int) -> Plan:
     """Return one rank's program: its rows of a plan, in order.
 
-    It is what compiling for the rank alone gives; for passes that must see the
-    whole plan it is the only way to one. The sizes of all ranks' buffers stay.
+    Compiling for the rank alone gives the same. The sizes of all ranks' buffers stay.
 
     Parameters
     ----------
     plan : Plan
         A plan of all ranks, or of this rank only.
     rank : int
-        Whose program.
 
     Returns
     -------
     Plan
-        With `only_rank` set; the plan itself where it is that already.
+        With `only_rank` set; `plan` itself where it is that rank's program.
 
     Raises
     ------
@@ -49,9 +47,8 @@ def restrict(plan: Plan, rank: int) -> Plan:
 
     Notes
     -----
-    A task may wait for tasks of other ranks of its node, through their shared
-    buffer. The program names them by rank and row of that rank's own program,
-    in `foreign`, with the rows of its own that others wait for.
+    Tasks of other ranks of its node that a task waits for, through shared memory,
+    are in `foreign`, named by rank and row of that rank's own program.
 
     Examples
     --------

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import joint_key
+from collplan.planner.arrays.csr import joint_key, run_bounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.coalescing.packing import pack_messages, remap_messages
 from collplan.planner.passes.registry import register_pass
@@ -110,18 +110,12 @@ def _groups(plan: Plan) -> tuple[Ints, Ints]:
     pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
     keys = (when, pair, plan.op[rows])
     order = np.lexsort((rows, *keys))
-    is_last = np.zeros(len(rows), dtype=bool)
-    is_last[-1:] = True
-    for key in keys:
-        is_last[:-1] |= key[order[1:]] != key[order[:-1]]
     # Rows ascend within a group: its last entry is its last row.
-    ends = np.flatnonzero(is_last)
+    bounds = run_bounds(*(key[order] for key in keys))
     last = np.arange(n)
-    last[rows[order]] = rows[order[ends]][np.cumsum(is_last) - is_last]
+    last[rows[order]] = np.repeat(rows[order[bounds[1:] - 1]], np.diff(bounds))
     by_group = np.lexsort((np.arange(n), plan.tag, last))
-    begins = np.ones(n, dtype=bool)
-    begins[1:] = last[by_group][1:] != last[by_group][:-1]
-    return by_group, np.append(np.flatnonzero(begins), n)
+    return by_group, run_bounds(last[by_group])
 
 
 def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
@@ -138,13 +132,8 @@ def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
     pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
     keys = (plan.op[rows], plan.stage[rows], level[rows], pair)
     order = np.lexsort((rows, *keys))
-    is_first = np.ones(len(rows), dtype=bool)
-    is_first[1:] = False
-    for key in keys:
-        is_first[1:] |= key[order[1:]] != key[order[:-1]]
+    bounds = run_bounds(*(key[order] for key in keys))
     first = np.arange(plan.n_tasks)
-    first[rows[order]] = rows[order[np.flatnonzero(is_first)]][np.cumsum(is_first) - 1]
+    first[rows[order]] = np.repeat(rows[order[bounds[:-1]]], np.diff(bounds))
     by_group = np.lexsort((np.arange(plan.n_tasks), plan.tag, first, is_message, level))
-    begins = np.ones(plan.n_tasks, dtype=bool)
-    begins[1:] = first[by_group][1:] != first[by_group][:-1]
-    return by_group, np.append(np.flatnonzero(begins), plan.n_tasks)
+    return by_group, run_bounds(first[by_group])

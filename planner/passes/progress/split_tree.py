@@ -167,7 +167,7 @@ class _Split:
         plan = self.plan
         is_leaf = (self.level <= self.n_split) & (self.n_split > 0)
         before = plan.deps.task
-        after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+        after = plan.deps.owner()
         stage = np.full(plan.n_tasks, Stage.BACKGROUND, dtype=np.int8)
         for way, name, edges in (
             (UP, Stage.START, (before, after)),

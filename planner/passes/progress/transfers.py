@@ -32,7 +32,7 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
     """
     n, n_ranks = plan.n_tasks, plan.n_ranks
     sends, recvs = match_messages(plan)
-    before, after = plan.deps.task, np.repeat(np.arange(n), np.diff(plan.deps.indptr))
+    before, after = plan.deps.task, plan.deps.owner()
     comes = _touches_shared(plan.writes)[before] & _touches_shared(plan.reads)[after]
     comes &= plan.rank[before] != plan.rank[after]
     source = np.full(n, n_ranks, dtype=np.int64)

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total, sorted_unique
+from collplan.planner.arrays.csr import (
+    indptr_of,
+    ranges,
+    row_numbers,
+    running_total,
+    sorted_unique,
+    take_rows,
+)
 from collplan.planner.passes.shared_memory.program import Program
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify.moves import pair_blocks
@@ -24,7 +32,7 @@ class Positions:
     @property
     def owner(self) -> Ints:
         """Return the task of every position."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return row_numbers(self.indptr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,30 +64,25 @@ class Atoms:
 def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     """Cut what `program` touches so that copies and the given messages move whole atoms."""
     plan = program.plan
-    sizes = np.concatenate((program.buffer_sizes.ravel(), plan.shared_sizes))
-    starts = running_total(sizes)
-    own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
-    base = np.column_stack((own, starts[plan.n_ranks * 3 + plan.rank_node]))
+    space = AddressSpace.of(program.buffer_sizes, plan.shared_sizes, plan.rank_node)
     rank = program.columns["rank"]
-    sides = [_addresses(side, base, rank) for side in (program.reads, program.writes)]
+    sides = [_addresses(side, space, rank) for side in (program.reads, program.writes)]
     edges = _close(*_moves(program, sides, sends, recvs), sides)
     positions = []
     for indptr, low, high in sides:
-        first, last = np.searchsorted(edges, low), np.searchsorted(edges, high)
-        begins = running_total(last - first)
-        index = np.arange(begins[-1]) + np.repeat(first - begins[:-1], last - first)
-        positions.append(Positions(begins[indptr], index))
-    return Atoms(base, edges, *positions)
+        first = np.searchsorted(edges, low)
+        n = np.searchsorted(edges, high) - first
+        positions.append(Positions(running_total(n)[indptr], ranges(first, n)))
+    return Atoms(space.base, edges, *positions)
 
 
 Blocks = tuple[Ints, Ints, Ints]
 """Contiguous blocks in CSR by task: indptr, first address and the one past the last."""
 
 
-def _addresses(pieces: Pieces, base: Ints, rank: Ints) -> Blocks:
-    row, buffer, low, high = pieces.blocks()
-    start = base[rank[row], buffer]
-    return running_total(np.bincount(row, minlength=len(rank))), start + low, start + high
+def _addresses(pieces: Pieces, space: AddressSpace, rank: Ints) -> Blocks:
+    row, low, high = space.blocks(pieces, rank)
+    return indptr_of(row, len(rank)), low, high
 
 
 def _moves(
@@ -100,9 +103,7 @@ def _moves(
 
 def _take(blocks: Blocks, rows: Ints) -> Blocks:
     indptr, low, high = blocks
-    lengths = np.diff(indptr)[rows]
-    new = running_total(lengths)
-    index = np.arange(new[-1]) + np.repeat(indptr[rows] - new[:-1], lengths)
+    new, index = take_rows(indptr, rows)
     return new, low[index], (high - low)[index]
 
 
@@ -145,22 +146,4 @@ def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
     """Return where the cuts inside sources would be at destinations."""
     first = np.searchsorted(edges, source, side="right")
     n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
-    begins = running_total(n)
-    index = np.arange(begins[-1]) + np.repeat(first - begins[:-1], n)
-    return np.asarray(edges[index] + np.repeat(dest - source, n))
-
-
-def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return where the unions of overlapping intervals begin and end, ascending.
-
-    Examples
-    --------
-    >>> low, high = join_overlapping(np.array([6, 0, 2, 4]), np.array([8, 3, 4, 6]))
-    >>> low.tolist(), high.tolist()
-    ([0, 4, 6], [4, 6, 8])
-    """
-    order = np.argsort(low, kind="stable")
-    reach = np.maximum.accumulate(high[order])
-    is_first: Bools = np.ones(len(order), dtype=bool)
-    is_first[1:] = low[order][1:] >= reach[:-1]
-    return low[order][is_first], reach[np.roll(is_first, -1)]
+    return np.asarray(edges[ranges(first, n)] + np.repeat(dest - source, n))

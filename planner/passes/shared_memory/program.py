@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import inverse, run_starts, running_total
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Op, Plan
@@ -78,7 +78,7 @@ class Program:
         sizes = plans[0].buffer_sizes.copy()
         for plan, start in zip(plans, starts, strict=False):
             intends = np.flatnonzero(plan.deps.kind & INTENT)
-            after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))[intends]
+            after = plan.deps.owner()[intends]
             parts[0].append(plan.deps.task[intends] + start)
             parts[1].append(after + start)
             parts[2].append(plan.deps.kind[intends])
@@ -86,11 +86,9 @@ class Program:
                 sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
         before, after, kind = map(np.concatenate, parts)
         order = canonical_order(columns["rank"], columns["round"], columns["op"])
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
+        place = inverse(order)
         reads, writes = (
-            csr.stack([csr.from_extents(getattr(plan, side), plan.patterns) for plan in plans])
-            for side in ("reads", "writes")
+            csr.stack(parts) for parts in zip(*(csr.pieces_of(plan) for plan in plans), strict=True)
         )
         return cls(
             {name: column[order] for name, column in columns.items()},
@@ -116,12 +114,11 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     """
     own = np.argsort(rank, kind="stable")
     kind = _CLASS[op[own]]
-    is_first = np.ones(len(own), dtype=bool)
-    is_first[1:] = (rank[own][1:] != rank[own][:-1]) | (round[own][1:] != round[own][:-1])
+    is_first = run_starts(rank[own], round[own])
     before = np.where(is_first, 0, np.concatenate((kind[:1], kind[:-1])))
     steps = np.cumsum((kind - before) % 3)
     # The turns of a round are counted from its first task.
-    start = np.maximum.accumulate(np.where(is_first, np.arange(len(own)), 0))
+    start = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
     turn = np.empty(len(own), dtype=np.int64)
     turn[own] = steps - steps[start] + kind[start] if len(own) else 0
     order: Ints = np.lexsort((np.arange(len(rank)), rank, turn, round))

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import inverse, row_numbers, running_total, take_rows
 from collplan.planner.passes.shared_memory.atoms import Atoms, Positions, cut
 from collplan.planner.passes.shared_memory.kernels import (
     FOREVER,
@@ -105,8 +105,7 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
     """Return the plan of all nodes, its tasks in the program's order."""
     begins = running_total([len(part.row) for part in parts])
     order = np.argsort(np.concatenate([_NO_ROWS, *(part.row for part in parts)]), kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
+    place = inverse(order)
     columns = {
         name: np.concatenate([column[:0], *(part.columns[name] for part in parts)])[order]
         for name, column in program.columns.items()
@@ -324,7 +323,7 @@ class _Sharing:
         is_right = reduces[places.owner] & (2 * before >= total[places.owner])
         halves = np.bincount(2 * places.owner + is_right, minlength=2 * places.n_tasks)
         both = csr.contiguous(running_total(halves), buffer, offset, count)
-        return Pieces(both.indptr[::2], *both.columns())
+        return both.merged(np.arange(0, len(both) + 1, 2))
 
     def _intents(self, row: Ints) -> Edges:
         """Return the stated edges that still have both ends, and one for every signal."""
@@ -366,10 +365,8 @@ class _Places:
 
 def _positions_of(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
     """Return the positions of some tasks, one task after another, and which task's each is."""
-    lengths = np.diff(indptr)[rows]
-    begins = running_total(lengths)
-    owner = np.repeat(np.arange(len(rows)), lengths)
-    return owner, np.arange(begins[-1]) + (indptr[rows] - begins[:-1])[owner]
+    taken, positions = take_rows(indptr, rows)
+    return row_numbers(taken), positions
 
 
 def _columns(positions: Positions) -> tuple[Ints, Ints]:
