@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from collplan.planner.arrays import Ints
@@ -87,22 +89,11 @@ def restrict(plan: Plan, rank: int) -> Plan:
 
 def _take_extents(plan: Plan, rows: Ints) -> tuple[Extents, Extents, Ints]:
     """Return what some rows read and write, and the patterns they use."""
-    taken = [(side, *take_rows(side.indptr, rows)) for side in (plan.reads, plan.writes)]
+    reads, writes = plan.reads.take(rows), plan.writes.take(rows)
     used = np.zeros(len(plan.patterns), dtype=bool)
-    used[0] = True
-    for side, _, entries in taken:
-        used[side.pattern[entries]] = True
+    used[0] = used[reads.pattern] = used[writes.pattern] = True
     number = np.cumsum(used) - 1
-    reads, writes = (
-        Extents(
-            indptr,
-            side.buffer[entries],
-            side.offset[entries],
-            side.count[entries],
-            number[side.pattern[entries]],
-        )
-        for side, indptr, entries in taken
-    )
+    reads, writes = (replace(side, pattern=number[side.pattern]) for side in (reads, writes))
     return reads, writes, plan.patterns[used]
 
 
