@@ -118,7 +118,9 @@ def run_job(
     LaunchError
         If it takes longer than `timeout_s`, or cannot be started.
     """
-    return _run(command, environment, timeout_s, name, stdin, pipe=None).returncode
+    return capture_job(
+        command, environment, timeout_s, name=name, stdin=stdin, pipe=None
+    ).returncode
 
 
 def capture_job(
@@ -128,19 +130,9 @@ def capture_job(
     *,
     name: str | None = None,
     stdin: int | None = subprocess.DEVNULL,
+    pipe: int | None = subprocess.PIPE,
 ) -> subprocess.CompletedProcess[str]:
-    """Run an mpiexec command as `run_job` does, and return what it printed too."""
-    return _run(command, environment, timeout_s, name, stdin, pipe=subprocess.PIPE)
-
-
-def _run(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    timeout_s: float | None,
-    name: str | None,
-    stdin: int | None,
-    pipe: int | None,
-) -> subprocess.CompletedProcess[str]:
+    """Run an mpiexec command as `run_job` does, and return what it printed to `pipe`, too."""
     own = os.getpid()
     try:
         # The child only asks the kernel to end it, politely, when this process is killed.

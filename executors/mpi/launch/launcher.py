@@ -190,14 +190,7 @@ def probe_library(python: str = sys.executable) -> Library:
         If mpi4py is not installed or cannot load its library.
     """
     try:
-        result = subprocess.run(
-            [python, "-P", "-c", _PROBE],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=clean_environment(),
-            check=False,
-        )
+        result = _ask([python, "-P", "-c", _PROBE], timeout_s=60)
     except subprocess.TimeoutExpired:
         raise LaunchError(f"mpi4py: {python} did not import it within 60 s; reinstall it") from None
     if result.returncode == 0:
@@ -247,15 +240,7 @@ def find_launcher() -> Launcher:
 def launcher_family(mpiexec: Path) -> str | None:
     """Return the MPI family an mpiexec says it is of, None where it does not say."""
     try:
-        result = subprocess.run(
-            [mpiexec, "--version"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            env=clean_environment(),
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        result = _ask([mpiexec, "--version"], timeout_s=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = (result.stdout + result.stderr).lower()
@@ -267,6 +252,19 @@ def launcher_family(mpiexec: Path) -> str | None:
         if any(word in text for word in words):
             return family
     return None
+
+
+def _ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a command as if started by hand, and return what it printed."""
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=clean_environment(),
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 def is_compatible(launcher: str, library: str) -> bool:
