@@ -54,9 +54,7 @@ def bind(
     progress: Progress = "auto",
     cores: Sequence[int] | None = None,
 ) -> BoundPlan:
-    """Bind a plan to a communicator and to this rank's buffers.
-
-    Collective over `comm`: if one rank cannot bind, all raise.
+    """Bind a plan to a communicator and to this rank's buffers; collective.
 
     Parameters
     ----------
@@ -82,10 +80,15 @@ def bind(
         The processor of each core of this rank's node; several cores may have the same. By
         default those that the node's ranks may use, in ascending order, if there are enough.
 
+    Returns
+    -------
+    BoundPlan
+        To be started any number of times, then freed.
+
     Raises
     ------
     BindError
-        If an argument does not fit the plan, or another rank raises anything.
+        If an argument does not fit the plan, or another rank raises: if one does, all do.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
     StallError
