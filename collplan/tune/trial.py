@@ -11,6 +11,7 @@ import numpy as np
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
+from collplan.executors.mpi.together import together
 from collplan.measure.clocks import share_clock
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
@@ -272,21 +273,21 @@ class _Stand:
 
 def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
     """Return a plan and the most scratch of a rank in bytes, or why there is none."""
-    plan: Plan | None = None
-    n_bytes, reason = 0, None
+
+    def make() -> Plan:
+        try:
+            return compile_plan(candidate.spec, rank=comm.rank)
+        except MemoryError:
+            reason = f"the plan does not fit into the memory of rank {comm.rank}"
+            raise CollplanError(reason) from None
+
     try:
-        plan = compile_plan(candidate.spec, rank=comm.rank)
-        n_bytes = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH]) * plan.itemsize
-        n_bytes += int(plan.shared_sizes.max(initial=0)) * plan.itemsize
+        plan = together(comm, make)
     except CollplanError as error:
-        reason = str(error)
-    except MemoryError:
-        reason = f"the plan does not fit into the memory of rank {comm.rank}"
-    everywhere = comm.allgather((n_bytes, reason))
-    reasons = [text for _, text in everywhere if text is not None]
-    if plan is None or reasons:
-        return str(reasons[0])
-    return plan, max(size for size, _ in everywhere)
+        return str(error)
+    n_elements = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH])
+    n_elements += int(plan.shared_sizes.max(initial=0))
+    return plan, max(comm.allgather(n_elements * plan.itemsize))
 
 
 def _bind(plan: Plan, case: Case) -> BoundPlan | str:
