@@ -28,8 +28,10 @@ from collplan.executors.mpi.stall.on_signal import speak_when_ended
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+
 START_S: Final = 300.0
 """Time limit of `MPI_Init`, in seconds."""
+_FIRST_SAYS_IT_S = 3.0
 
 
 @contextmanager
@@ -71,9 +73,6 @@ def _watch(waits: int, seconds: float) -> NoReturn:
     finally:
         # Whatever happens, this copy of the program must not go on.
         os._exit(0)
-
-
-_FIRST_SAYS_IT_S = 3.0
 
 
 def join_world(n_ranks: int | None = None) -> MPI.Intracomm:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collplan.executors.mpi.engine.reduction import Applies
     from collplan.planner.plan.plan import Plan
 
+Array = npt.NDArray[Any]
+
 LARGEST_ELEMENT: Final = 2**14
 """Bytes of an element; times 2**48 elements they are a number of 64 bits."""
 FARTHEST: Final = 2**48
@@ -59,9 +61,6 @@ def check_plan(plan: Plan) -> None:
                 f"{name} has an entry of {values.flat[far[0]]} elements, must be below 2**48 to be "
                 "executed"
             )
-
-
-Array = npt.NDArray[Any]
 
 
 class Prepared:

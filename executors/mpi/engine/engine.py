@@ -52,6 +52,21 @@ if TYPE_CHECKING:
     from collplan.executors.mpi.stall.watchdog import Watch
     from collplan.planner.arrays import Ints
 
+Array = npt.NDArray[Any]
+_LEFT, _TURN, _HANDED = (
+    list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns", "is_handed")
+)
+
+HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
+"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
+STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
+SHORT_TURN_NS: Final = 1
+"""How long the loop runs while other plans of this thread wait for their turn."""
+BACKGROUND_TURN_NS: Final = 1_000_000
+"""How long a wait for a progress thread sleeps while other plans' threads have theirs."""
+TURNS_AWAKE: Final = 10
+"""Turns in which nothing ends before a rank that shares its core sleeps between them."""
+
 
 class _Running(threading.local):
     """Started engines; plans of another thread are that thread's to advance."""
@@ -91,22 +106,6 @@ def advance_others(engine: Engine) -> int:
                 note_end(other)
             n_left += other.n_left
     return n_left
-
-
-Array = npt.NDArray[Any]
-
-HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
-"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
-STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
-_LEFT, _TURN, _HANDED = (
-    list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns", "is_handed")
-)
-SHORT_TURN_NS: Final = 1
-"""How long the loop runs while other plans of this thread wait for their turn."""
-BACKGROUND_TURN_NS: Final = 1_000_000
-"""How long a wait for a progress thread sleeps while other plans' threads have theirs."""
-TURNS_AWAKE: Final = 10
-"""Turns in which nothing ends before a rank that shares its core sleeps between them."""
 
 
 class Engine:

@@ -29,6 +29,25 @@ if TYPE_CHECKING:
     from collplan.planner.arrays import Ints
 
 Longs = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+TURN_NS: Final = 50_000_000
+"""How long the loop runs before Python gets to handle signals."""
+THREAD_TURN_NS: Final = 10_000_000
+"""How long a progress thread runs before it sees whether it is to stop."""
+SPINS: Final = 100
+"""Polls in a row before an idle rank gives its core away between polls."""
+FEW_SPINS: Final = 20
+"""The same where ranks share cores and sleep soon: what they wait for may need this core."""
+YIELDS: Final = 300
+"""How often it gives its core away before it sleeps, where ranks share cores."""
+VAIN_YIELDS: Final = 5
+"""The same where the system does not give the core to other ranks."""
+SLEEP_STEPS: Final = 16
+"""Sleeps in a row until they are as long as they get."""
+_BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
+_SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield", "sem_timedwait")
+_THREADING: Final = ("sem_wait", "sem_trywait", "sem_post", "sched_setaffinity")
 
 
 class Recorder:
@@ -62,24 +81,6 @@ class Recorder:
             In the order of the tasks' rows in the plan.
         """
         return np.array((self.start_ns, self.end_ns))[:, self._by_row]
-
-
-Array = npt.NDArray[Any]
-
-TURN_NS: Final = 50_000_000
-"""How long the loop runs before Python gets to handle signals."""
-THREAD_TURN_NS: Final = 10_000_000
-"""How long a progress thread runs before it sees whether it is to stop."""
-SPINS: Final = 100
-"""Polls in a row before an idle rank gives its core away between polls."""
-FEW_SPINS: Final = 20
-"""The same where ranks share cores and sleep soon: what they wait for may need this core."""
-YIELDS: Final = 300
-"""How often it gives its core away before it sleeps, where ranks share cores."""
-VAIN_YIELDS: Final = 5
-"""The same where the system does not give the core to other ranks."""
-SLEEP_STEPS: Final = 16
-"""Sleeps in a row until they are as long as they get."""
 
 
 class SharedRecord:
@@ -303,8 +304,3 @@ class LoopMemory(SharedRecord):
         self.set(processor=-1)
         self.point(stopping="is_stopping")
         self.find(*_THREADING)
-
-
-_BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
-_SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield", "sem_timedwait")
-_THREADING: Final = ("sem_wait", "sem_trywait", "sem_post", "sched_setaffinity")

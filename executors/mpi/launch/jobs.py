@@ -36,6 +36,8 @@ FILES_PER_RANK: Final = 4
 
 Measured: MPICH 5.0.2 needs 32 for 2 ranks and 80 for 16, Open MPI 5 needs 64 for 8.
 """
+INPUT: Final = "COLLPLAN_INPUT"
+"""Environment variable by which `relaunch` tells rank 0 whose standard input to read."""
 
 
 def check_crowd(n_ranks: int, n_cores: int) -> None:
@@ -233,10 +235,6 @@ def mpi_executor(initializer: Callable[[], object] | None = None) -> Executor:
 
     executor: Executor = MPIPoolExecutor(initializer=initializer)
     return executor
-
-
-INPUT: Final = "COLLPLAN_INPUT"
-"""Environment variable by which `relaunch` tells rank 0 whose standard input to read."""
 
 
 def relaunch(

@@ -1,4 +1,4 @@
-"""Find the mpiexec that belongs to mpi4py's MPI, start ranks with it, and see that they meet.
+"""The mpiexec that belongs to mpi4py's MPI, and the launcher that started this process.
 
 An mpiexec of another MPI starts n processes that each believe to be alone;
 everything here is about using the right one, and about saying so when the
@@ -25,8 +25,6 @@ EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
-
-
 _GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
 """What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
 

@@ -23,6 +23,9 @@ from collplan.executors.mpi.loop.state import (
     task_at,
 )
 
+WORD_BYTES = 8
+COUNTER_BYTES = 64
+
 
 @compiled
 def push(heap: Ints, n: int, task: int) -> None:
@@ -56,9 +59,6 @@ def pop(heap: Ints, n: int) -> np.int32:
         place = below
     heap[place] = last
     return least
-
-
-WORD_BYTES = 8
 
 
 @compiled_inline
@@ -151,9 +151,6 @@ def release_held(state: Record, last_stage: int) -> None:
             state.n_held += 1
         else:
             queue(state, task, task_at(state, task).kind)
-
-
-COUNTER_BYTES = 64
 
 
 @compiled

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     Predefined = tuple[str, np.dtype[Any]]
 
+
 _SIGNATURE: Final = types.int32(*(types.int64,) * 8)
 _SIGN_MATTERS: Final = ("min", "max")
 

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 Index = npt.NDArray[np.int64]
 Table = npt.NDArray[Any]
+Kinds = npt.NDArray[np.int8]
+
+LEFT_STAGE: Final = 5
+"""The buffer number of memory for a left operand that has to be put aside."""
+RIGHT_STAGE: Final = 6
+N_BASES: Final = 7
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,14 +141,6 @@ def _overlap_within(rows: Table) -> bool:
     order = np.lexsort((low, rows["buffer"]))
     buffer, low, high = rows["buffer"][order], low[order], high[order]
     return bool(((low[1:] < high[:-1]) & (buffer[1:] == buffer[:-1])).any())
-
-
-Kinds = npt.NDArray[np.int8]
-
-LEFT_STAGE: Final = 5
-"""The buffer number of memory for a left operand that has to be put aside."""
-RIGHT_STAGE: Final = 6
-N_BASES: Final = 7
 
 
 @dataclass(frozen=True, eq=False, slots=True)

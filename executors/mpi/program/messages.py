@@ -13,18 +13,25 @@ from numpy.lib.stride_tricks import as_strided
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from collplan.executors.mpi.program.program import Program
     from collplan.planner.arrays import Ints
     from collplan.planner.plan.plan import Extents
 
-View = npt.NDArray[Any]
+Message = list[Any]
+Array = npt.NDArray[Any]
+Index = npt.NDArray[np.int64]
+
+LARGEST_COUNT: Final = 2**31 - 1
+"""The most elements a call of MPI takes whose counts are ints; more become a datatype."""
+_BY_SIZE = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T}
+"""Messages only move bytes, so an element is an integer of its size whatever its dtype."""
+ABSOLUTE: Final = 4
+"""The buffer number of a message that spans buffers: its offset is an address."""
 
 
 def extent_views(
-    buffers: Sequence[View], patterns: Ints, extents: Extents, task: int
-) -> list[View]:
+    buffers: Sequence[Array], patterns: Ints, extents: Extents, task: int
+) -> list[Array]:
     """Return one view per non-empty extent of a task.
 
     A contiguous extent is a 1-D view; a strided one has shape
@@ -46,14 +53,6 @@ def extent_views(
     return views
 
 
-Message = list[Any]
-
-LARGEST_COUNT: Final = 2**31 - 1
-"""The most elements a call of MPI takes whose counts are ints; more become a datatype."""
-_BY_SIZE = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T}
-"""Messages only move bytes, so an element is an integer of its size whatever its dtype."""
-
-
 class MessageTypes:
     """Datatypes of messages of one element size, built once each and freed together.
 
@@ -73,7 +72,7 @@ class MessageTypes:
         self.element: MPI.Datatype
         self.reset()
 
-    def message(self, views: list[View]) -> Message:
+    def message(self, views: list[Array]) -> Message:
         """Return the buffer argument for a message of `views`, in their order.
 
         One contiguous view is sent as it is; anything else through a derived
@@ -154,16 +153,8 @@ def _free(datatypes: list[MPI.Datatype]) -> None:
         datatype.Free()
 
 
-def _address(view: View) -> int:
+def _address(view: Array) -> int:
     return int(view.__array_interface__["data"][0])
-
-
-Array = npt.NDArray[Any]
-Table = npt.NDArray[Any]
-Index = npt.NDArray[np.int64]
-
-ABSOLUTE: Final = 4
-"""The buffer number of a message that spans buffers: its offset is an address."""
 
 
 def handle_of(handle: MPI.Comm | MPI.Datatype) -> int:
@@ -205,7 +196,7 @@ class Messages:
         """Return whether a message spans buffers, and has to be made anew for others."""
         return bool(self._spanning)
 
-    def describe(self, rows: Table, buffers: Sequence[Array]) -> None:
+    def describe(self, rows: Array, buffers: Sequence[Array]) -> None:
         """Fill in buffer, offset, count and datatype of all messages."""
         program = self._program
         rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
@@ -215,7 +206,7 @@ class Messages:
             for task in tasks[~is_plain]:
                 self._describe_one(rows, int(task), extents, buffers)
 
-    def redescribe(self, rows: Table, buffers: Sequence[Array]) -> None:
+    def redescribe(self, rows: Array, buffers: Sequence[Array]) -> None:
         """Make those messages anew that span buffers, for buffers that lie elsewhere."""
         spanning, self._spanning = self._spanning, []
         self._spanning_types.reset()
@@ -230,7 +221,7 @@ class Messages:
         self._types.free()
 
     def _describe_plain(
-        self, rows: Table, tasks: Index, extents: Extents, itemsize: int
+        self, rows: Array, tasks: Index, extents: Extents, itemsize: int
     ) -> npt.NDArray[np.bool_]:
         """Fill in messages of one contiguous extent; return which tasks those are."""
         first = extents.indptr[tasks].astype(np.int64)
@@ -249,7 +240,7 @@ class Messages:
         return np.asarray(is_plain)
 
     def _describe_one(
-        self, rows: Table, task: int, extents: Extents, buffers: Sequence[Array]
+        self, rows: Array, task: int, extents: Extents, buffers: Sequence[Array]
     ) -> None:
         views = extent_views(buffers, self._patterns, extents, task)
         first, last = extents.indptr[task], extents.indptr[task + 1]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -235,9 +236,6 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
 def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
     order, indptr = group_by(before, n_tasks)
     return Successors(indptr=indptr, task=after[order])
-
-
-Mask = npt.NDArray[np.bool_]
 
 
 def own_computations(plan: Plan, program: Program, rank: int) -> Mask:

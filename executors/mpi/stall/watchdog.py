@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from collplan.executors.mpi.program.program import Program
     from collplan.planner.plan.plan import Plan
 
+MOST_MESSAGES: Final = 3
+"""How many messages a rank names; of the others it gives the number."""
+BETWEEN_CHECKS_S: Final = 0.05
+"""How often a rank that waits listens to others'."""
+BETWEEN_COUNTS_S: Final = 1.0
+"""How often it sees whether those it waits for are alive."""
+GRACE_S: Final = 1.0
+"""How long a rank lets others speak before it ends the job."""
+VERDICT_S: Final = 0.5
+"""How much longer it lets the one speak who knows all that others said."""
+
 
 class Notices:
     """Ranks of a communicator that have said that they wait.
@@ -79,10 +90,6 @@ def spread(rank: int, size: int) -> set[int]:
     distances = [1 << k for k in range(max(1, (size - 1).bit_length()))]
     around = {(rank + step) % size for step in distances}
     return (around | {(rank - step) % size for step in distances}) - {rank}
-
-
-MOST_MESSAGES: Final = 3
-"""How many messages a rank names; of the others it gives the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +191,6 @@ class Waits:
         row = int(self._program.row[task])
         phase = self._plan.phases[int(self._plan.phase[row])]
         return f"task #{row}, phase {phase}" if phase else f"task #{row}"
-
-
-BETWEEN_CHECKS_S: Final = 0.05
-"""How often a rank that waits listens to others'."""
-BETWEEN_COUNTS_S: Final = 1.0
-"""How often it sees whether those it waits for are alive."""
-GRACE_S: Final = 1.0
-"""How long a rank lets others speak before it ends the job."""
-VERDICT_S: Final = 0.5
-"""How much longer it lets the one speak who knows all that others said."""
 
 
 class Watched(Protocol):
