@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 TURN_NS: Final = 2_000_000
-"""How long one program's local tasks may keep others in flight waiting."""
+"""Longest time for which one program's local tasks keep others in flight waiting, in ns."""
 MOST_IDLE: Final = 4
 """Copies of a program that are kept for later starts."""
 

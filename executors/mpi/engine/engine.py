@@ -61,9 +61,9 @@ HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
 """An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
 STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
 SHORT_TURN_NS: Final = 1
-"""How long the loop runs while other plans of this thread wait for their turn."""
+"""Time of the loop while other plans of this thread wait for their turn, in ns."""
 BACKGROUND_TURN_NS: Final = 1_000_000
-"""How long a wait for a progress thread sleeps while other plans' threads have theirs."""
+"""Sleep of a wait for a progress thread while other plans' threads have theirs, in ns."""
 TURNS_AWAKE: Final = 10
 """Turns in which nothing ends before a rank that shares its core sleeps between them."""
 

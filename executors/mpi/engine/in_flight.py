@@ -39,7 +39,7 @@ from collplan.executors.mpi.loop.state import DONE
 from collplan.planner.arrays.jit import compile_callback
 
 TURN_NS: Final = 50_000_000
-"""How long a wait runs before Python gets to handle signals."""
+"""Time of a wait before Python gets to handle signals, in ns."""
 SPINS: Final = 20
 """Sweeps in a row without any progress before the thread sleeps between them."""
 FIRST_SLEEP_NS: Final = 20_000

@@ -32,15 +32,15 @@ Longs = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
 TURN_NS: Final = 50_000_000
-"""How long the loop runs before Python gets to handle signals."""
+"""Time of the loop before Python gets to handle signals, in ns."""
 THREAD_TURN_NS: Final = 10_000_000
-"""How long a progress thread runs before it sees whether it is to stop."""
+"""Time of a progress thread before it sees whether it is to stop, in ns."""
 SPINS: Final = 100
 """Polls in a row before an idle rank gives its core away between polls."""
 FEW_SPINS: Final = 20
 """The same where ranks share cores and sleep soon: what they wait for may need this core."""
 YIELDS: Final = 300
-"""How often it gives its core away before it sleeps, where ranks share cores."""
+"""Yields of the core before a rank sleeps, where ranks share cores."""
 VAIN_YIELDS: Final = 5
 """The same where the system does not give the core to other ranks."""
 SLEEP_STEPS: Final = 16
@@ -144,7 +144,7 @@ class LoopMemory(SharedRecord):
     patterns : ndarray of int64, shape (n_patterns, 4)
         The plan's.
     itemsize : int
-        Bytes an element.
+        Bytes per element.
     handle_bytes, status_bytes : int
         Sizes of MPI's requests and statuses.
     reduce : int

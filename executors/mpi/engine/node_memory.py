@@ -1,7 +1,7 @@
 """The memory that ranks of a node share for one bound plan: its buffer, and who has come how far.
 
-    counters      a word a rank, each on a cache line of its own: starts completed
-    flags         a word for every task that others wait for: the last start it completed in
+    counters      one word per rank, each on a cache line of its own: starts completed
+    flags         one word per task that others wait for: the last start it completed in
     buffer        the plan's shared buffer, from a page's beginning
 
 All words only grow, from start to start, so nothing is ever reset.

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from collplan.executors.mpi.loop.calls import address_of, write_word
 
 LONGEST_JOIN_S: Final = 5.0
-"""How long an end waits for a thread that is at work: a copy may be long, MPI may be stuck."""
+"""Time limit to join a thread that is at work: a copy may be long, MPI may be stuck."""
 SEMAPHORE_BYTES: Final = 128
 """More than any Linux's semaphores take."""
 _all: weakref.WeakSet[ProgressThread] = weakref.WeakSet()

@@ -20,7 +20,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 LINGER_S = 1.0
-"""How long others may speak before Hydra hears of it."""
+"""Time for other ranks to speak before Hydra hears of it, in seconds."""
 
 
 def main(command: list[str]) -> int:

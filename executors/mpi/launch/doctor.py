@@ -153,7 +153,7 @@ def _launch(launcher: Launcher) -> list[Finding]:
 
 
 def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
-    """Return what rank 0 of so many ranks found out.
+    """Return what rank 0 of `n_ranks` ranks found out.
 
     Raises
     ------

@@ -77,7 +77,7 @@ def check_room(n_ranks: int, buffer_bytes: int = 0) -> None:
 
 
 def n_files(n_ranks: int) -> int:
-    """Return how many open files a launcher of so many ranks needs."""
+    """Return how many open files a launcher of `n_ranks` ranks needs."""
     return FILES + FILES_PER_RANK * n_ranks
 
 

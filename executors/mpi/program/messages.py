@@ -59,7 +59,7 @@ class MessageTypes:
     Parameters
     ----------
     itemsize : int
-        Bytes an element.
+        Bytes per element.
     largest_count : int
         The most elements or repeats handed to MPI in one number.
     """
@@ -173,7 +173,7 @@ class Messages:
     patterns : ndarray of int64, shape (n_patterns, 4)
         The plan's.
     itemsize : int
-        Bytes an element.
+        Bytes per element.
     largest_count : int
         The most elements handed to MPI in one number.
     """

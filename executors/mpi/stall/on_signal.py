@@ -20,7 +20,7 @@ WHEN: Final = {
     signal.SIGUSR1: "was told that another rank has died",
 }
 LINGER_S: Final = 0.5
-"""How long others may speak, too."""
+"""Time for other ranks to speak, too, in seconds."""
 _installed: list[int] = []
 
 

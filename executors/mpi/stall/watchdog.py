@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 MOST_MESSAGES: Final = 3
 """How many messages a rank names; of the others it gives the number."""
 BETWEEN_CHECKS_S: Final = 0.05
-"""How often a rank that waits listens to others'."""
+"""Time between two looks of a rank that waits for notices of others, in seconds."""
 BETWEEN_COUNTS_S: Final = 1.0
-"""How often it sees whether those it waits for are alive."""
+"""Time between two looks whether the processes that it waits for are alive, in seconds."""
 GRACE_S: Final = 1.0
-"""How long a rank lets others speak before it ends the job."""
+"""Time for other ranks to speak before a rank ends the job, in seconds."""
 VERDICT_S: Final = 0.5
-"""How much longer it lets the one speak who knows all that others said."""
+"""Additional time for the rank that knows what all others said, in seconds."""
 
 
 class Notices:
@@ -72,7 +72,7 @@ class Notices:
         return len(self.heard) > n_before
 
     def collect_for(self, seconds: float, *, enough: int) -> None:
-        """Take what comes within some seconds, or until so many ranks have been heard."""
+        """Take what comes within some seconds, or until `enough` ranks have been heard."""
         wait = Wait()
         while len(self.heard) < enough and wait.waited_s < seconds:
             self.collect()
@@ -149,7 +149,7 @@ class Waits:
         return found
 
     def lines(self, at: Standstill) -> list[str]:
-        """Return what the program waits for, a line a kind of wait."""
+        """Return what the program waits for, one line per kind of wait."""
         n = self._program.n_tasks
         found = [f"{n - at.n_left} of {n} tasks are done"]
         # What comes in first: that others do not take what is sent often follows from it.
