@@ -285,7 +285,7 @@ def test_the_tasks_of_a_slurm_job_are_the_ranks_by_default(
         started.append(n_ranks)
         return 0
 
-    monkeypatch.setattr(launch, "relaunch", note)
+    monkeypatch.setattr("collplan.executors.mpi.launch.jobs.relaunch", note)
     monkeypatch.setenv("SLURM_NTASKS", "6")
     assert main([command, "-o", str(tmp_path / "out.yaml")]) == 0
     assert started == [6]
