@@ -47,8 +47,8 @@ InPlace = Annotated[
 class CollectiveModel(SpecModel):
     """The base of all collectives.
 
-    Class variables are the traits of a kind, which all but its semantics, reference,
-    algorithms and native call go by. A field that a kind does not have reads as None,
+    Class variables are the traits of a kind. Only its semantics, reference, algorithms
+    and native call know more of it. A field that a kind does not have reads as None,
     False, or 0 elements of uint8.
     """
 
@@ -68,7 +68,7 @@ class CollectiveModel(SpecModel):
     is_prefix: ClassVar[bool] = False
     """Whether a rank gets what the ranks up to its own combine to."""
     staged: ClassVar[Literal["input", "output"] | None] = None
-    """The end to keep in scratch where both lie in one buffer: algorithms overlap the two."""
+    """The end of a call in place that is kept in scratch: algorithms read and write by turns."""
     with_one_block: ClassVar[str | None] = None
     """The kind that does the same where one block only, or one receiver, has elements."""
 
@@ -213,8 +213,8 @@ def validate_collective(fields: Any) -> CollectiveModel:
     return _adapter().validate_python(fields)
 
 
-class _ByKind:
-    """Validation by the models registered when it takes place; a schema of those that are ours."""
+class _Registered:
+    """Validation by all models registered until then; a JSON Schema of those of this module."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -223,7 +223,7 @@ class _ByKind:
         )
 
 
-Collective = Annotated[CollectiveModel, _ByKind]
+Collective = Annotated[CollectiveModel, _Registered]
 """Any collective; `kind` says which."""
 
 

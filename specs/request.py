@@ -137,6 +137,10 @@ class PlanSpec(SpecModel):
         """
         return self.replace(**{name: getattr(method, name) for name in Method.model_fields})
 
+    def with_count(self, count: int) -> Self:
+        """Return the spec for so many elements, unchanged if its collective moves none."""
+        return self.replace(collective=self.collective.with_count(count))
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         raise_together(self._problems())

@@ -80,7 +80,8 @@ def command(
     from collplan.select.comparison import MAX_TASKS, SECONDS, compare
 
     spec = open_spec(source)
-    specs = [_with_bytes(spec, size) for size in _parse_sizes(spec, sizes)]
+    itemsize = spec.collective.itemsize
+    specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, sizes)]
     if plot is not None and not metrics:
         check_plot_path(plot)
     patterns = [] if candidates is None else [part.strip() for part in candidates.split(",")]
@@ -131,11 +132,6 @@ def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
     if text is None or not collective.has_data:
         return [collective.count * collective.itemsize]
     return parse_sizes(text, collective.itemsize, collective.datatype, MAX_COUNT)
-
-
-def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
-    count = n_bytes // spec.collective.itemsize
-    return spec.replace(collective=spec.collective.with_count(count))
 
 
 @contextmanager

@@ -184,18 +184,14 @@ def measure_guideline(
     """
     found = Guideline([], [], [])
     for count in counts:
-        sized = [Candidate(c.name, _with_count(c.spec, count)) for c in candidates]
+        sized = [Candidate(c.name, c.spec.with_count(count)) for c in candidates]
         measured = _measure_size(
-            comm, _with_count(spec, count), sized, repetitions, advance, watch, seed
+            comm, spec.with_count(count), sized, repetitions, advance, watch, seed
         )
         found.rows.extend(measured.rows)
         found.refused.extend(measured.refused)
         found.checked_against.extend(measured.checked_against)
     return found
-
-
-def _with_count(spec: PlanSpec, count: int) -> PlanSpec:
-    return spec.replace(collective=spec.collective.with_count(count))
 
 
 def _measure_size(

@@ -116,7 +116,7 @@ def find_crossovers(
         middles = {i: _middle(found[i], specs) for i in open_ones}
         open_ones = [i for i in open_ones if middles[i] is not None]
         pairs = [
-            _with_bytes(specs[name], middles[i] or 0)
+            specs[name].with_count((middles[i] or 0) // specs[name].collective.itemsize)
             for i in open_ones
             for name in (found[i].before, found[i].after)
         ]
@@ -144,8 +144,3 @@ def _middle(one: Crossover, specs: Mapping[str, PlanSpec]) -> int | None:
         return None
     middle = isqrt(low * high) if low else high // 2
     return max(low + 1, min(high - 1, middle)) * itemsize
-
-
-def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
-    count = n_bytes // spec.collective.itemsize
-    return spec.replace(collective=spec.collective.replace(count=count))

@@ -25,7 +25,6 @@ from collplan.cli.options import Json, Spec
 if TYPE_CHECKING:
     from collplan.measure.guideline import Guideline
     from collplan.specs import PlanSpec
-    from collplan.specs.collective import Collective
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
 
     try:
         for count in counts:
-            spec.replace(collective=spec.collective.replace(count=count))
+            spec.with_count(count)
     except ValidationError as error:
         raise CollplanError(explain(error, before="--sizes: ")) from None
 
@@ -222,7 +221,7 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     if not (name and separator and path):
         raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
     other = open_spec(Path(path))
-    if _but_for_count(other.collective) != _but_for_count(spec.collective):
+    if other.collective.with_count(0) != spec.collective.with_count(0):
         raise CollplanError(
             f"--candidate: {path} is of another collective than the guideline's; "
             f"let them differ in count only"
@@ -233,10 +232,6 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
             f"{spec.machine.n_ranks}; make them the same"
         )
     return name, other
-
-
-def _but_for_count(collective: Collective) -> Collective:
-    return collective.with_count(0)
 
 
 def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
