@@ -37,20 +37,14 @@ def compile_plan(
     Parameters
     ----------
     spec : PlanSpec
-        Machine, collective, decomposition, algorithms and passes; a decomposition
-        ``auto`` is resolved before, as `collplan.compile` does.
+        Any spec but one of decomposition ``auto``, which `collplan.compile` resolves.
     rank : int, optional
-        Compile this rank's program only: the rows the whole plan has for it,
-        in the same order, without ever holding the whole plan in memory,
-        unless a pass must see it: then rank 0, and no other, verifies the
-        whole. Otherwise a program has no proof of its own.
+        Compile this rank's program only: its rows of the whole plan, which is not held in
+        memory unless a pass must see it: then rank 0 alone verifies the whole.
     idle : list of str, optional
-        If given, a line is appended for every pass of the spec that changes
-        nothing, with what it needs; with `rank`, nothing in what was compiled
-        for it.
+        Takes a line for every pass of the spec that changes nothing: what it needs.
     is_proved : bool
-        Whether what passes make is verified. A plan that is only priced, among
-        hundreds of candidates, can do without.
+        Whether what passes make is verified; plans that are only priced can do without.
 
     Returns
     -------
