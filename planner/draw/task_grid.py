@@ -18,6 +18,7 @@ import numpy as np
 
 from collplan.planner.draw.sheet import Box
 from collplan.planner.draw.style import FONT_SIZE, format_time, shorten, text_width
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import Op, Task
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def _bands(plan: Plan) -> tuple[list[str], list[int]]:
     if not plan.n_tasks:
         return [], []
     keys, band = np.unique(np.stack((plan.phase, plan.round)), axis=1, return_inverse=True)
-    names = plan.phases if len(plan.phases) > 1 else ("round",)
+    names = plan.phases if len(plan.phases) > 1 else (Phase("round"),)
     return [f"{names[phase]} {rnd}" for phase, rnd in keys.T.tolist()], band.ravel().tolist()
 
 

@@ -13,6 +13,7 @@ from collplan.planner.lowering.bounce import arrivals, plan_landings
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces, running_total
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, joint_key, number_messages
@@ -87,7 +88,7 @@ def build(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phases: Sequence[str],
+    phases: Sequence[Phase],
     only_rank: int | None = None,
     only_node: int | None = None,
     shared_sizes: Ints | None = None,
@@ -110,8 +111,8 @@ def build(
         Elements of the buffers; scratch grows by the landing slots.
     spec : PlanSpec
         Kept with the plan.
-    phases : sequence of str
-        What the components are called in pictures and dumps.
+    phases : sequence of Phase
+        The components.
     only_rank : int, optional
         Build this rank's rows only.
     only_node : int, optional
@@ -156,7 +157,7 @@ def _assemble(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phases: Sequence[str],
+    phases: Sequence[Phase],
     only_rank: int | None,
     intents: Edges,
 ) -> Plan:

@@ -9,6 +9,7 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
 
@@ -107,7 +108,7 @@ class _Insertion:
             reads=self._extents(old.reads),
             writes=self._extents(old.writes),
             deps=self._dependencies(),
-            phases=old.phases or ("",),
+            phases=old.phases or (Phase(),),
         )
 
     def _extents(self, extents: Extents) -> Extents:
