@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from collplan.planner.draw.errors import DrawError
 from collplan.planner.draw.picture import View, picture
+from collplan.planner.draw.rendering import DrawError
 
 if TYPE_CHECKING:
     from collplan.planner.draw.style import Times
