@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final, Literal, get_args
 
 import numpy as np
 
 from collplan.planner.draw.phase_view import draw_phases
 from collplan.planner.draw.place_views import (
-    Flow,
     Messages,
     collect_messages,
+    count_flows,
     describe_flows,
     draw_nodes,
     draw_ranks,
-    node_flows,
-    rank_flows,
 )
 from collplan.planner.draw.rendering import DrawError
 from collplan.planner.draw.sheet import Box, Sheet
@@ -109,6 +106,8 @@ def _entries(plan: Plan, lanes: Sequence[int], shows_tasks: bool) -> Iterator[_E
 
 
 View = Literal["auto", "task", "rank", "node", "phase"]
+_VIEWS: Final = get_args(View)[1:]
+"""Views of a plan, from the finest to the coarsest."""
 
 MAX_READABLE_TASKS: Final = 400
 """What "auto" draws task by task."""
@@ -167,16 +166,9 @@ def picture(plan: Plan, by: str = "auto", timeline: Times | None = None) -> str:
 
 def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> _Sketch:
     """Return the view asked for, or the finest one after it that fits."""
-    views: dict[str, Callable[[Plan, Messages, bool], _Sketch | None]] = {
-        "task": partial(_task_sketch, timeline),
-        "rank": _rank_sketch,
-        "node": _node_sketch,
-        "phase": _phase_sketch,
-    }
-    names = list(views)
     wanted = "task" if by == "auto" else by
-    for name in names[names.index(wanted) :]:
-        sketch = views[name](plan, messages, by == name)
+    for name in _VIEWS[_VIEWS.index(wanted) :]:
+        sketch = _sketch(name, plan, messages, timeline, is_forced=by == name)
         if sketch is not None:
             break
     assert sketch is not None, "the phase view fits any plan"
@@ -190,51 +182,39 @@ def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> 
     return replace(sketch, caption=f"{totals}; {sketch.caption}")
 
 
-def _task_sketch(
-    timeline: Times | None, plan: Plan, messages: Messages, is_forced: bool
+def _sketch(
+    view: str, plan: Plan, messages: Messages, timeline: Times | None, *, is_forced: bool
 ) -> _Sketch | None:
-    n_columns = plan.n_ranks if plan.only_rank is None else 1
-    if plan.n_tasks > (MAX_TASKS if is_forced else MAX_READABLE_TASKS):
-        return None
-    if n_columns > (MAX_BOXES if is_forced else MAX_READABLE_COLUMNS):
-        return None
-    return _Sketch(
-        "a box a task",
-        lambda sheet, top: draw_tasks(sheet, plan, top, timeline),
-        lanes=tuple(np.unique(messages.lane).tolist()),
-        shows_tasks=True,
-    )
-
-
-def _rank_sketch(plan: Plan, messages: Messages, is_forced: bool) -> _Sketch | None:
-    if not _fits(plan.n_ranks, 0, is_forced):
-        return None
-    flows = rank_flows(plan, messages)
-    if not _fits(plan.n_ranks, len(flows), is_forced):
-        return None
-    return _flow_sketch(flows, lambda sheet, top: draw_ranks(sheet, plan, flows, top))
-
-
-def _node_sketch(plan: Plan, messages: Messages, is_forced: bool) -> _Sketch | None:
+    """Return a view of the plan, or None if it has more elements than can be drawn."""
+    if view == "phase":
+        return _Sketch("rounds and their totals", lambda sheet, top: draw_phases(sheet, plan, top))
+    if view == "task":
+        n_columns = plan.n_ranks if plan.only_rank is None else 1
+        if plan.n_tasks > (MAX_TASKS if is_forced else MAX_READABLE_TASKS):
+            return None
+        if n_columns > (MAX_BOXES if is_forced else MAX_READABLE_COLUMNS):
+            return None
+        return _Sketch(
+            "a box a task",
+            lambda sheet, top: draw_tasks(sheet, plan, top, timeline),
+            lanes=tuple(np.unique(messages.lane).tolist()),
+            shows_tasks=True,
+        )
+    by_rank = view == "rank"
+    n_boxes = plan.n_ranks if by_rank else plan.n_nodes
     # One node would be one box: its rounds say more.
-    if (plan.n_nodes == 1 and not is_forced) or not _fits(plan.n_nodes, 0, is_forced):
+    if n_boxes > (MAX_BOXES if is_forced else MAX_READABLE_BOXES) or (
+        n_boxes == 1 and not by_rank and not is_forced
+    ):
         return None
-    flows = node_flows(plan, messages)
-    if not _fits(plan.n_nodes, len(flows), is_forced):
+    flows = count_flows(messages, np.arange(plan.n_ranks) if by_rank else plan.rank_node)
+    if len(flows) > (MAX_ARROWS if is_forced else MAX_READABLE_ARROWS):
         return None
-    return _flow_sketch(flows, lambda sheet, top: draw_nodes(sheet, plan, messages, flows, top))
 
+    def draw(sheet: Sheet, top: float) -> Box:
+        if by_rank:
+            return draw_ranks(sheet, plan, flows, top)
+        return draw_nodes(sheet, plan, messages, flows, top)
 
-def _flow_sketch(flows: list[Flow], draw: Callable[[Sheet, float], Box]) -> _Sketch:
     lanes = tuple(sorted({flow.lane for flow in flows}))
     return _Sketch(describe_flows(flows), draw, lanes)
-
-
-def _phase_sketch(plan: Plan, messages: Messages, is_forced: bool) -> _Sketch:
-    return _Sketch("rounds and their totals", lambda sheet, top: draw_phases(sheet, plan, top))
-
-
-def _fits(n_boxes: int, n_arrows: int, is_forced: bool) -> bool:
-    if is_forced:
-        return n_boxes <= MAX_BOXES and n_arrows <= MAX_ARROWS
-    return n_boxes <= MAX_READABLE_BOXES and n_arrows <= MAX_READABLE_ARROWS

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Ints
 from collplan.planner.draw.sheet import Box, Point, Sheet
 from collplan.planner.draw.style import (
     FAINT_INK,
@@ -26,18 +26,16 @@ from collplan.planner.draw.style import (
 )
 from collplan.planner.plan.plan import Op, Plan
 
-Column = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Messages:
     """One entry a message, by ascending row of the task that stands for it."""
 
-    row: Column
-    source: Column
-    dest: Column
-    n_bytes: Column
-    lane: Column
+    row: Ints
+    source: Ints
+    dest: Ints
+    n_bytes: Ints
+    lane: Ints
 
     def __len__(self) -> int:
         return len(self.row)
@@ -77,9 +75,7 @@ class Flow:
         return f"{format_count(self.n_messages, 'message')}, {format_bytes(self.n_bytes)}"
 
 
-def count_flows(
-    messages: Messages, place: npt.NDArray[np.int64], keep_inside: bool = False
-) -> list[Flow]:
+def count_flows(messages: Messages, place: Ints, keep_inside: bool = False) -> list[Flow]:
     """Sum messages by place of source, place of destination, and lane.
 
     Parameters
@@ -144,7 +140,7 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
         pair = flow.source, flow.dest
         nth[pair] = nth.get(pair, -1) + 1
         curve = _arc(boxes[flow.source], boxes[flow.dest], nth[pair])
-        label = _short(flow) if is_labelled else ""
+        label = f"{flow.n_messages:,} msg, {format_bytes(flow.n_bytes)}" if is_labelled else ""
         on_lane = f", lane {flow.lane}" if flow.lane >= 0 else ""
         sheet.arrow(
             f"{noun}_{flow.source}",
@@ -158,10 +154,6 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
             penwidth=f"{line_width(flow.n_bytes):g}",
             tooltip=f"{noun} {flow.source} → {flow.dest}: {flow.size}{on_lane}",
         )
-
-
-def _short(flow: Flow) -> str:
-    return f"{flow.n_messages:,} msg, {format_bytes(flow.n_bytes)}"
 
 
 def _arc(tail: Box, head: Box, nth: int) -> list[Point]:
@@ -204,16 +196,6 @@ _LABEL_GAP: Final = 150.0
 """Between nodes, where arrows have labels."""
 _LABEL_ROOM: Final = 34.0
 """Above and below the nodes, for arrows with labels."""
-
-
-def rank_flows(plan: Plan, messages: Messages) -> list[Flow]:
-    """Return what ranks send each other."""
-    return count_flows(messages, np.arange(plan.n_ranks))
-
-
-def node_flows(plan: Plan, messages: Messages) -> list[Flow]:
-    """Return what nodes send each other, lane by lane."""
-    return count_flows(messages, plan.rank_node.astype(np.int64))
 
 
 def draw_ranks(sheet: Sheet, plan: Plan, flows: list[Flow], top: float) -> Box:
@@ -297,10 +279,9 @@ def _circle(
 def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], top: float) -> Box:
     """Draw a box a node, in a circle, with what it sends inside itself."""
     n = plan.n_nodes
-    place = plan.rank_node.astype(np.int64)
     inside = {
         flow.source: flow
-        for flow in count_flows(messages, place, keep_inside=True)
+        for flow in count_flows(messages, plan.rank_node, keep_inside=True)
         if flow.source == flow.dest
     }
     n_ranks = np.bincount(plan.rank_node, minlength=n)
