@@ -8,7 +8,7 @@ in a row of one name, as the steps of a local reduction, share a column.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,10 +24,7 @@ from collplan.planner.draw.style import (
     line_width,
     text_width,
 )
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 
 _MAX_BOXES: Final = 40
 _MIN_WIDTH: Final = 190.0

@@ -1,12 +1,13 @@
-"""Where passes are registered and run."""
+"""The registry of passes, and how the passes of a spec are run."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
@@ -173,3 +174,48 @@ def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
         for name in choice.options:
             if name not in there:
                 yield f"passes.{choice.name}.{name}: no such option; {way_out}"
+
+
+Rewrite = Callable[..., Blueprint]
+
+
+def register_blueprint_pass(name: str, needs: str = NEEDS) -> Callable[[Rewrite], Rewrite]:
+    """Register the decorated function as pass `name` of the blueprint level."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        assert name not in pass_registry, f"pass {name} registered twice"
+        pass_registry[name] = Pass(name, rewrite, "blueprint", "global", needs=needs)
+        return rewrite
+
+    return register
+
+
+def run_blueprint_passes(
+    blueprint: Blueprint, choices: Sequence[PassChoice], idle: list[PassChoice] | None = None
+) -> tuple[Blueprint, tuple[PassChoice, ...]]:
+    """Run the passes of this level; return the blueprint and the passes that remain.
+
+    Passes that change nothing are appended to `idle`, if that is given.
+
+    Raises
+    ------
+    AlgorithmError
+        If a pass or an option is unknown, a pass refuses, or a pass of this
+        level comes after one of the plan level.
+    """
+    check_choices(choices)
+    levels = [find_pass(choice.name).level for choice in choices]
+    n_first = levels.index("plan") if "plan" in levels else len(levels)
+    for choice, level in zip(choices[n_first:], levels[n_first:], strict=True):
+        if level == "blueprint":
+            raise AlgorithmError(
+                f"passes.{choice.name}: rewrites the blueprint, but {choices[n_first].name} before "
+                "it needs tasks already; put it first"
+            )
+    for choice in choices[:n_first]:
+        chosen = find_pass(choice.name)
+        rewritten = chosen.rewrite(blueprint, **choice.options)
+        if idle is not None and rewritten is blueprint:
+            idle.append(choice)
+        blueprint = rewritten
+    return blueprint, tuple(choices[n_first:])

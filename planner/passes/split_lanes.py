@@ -5,7 +5,7 @@ from __future__ import annotations
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.blueprint_level import register_blueprint_pass
+from collplan.planner.passes.registry import register_blueprint_pass
 
 
 @register_blueprint_pass(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.coalescing.packing import pack_messages, remap_messages
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
-from collplan.planner.plan.merge_tasks import join_tasks
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.hazards import derive_dependencies, stated_edges
+from collplan.planner.plan.merge_tasks import join_tasks, renumbered
+from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
+from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
 from collplan.planner.plan.tags import joint_key
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 STAGINGS: Final = ("remap", "pack", "layout")
 """What can become of blocks that lie apart."""
@@ -151,3 +151,171 @@ def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
     begins = np.ones(plan.n_tasks, dtype=bool)
     begins[1:] = first[by_group][1:] != first[by_group][:-1]
     return by_group, np.append(np.flatnonzero(begins), plan.n_tasks)
+
+
+def remap_messages(plan: Plan, rows: Ints) -> Plan:
+    """Permute scratch and shared buffers so that messages lie in one interval each.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : ndarray of int64
+        The messages. Those in a caller's buffer, in several buffers, or that
+        have elements in common stay as they are.
+    """
+    staging = Staging.of(plan)
+    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
+    moves = _packed(staging, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
+    if moves is None:
+        return plan
+    sides = [moves.apply(side, plan.rank) for side in (reads, writes)]
+    read_extents, write_extents, patterns = csr.to_extents(sides[0], sides[1])
+    return plan.replace(
+        reads=read_extents,
+        writes=write_extents,
+        patterns=patterns,
+        mirrors=np.where(_is_moved(plan, moves), NONE, plan.mirrors),
+    )
+
+
+def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
+    """Return what messages read where they are sent, and write where they are received."""
+    is_send = plan.op[rows] == Op.SEND
+    n = len(plan.op)
+    return csr.stack((reads, writes)).take(np.where(is_send, rows, n + rows))
+
+
+def _is_scattered(pieces: Pieces) -> Bools:
+    several = np.diff(pieces.indptr) > 1
+    several[pieces.owner[np.asarray(pieces.repeat > 1)]] = True
+    return several
+
+
+def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
+    """Return the move that makes every row one interval; None where there is none to make.
+
+    Rows are laid down in the order in which they began, so that what staged
+    them finds them at even distances; what lies between them comes behind.
+    """
+    scattered = np.flatnonzero(_is_scattered(pieces))
+    row, buffer, low, high = pieces.take(scattered).blocks()
+    home = staging.home(rank[scattered][row], buffer)
+    low, high = staging.base[home] + low, staging.base[home] + high
+    n = len(scattered)
+    least, most = np.full(n, len(staging.base)), np.full(n, NONE)
+    np.minimum.at(least, row, home)
+    np.maximum.at(most, row, home)
+    stays = (least == NONE) | (least != most)
+    stays[row[overlapping(low, high)]] = True
+    kept = ~stays[row]
+    row, home, low, high = row[kept], home[kept], low[kept], high[kept]
+    if not len(row):
+        return None
+    begin = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(begin, row, low)
+    order = np.lexsort((np.arange(len(row)), begin[row], home))
+    new = np.empty_like(low)
+    lengths = running_total((high - low)[order])
+    first = np.searchsorted(home[order], home[order])
+    by_low = np.argsort(low, kind="stable")
+    least_of_home = low[by_low][np.searchsorted(home[by_low], home)]
+    new[order] = lengths[:-1] - lengths[first] + least_of_home[order]
+    gaps = _gaps(home[by_low], low[by_low], high[by_low])
+    all_low = np.concatenate((low, gaps[0]))
+    all_high = np.concatenate((high, gaps[1]))
+    return Relocation.of(staging, all_low, all_high, np.concatenate((new, gaps[2])))
+
+
+def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return what lies between ascending intervals of a home, and where it goes: behind them."""
+    is_gap = (home[1:] == home[:-1]) & (low[1:] > high[:-1])
+    begin, end, where = high[:-1][is_gap], low[1:][is_gap], home[:-1][is_gap]
+    first = np.searchsorted(home, where)
+    filled = running_total(high - low)
+    last = np.searchsorted(home, where, side="right")
+    sizes = running_total(end - begin)
+    own = sizes[:-1] - sizes[np.searchsorted(where, where)]
+    return begin, end, low[first] + filled[last] - filled[first] + own
+
+
+def _is_moved(plan: Plan, moves: Relocation) -> Bools:
+    """Mark mirrors of which something has moved."""
+    start = moves.staging.base[plan.n_ranks + plan.rank_node][:, None] + plan.mirrors
+    end = start + plan.buffer_sizes[:, [Buffer.SEND, Buffer.RECV]]
+    n_before = np.searchsorted(moves.high, start.ravel(), side="right")
+    touched = np.searchsorted(moves.low, end.ravel()) > n_before
+    return np.asarray((plan.mirrors != NONE) & touched.reshape(start.shape))
+
+
+def pack_messages(plan: Plan, rows: Ints) -> Plan:
+    """Copy what messages carry together in scratch before they are sent, and apart afterwards.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : ndarray of int64
+        The messages; ends that are one interval stay as they are.
+    """
+    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
+    carried = _message_pieces(plan, reads, writes, rows)
+    scattered = _is_scattered(carried)
+    rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
+    if not len(rows):
+        return plan
+    n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
+    sizes = carried.elements
+    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + renumbered(rank, sizes)
+    packed = csr.contiguous(
+        np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
+    )
+    is_send = plan.op[rows] == Op.SEND
+    # Rows n and above are copies: before their send, or behind their receive.
+    order = np.argsort(np.concatenate((2 * np.arange(n), 2 * rows + np.where(is_send, -1, 1))))
+    source = np.concatenate((np.arange(n), rows))[order]
+    columns = {name: getattr(plan, name)[source] for name in COLUMNS}
+    is_copy = order >= n
+    columns["op"] = np.where(is_copy, Op.COPY, columns["op"])
+    for name in ("peer", "tag", "stream", "lane"):
+        columns[name] = np.where(is_copy, NONE, columns[name])
+    sent, received = (mask.nonzero()[0] for mask in (is_send, ~is_send))
+    new_reads = csr.stack(
+        (csr.replaced(reads, rows[sent], packed.take(sent)), _choose(is_send, carried, packed))
+    )
+    new_writes = csr.stack(
+        (
+            csr.replaced(writes, rows[received], packed.take(received)),
+            _choose(is_send, packed, carried),
+        )
+    )
+    return _rebuilt(
+        plan, columns, new_reads.take(order), new_writes.take(order), order, rank, sizes
+    )
+
+
+def _choose(mask: Bools, one: Pieces, other: Pieces) -> Pieces:
+    """Return rows of `one` where `mask` says so, of `other` elsewhere."""
+    index = np.arange(len(mask))
+    return csr.stack((one, other)).take(np.where(mask, index, len(mask) + index))
+
+
+def _rebuilt(
+    plan: Plan, columns: dict[str, Ints], reads: Pieces, writes: Pieces, order: Ints,
+    rank: Ints, sizes: Ints,
+) -> Plan:  # fmt: skip
+    """Return a plan of other rows, its hazards derived anew; `order` says which rows stay."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    before, after, kind = stated_edges(plan)
+    edges = (place[before], place[after], kind)
+    scratch = np.array(plan.buffer_sizes)
+    scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
+    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
+    return plan.replace(
+        **columns,
+        reads=read_extents,
+        writes=write_extents,
+        patterns=patterns,
+        deps=derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges),
+        buffer_sizes=scratch,
+        foreign=None,
+    )

@@ -11,8 +11,7 @@ import numpy as np
 from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.progress.cores import CorePlacement
-from collplan.planner.passes.progress.task_cores import move_to_cores, placement_of
+from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
 from collplan.planner.passes.progress.tree_model import best_levels
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks

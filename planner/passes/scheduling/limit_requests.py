@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +13,8 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
-from collplan.planner.plan.plan import INTENT, Dependencies, Op
+from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
 from collplan.planner.plan.tags import joint_key
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 
 @register_pass(

@@ -9,7 +9,7 @@ make tasks wait for each other, even where sends wait for their receives.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import NONE, Op
+from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.tags import joint_key
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 COMPLETION, START, FOLLOWS = 0, 1, 2
 """What an edge waits for."""
