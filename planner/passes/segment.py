@@ -9,11 +9,12 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.memory import require_memory
+from collplan.planner.passes.rebuild import pieces_of, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.hazards import derive_dependencies, stated_edges
+from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.kernels import slice_blocks
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces, expand, running_total
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 from collplan.specs.sizes import parse_bytes
@@ -64,29 +65,24 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     if n_segments.max(initial=1) == 1:
         return plan
     require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
-    row = np.repeat(np.arange(plan.n_tasks), n_segments)
-    first = running_total(n_segments)
-    low = (np.arange(len(row)) - first[:-1][row]) * limit
+    row, number = expand(np.zeros_like(n_segments), n_segments)
+    low = number * limit
     high = np.minimum(low + limit, elements[row])
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
-    whole = csr.from_extents(plan.reads, plan.patterns)
+    whole, written = pieces_of(plan)
     reads = _cut(whole, row, low, high)
     reduces = columns["op"] == Op.REDUCE
     if reduces.any():
         shift = np.where(reduces, elements[row], 0)
         right = _cut(whole, row, low + shift, high + shift)
         reads = csr.join(reads, right.masked(reduces))
-    writes = _cut(csr.from_extents(plan.writes, plan.patterns), row, low, high)
+    writes = _cut(written, row, low, high)
     _renumber(columns, plan.n_ranks)
     edges = join_edges(
         chain_streams(columns["op"], columns["rank"], columns["peer"], columns["stream"]),
-        _spread_intents(plan, first),
+        _spread_intents(plan, n_segments),
     )
-    deps = derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges)
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
-    return plan.replace(
-        **columns, reads=read_extents, writes=write_extents, patterns=patterns, deps=deps
-    )
+    return rebuild(plan, reads, writes, edges, **columns)
 
 
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
@@ -108,15 +104,13 @@ def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
         columns["tag"][rows], columns["stream"][rows] = tag, stream
 
 
-def _spread_intents(plan: Plan, first: Ints) -> Edges:
+def _spread_intents(plan: Plan, n_segments: Ints) -> Edges:
     """Return stated edges between rows, from all segments of one to all of the other."""
     before, after, kind = stated_edges(plan)
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
-    n_before, n_after = np.diff(first)[before], np.diff(first)[after]
-    n = n_before * n_after
-    index = np.repeat(np.arange(len(before)), n)
-    turn = np.arange(len(index)) - running_total(n)[:-1][index]
+    first, n_before = running_total(n_segments), n_segments[before]
+    index, turn = expand(np.zeros_like(n_before), n_before * n_segments[after])
     return (
         first[before][index] + turn % n_before[index],
         first[after][index] + turn // n_before[index],

@@ -118,6 +118,39 @@ def running_total(lengths: npt.ArrayLike) -> Ints:
     return total
 
 
+def expand(first: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """Return the numbers of several ranges, one range after another.
+
+    Returns
+    -------
+    owner, index : ndarray of int64, shape (sum of lengths,)
+        The range of every number, and the number itself.
+
+    Examples
+    --------
+    >>> [column.tolist() for column in expand(np.array([5, 0]), np.array([2, 3]))]
+    [[0, 0, 1, 1, 1], [5, 6, 0, 1, 2]]
+    """
+    begins = running_total(lengths)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    return owner, np.arange(begins[-1]) + (first - begins[:-1])[owner]
+
+
+def run_starts(*keys: Ints) -> npt.NDArray[np.bool_]:
+    """Mark the entries at which any of some columns differs from the entry before.
+
+    Examples
+    --------
+    >>> run_starts(np.array([3, 3, 3, 5]), np.array([0, 0, 1, 1])).tolist()
+    [True, False, True, True]
+    """
+    starts = np.zeros(len(keys[0]), dtype=bool)
+    starts[:1] = True
+    for key in keys:
+        starts[1:] |= key[1:] != key[:-1]
+    return starts
+
+
 DENSE: Final = 16
 """Values are dense if their range holds at most this many integers per value."""
 

@@ -8,12 +8,13 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.passes.rebuild import become_copies, move_edges, pieces_of, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.hazards import derive_dependencies, stated_edges
+from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.merge_tasks import join_tasks, renumbered
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces, run_starts, running_total
 from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
 from collplan.planner.plan.tags import joint_key
@@ -106,25 +107,9 @@ def _groups(plan: Plan) -> tuple[Ints, Ints]:
     Within a group tags ascend, as they do at both ends; groups are in the
     order of their last rows.
     """
-    n = plan.n_tasks
     n_rounds, n_stages = int(plan.round.max(initial=0)) + 1, int(plan.stage.max(initial=0)) + 1
-    rows = np.flatnonzero(plan.op <= Op.RECV)
-    when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)[rows]
-    pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
-    keys = (when, pair, plan.op[rows])
-    order = np.lexsort((rows, *keys))
-    is_last = np.zeros(len(rows), dtype=bool)
-    is_last[-1:] = True
-    for key in keys:
-        is_last[:-1] |= key[order[1:]] != key[order[:-1]]
-    # Rows ascend within a group: its last entry is its last row.
-    ends = np.flatnonzero(is_last)
-    last = np.arange(n)
-    last[rows[order]] = rows[order[ends]][np.cumsum(is_last) - is_last]
-    by_group = np.lexsort((np.arange(n), plan.tag, last))
-    begins = np.ones(n, dtype=bool)
-    begins[1:] = last[by_group][1:] != last[by_group][:-1]
-    return by_group, np.append(np.flatnonzero(begins), n)
+    when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)
+    return _grouped(plan, _stand_in(plan, when, which=-1))
 
 
 def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
@@ -136,21 +121,31 @@ def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
     graph = MessageGraph.of(plan)
     is_message = (plan.op <= Op.RECV).astype(np.int64)
     level = graph.levels(is_message)[graph.node]
-    # The first row of each group stands for it; others stand for themselves.
-    rows = np.flatnonzero(is_message)
-    pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
-    keys = (plan.op[rows], plan.stage[rows], level[rows], pair)
-    order = np.lexsort((rows, *keys))
-    is_first = np.ones(len(rows), dtype=bool)
-    is_first[1:] = False
-    for key in keys:
-        is_first[1:] |= key[order[1:]] != key[order[:-1]]
-    first = np.arange(plan.n_tasks)
-    first[rows[order]] = rows[order[np.flatnonzero(is_first)]][np.cumsum(is_first) - 1]
-    by_group = np.lexsort((np.arange(plan.n_tasks), plan.tag, first, is_message, level))
-    begins = np.ones(plan.n_tasks, dtype=bool)
-    begins[1:] = first[by_group][1:] != first[by_group][:-1]
-    return by_group, np.append(np.flatnonzero(begins), plan.n_tasks)
+    first = _stand_in(plan, level, plan.stage, which=0)
+    return _grouped(plan, first, is_message, level)
+
+
+def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
+    """Return a row for each group of messages that have one pair of ranks and equal keys.
+
+    It is the first of them (`which` 0) or the last (-1); other tasks stand for themselves.
+    """
+    rows = np.flatnonzero(plan.op <= Op.RECV)
+    pair = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    alike = [key[rows] for key in (*keys, pair, plan.op)]
+    order = np.lexsort((rows, *alike))
+    starts = run_starts(*(key[order] for key in alike))
+    # Rows ascend within a group.
+    ends = np.flatnonzero(starts if which == 0 else np.roll(starts, -1))
+    chosen = np.arange(plan.n_tasks)
+    chosen[rows[order]] = rows[order[ends]][np.cumsum(starts) - 1]
+    return chosen
+
+
+def _grouped(plan: Plan, group: Ints, *keys: Ints) -> tuple[Ints, Ints]:
+    """Return rows by keys, group and tag, and the bounds of groups."""
+    order = np.lexsort((np.arange(plan.n_tasks), plan.tag, group, *keys))
+    return order, np.append(np.flatnonzero(run_starts(group[order])), plan.n_tasks)
 
 
 def remap_messages(plan: Plan, rows: Ints) -> Plan:
@@ -164,16 +159,16 @@ def remap_messages(plan: Plan, rows: Ints) -> Plan:
         have elements in common stay as they are.
     """
     staging = Staging.of(plan)
-    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
+    reads, writes = pieces_of(plan)
     moves = _packed(staging, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
     if moves is None:
         return plan
-    sides = [moves.apply(side, plan.rank) for side in (reads, writes)]
-    read_extents, write_extents, patterns = csr.to_extents(sides[0], sides[1])
-    return plan.replace(
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
+    reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
+    return rebuild(
+        plan,
+        reads,
+        writes,
+        deps=plan.deps,
         mirrors=np.where(_is_moved(plan, moves), NONE, plan.mirrors),
     )
 
@@ -256,7 +251,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     rows : ndarray of int64
         The messages; ends that are one interval stay as they are.
     """
-    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
+    reads, writes = pieces_of(plan)
     carried = _message_pieces(plan, reads, writes, rows)
     scattered = _is_scattered(carried)
     rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
@@ -274,9 +269,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     source = np.concatenate((np.arange(n), rows))[order]
     columns = {name: getattr(plan, name)[source] for name in COLUMNS}
     is_copy = order >= n
-    columns["op"] = np.where(is_copy, Op.COPY, columns["op"])
-    for name in ("peer", "tag", "stream", "lane"):
-        columns[name] = np.where(is_copy, NONE, columns[name])
+    become_copies(columns, is_copy)
     sent, received = (mask.nonzero()[0] for mask in (is_send, ~is_send))
     new_reads = csr.stack(
         (csr.replaced(reads, rows[sent], packed.take(sent)), _choose(is_send, carried, packed))
@@ -287,8 +280,16 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
             _choose(is_send, packed, carried),
         )
     )
-    return _rebuilt(
-        plan, columns, new_reads.take(order), new_writes.take(order), order, rank, sizes
+    scratch = np.array(plan.buffer_sizes)
+    scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
+    return rebuild(
+        plan,
+        new_reads.take(order),
+        new_writes.take(order),
+        move_edges(stated_edges(plan), places(order, len(order))),
+        **columns,
+        buffer_sizes=scratch,
+        foreign=None,
     )
 
 
@@ -296,26 +297,3 @@ def _choose(mask: Bools, one: Pieces, other: Pieces) -> Pieces:
     """Return rows of `one` where `mask` says so, of `other` elsewhere."""
     index = np.arange(len(mask))
     return csr.stack((one, other)).take(np.where(mask, index, len(mask) + index))
-
-
-def _rebuilt(
-    plan: Plan, columns: dict[str, Ints], reads: Pieces, writes: Pieces, order: Ints,
-    rank: Ints, sizes: Ints,
-) -> Plan:  # fmt: skip
-    """Return a plan of other rows, its hazards derived anew; `order` says which rows stay."""
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    before, after, kind = stated_edges(plan)
-    edges = (place[before], place[after], kind)
-    scratch = np.array(plan.buffer_sizes)
-    scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
-    return plan.replace(
-        **columns,
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
-        deps=derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges),
-        buffer_sizes=scratch,
-        foreign=None,
-    )

@@ -9,12 +9,11 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError, UnmatchedRecvError, UnmatchedSendError
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
+from collplan.planner.passes.rebuild import pieces_of, rebuild
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.hazards import derive_dependencies, stated_edges
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.merge_tasks import renumbered
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces, expand, run_starts, running_total
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
 from collplan.planner.plan.tags import joint_key, occurrence
@@ -71,23 +70,21 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
         )
     require_whole_nodes(plan, "double_buffer")
     staging = Staging.of(plan)
-    reads, writes = (csr.from_extents(side, plan.patterns) for side in (plan.reads, plan.writes))
+    reads, writes = pieces_of(plan)
     blocks = find_blocks(plan, staging, reads, writes)
     turn = _take_turns(blocks, slots)
     if not (turn != NONE).any():
         return plan
     moves, sizes = _fold(staging, blocks, turn)
     reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
     buffers = np.array(plan.buffer_sizes)
     buffers[:, Buffer.SCRATCH] = sizes[: plan.n_ranks]
     start = staging.base[plan.n_ranks + plan.rank_node][:, None] + plan.mirrors
     mirrors = np.where(plan.mirrors == NONE, NONE, plan.mirrors + moves.shift_at(start))
-    return plan.replace(
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
-        deps=derive_dependencies(plan.rank, reads, writes, plan.rank_node, stated_edges(plan)),
+    return rebuild(
+        plan,
+        reads,
+        writes,
         buffer_sizes=buffers,
         shared_sizes=sizes[plan.n_ranks :],
         mirrors=mirrors,
@@ -268,9 +265,7 @@ class _Found:
         last = np.searchsorted(self.low, high) - 1
         hits = np.flatnonzero((home != NONE) & (high > low) & (last >= first))
         first, last, owner = first[hits], last[hits], pieces.owner[hits]
-        begins = np.ones(len(self.block), dtype=bool)
-        begins[1:] = self.block[1:] != self.block[:-1]
-        run = np.cumsum(begins)
+        run = np.cumsum(run_starts(self.block))
         within = run[first] == run[last]
         rows, blocks = [owner[within]], [self.block[first[within]]]
         apart = np.flatnonzero(~within)
@@ -287,6 +282,5 @@ class _Found:
         low, high = self.staging.base[home] + low, self.staging.base[home] + high
         first = np.searchsorted(self.high, low, side="right")
         n = np.where(home == NONE, 0, np.maximum(np.searchsorted(self.low, high) - first, 0))
-        index = np.repeat(np.arange(len(row)), n)
-        turn = np.arange(len(index)) - running_total(n)[:-1][index]
-        return rows[row[index]], self.block[first[index] + turn]
+        index, interval = expand(first, n)
+        return rows[row[index]], self.block[interval]

@@ -1,4 +1,4 @@
-"""What tasks touch, cut into atoms that copies and messages map one to one."""
+"""Atoms: what tasks touch, cut so that copies and messages map atoms one to one."""
 
 from __future__ import annotations
 
@@ -8,22 +8,10 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.passes.shared_memory.program import Program
-from collplan.planner.plan.pieces import Pieces, running_total, sorted_unique
+from collplan.planner.passes.shared_memory.values import Positions
+from collplan.planner.plan.pieces import Pieces, expand, running_total, sorted_unique
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify.moves import pair_blocks
-
-
-@dataclass(frozen=True, eq=False)
-class Positions:
-    """Atoms in the order in which tasks touch them, in CSR by task."""
-
-    indptr: Ints
-    atom: Ints
-
-    @property
-    def owner(self) -> Ints:
-        """Return the task of every position."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +26,16 @@ class Atoms:
         Where buffers begin on the line.
     edges : ndarray of int64, shape (n_atoms + 1,)
         Atom i is addresses ``edges[i]:edges[i+1]``.
+    rank, buffer, offset : ndarray of int64, shape (n_atoms,)
+        Whose buffer each atom lies in, and where; of shared buffers nothing is said.
     reads, writes : Positions
     """
 
     base: Ints
     edges: Ints
+    rank: Ints
+    buffer: Ints
+    offset: Ints
     reads: Positions
     writes: Positions
 
@@ -64,11 +57,13 @@ def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     edges = _close(*_moves(program, sides, sends, recvs), sides)
     positions = []
     for indptr, low, high in sides:
-        first, last = np.searchsorted(edges, low), np.searchsorted(edges, high)
-        begins = running_total(last - first)
-        index = np.arange(begins[-1]) + np.repeat(first - begins[:-1], last - first)
-        positions.append(Positions(begins[indptr], index))
-    return Atoms(base, edges, *positions)
+        first = np.searchsorted(edges, low)
+        lengths = np.searchsorted(edges, high) - first
+        positions.append(Positions(running_total(lengths)[indptr], expand(first, lengths)[1]))
+    # Of empty buffers that begin at one address the last is meant.
+    flat = np.searchsorted(own.ravel(), edges[:-1], side="right") - 1
+    rank_of, buffer = np.divmod(flat, own.shape[1])
+    return Atoms(base, edges, rank_of, buffer, edges[:-1] - own.ravel()[flat], *positions)
 
 
 Blocks = tuple[Ints, Ints, Ints]
@@ -100,9 +95,8 @@ def _moves(
 def _take(blocks: Blocks, rows: Ints) -> Blocks:
     indptr, low, high = blocks
     lengths = np.diff(indptr)[rows]
-    new = running_total(lengths)
-    index = np.arange(new[-1]) + np.repeat(indptr[rows] - new[:-1], lengths)
-    return new, low[index], (high - low)[index]
+    _, index = expand(indptr[rows], lengths)
+    return running_total(lengths), low[index], (high - low)[index]
 
 
 def _close(moves: tuple[Ints, Ints, Ints], cuts: Ints, sides: list[Blocks]) -> Ints:
@@ -143,10 +137,8 @@ def _is_in(ordered: Ints, values: Ints) -> Bools:
 def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
     """Return where the cuts inside sources would be at destinations."""
     first = np.searchsorted(edges, source, side="right")
-    n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
-    begins = running_total(n)
-    index = np.arange(begins[-1]) + np.repeat(first - begins[:-1], n)
-    return np.asarray(edges[index] + np.repeat(dest - source, n))
+    move, index = expand(first, np.maximum(np.searchsorted(edges, source + count) - first, 0))
+    return np.asarray(edges[index] + (dest - source)[move])
 
 
 def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""Where in its node's shared buffer each rank stages data and keeps what others read."""
+"""The layout of shared buffers: where each rank stages data and keeps what others read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
+from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import NONE, Buffer
 
@@ -35,16 +36,20 @@ class ScratchAreas:
     rank: Ints
 
     @classmethod
-    def of(cls, atoms: Atoms, rank: Ints, is_scratch: Bools, blocks: tuple[Ints, Ints]) -> (
-        ScratchAreas
-    ):  # fmt: skip
-        """Group the scratch that is accessed by the given blocks (low, high)."""
-        low, high = join_overlapping(*blocks)
-        area = np.full(len(rank), NONE, dtype=np.int64)
-        inside = np.flatnonzero(is_scratch)
+    def of(cls, atoms: Atoms, program: Program) -> ScratchAreas:
+        """Group the scratch that a program accesses."""
+        blocks = []
+        for pieces in (program.reads, program.writes):
+            row, buffer, low, high = pieces.blocks()
+            own = (buffer == Buffer.SCRATCH) & (high > low)
+            start = atoms.base[program.columns["rank"][row[own]], Buffer.SCRATCH]
+            blocks.append((start + low[own], start + high[own]))
+        low, high = join_overlapping(*map(np.concatenate, zip(*blocks, strict=True)))
+        area = np.full(len(atoms.rank), NONE, dtype=np.int64)
+        inside = np.flatnonzero(atoms.buffer == Buffer.SCRATCH)
         area[inside] = np.searchsorted(low, atoms.edges[inside], side="right") - 1
         owner = np.zeros(len(low), dtype=np.int64)
-        owner[area[inside]] = rank[inside]
+        owner[area[inside]] = atoms.rank[inside]
         return cls(area, low, high - low, owner)
 
 

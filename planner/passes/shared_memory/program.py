@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.passes.rebuild import move_edges, pieces_of, places, stack_edges
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces, running_total
-from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Op, Plan
+from collplan.planner.plan.hazards import stated_edges
+from collplan.planner.plan.pieces import Pieces, run_starts
+from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
 
 _CLASS = np.array([0, 1, 2, 2, 2])
@@ -53,15 +55,11 @@ class Program:
         """Return the tasks of some rows, ascending; edges that lead out of them are left out."""
         if len(rows) == len(self):
             return self
-        place = np.full(len(self), NONE, dtype=np.int64)
-        place[rows] = np.arange(len(rows))
-        before, after, kind = self.intents
-        kept = (place[before] >= 0) & (place[after] >= 0)
         return Program(
             {name: column[rows] for name, column in self.columns.items()},
             self.reads.take(rows),
             self.writes.take(rows),
-            (place[before[kept]], place[after[kept]], kind[kept]),
+            move_edges(self.intents, places(rows, len(self))),
             self.plan,
             self.buffer_sizes,
         )
@@ -69,33 +67,21 @@ class Program:
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> Program:
         """Return the tasks of plans of different ranks, in canonical order."""
-        starts = running_total([plan.n_tasks for plan in plans])
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(plan, name) for plan in plans]) for name in COLUMNS
         }
-        parts: list[list[Any]] = [[], [], []]
         sizes = plans[0].buffer_sizes.copy()
-        for plan, start in zip(plans, starts, strict=False):
-            intends = np.flatnonzero(plan.deps.kind & INTENT)
-            after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))[intends]
-            parts[0].append(plan.deps.task[intends] + start)
-            parts[1].append(after + start)
-            parts[2].append(plan.deps.kind[intends])
+        for plan in plans:
             if plan.only_rank is not None:
                 sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
-        before, after, kind = map(np.concatenate, parts)
+        intents = stack_edges(list(map(stated_edges, plans)), [plan.n_tasks for plan in plans])
         order = canonical_order(columns["rank"], columns["round"], columns["op"])
-        place = np.empty_like(order)
-        place[order] = np.arange(len(order))
-        reads, writes = (
-            csr.stack([csr.from_extents(getattr(plan, side), plan.patterns) for plan in plans])
-            for side in ("reads", "writes")
-        )
+        reads, writes = map(csr.stack, zip(*map(pieces_of, plans), strict=True))
         return cls(
             {name: column[order] for name, column in columns.items()},
             reads.take(order),
             writes.take(order),
-            (place[before], place[after], kind),
+            move_edges(intents, places(order, len(order))),
             plans[0],
             sizes,
         )
@@ -115,8 +101,7 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     """
     own = np.argsort(rank, kind="stable")
     kind = _CLASS[op[own]]
-    is_first = np.ones(len(own), dtype=bool)
-    is_first[1:] = (rank[own][1:] != rank[own][:-1]) | (round[own][1:] != round[own][:-1])
+    is_first = run_starts(rank[own], round[own])
     before = np.where(is_first, 0, np.concatenate((kind[:1], kind[:-1])))
     steps = np.cumsum((kind - before) % 3)
     # The turns of a round are counted from its first task.
