@@ -69,26 +69,36 @@ def limit_requests(
     limits = {"remote": remote, "local": local, "receives": receives, "node": node}
     width = {name: _checked(name, limit) for name, limit in limits.items()}
     require_all_ranks(plan, "limit_requests")
-    place = serial_order(plan)
-    is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
-    crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
-    stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
-    predecessor, of_node = np.full((2, plan.n_tasks), -1, dtype=np.int32)
-    for name, rows, group, before in (
-        ("remote", crosses, plan.rank, predecessor),
-        ("local", is_send & ~crosses, plan.rank, predecessor),
-        ("receives", is_recv, stream, predecessor),
-        ("node", crosses, plan.rank_node[plan.rank], of_node),
-    ):
-        if width[name]:
-            _chain(np.flatnonzero(rows), group, plan.stage, place, width[name], before)
-    _require_shared(plan, of_node)
+    predecessors = _predecessors(plan, width)
+    _require_shared(plan, predecessors[1])
     deps, n_new = plan.deps, 0
-    for before in (predecessor, of_node):
+    for before in predecessors:
         columns = map(np.ascontiguousarray, (deps.indptr, deps.task, deps.kind))
         indptr, task, kind, n = _add_edges(*columns, before, INTENT)
         deps, n_new = Dependencies(indptr, task, kind), n_new + n
     return plan.replace(deps=deps) if n_new else plan
+
+
+def _predecessors(plan: Plan, width: dict[str, int]) -> Ints:
+    """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
+    place = serial_order(plan)
+    is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
+    crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
+    stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    of_rank, of_node = found = np.full((2, plan.n_tasks), -1, dtype=np.int32)
+    for name, is_limited, group, predecessor in (
+        ("remote", crosses, plan.rank, of_rank),
+        ("local", is_send & ~crosses, plan.rank, of_rank),
+        ("receives", is_recv, stream, of_rank),
+        ("node", crosses, plan.rank_node[plan.rank], of_node),
+    ):
+        if width[name]:
+            rows = np.flatnonzero(is_limited)
+            order = rows[np.lexsort((place[rows], plan.stage[rows], group[rows]))]
+            before, after = order[: -width[name]], order[width[name] :]
+            same = (group[before] == group[after]) & (plan.stage[before] == plan.stage[after])
+            predecessor[after[same]] = before[same]
+    return found
 
 
 def _require_shared(plan: Plan, predecessor: Ints) -> None:
@@ -113,16 +123,6 @@ def _checked(name: str, limit: Any) -> int:
             "use 0 for no limit"
         )
     return limit
-
-
-def _chain(
-    rows: Ints, group: Ints, stage: Ints, place: Ints, width: int, predecessor: Ints
-) -> None:
-    """Enter, for every row, the one `width` before it among those of its group and stage."""
-    order = rows[np.lexsort((place[rows], stage[rows], group[rows]))]
-    before, after = order[:-width], order[width:]
-    same = (group[before] == group[after]) & (stage[before] == stage[after])
-    predecessor[after[same]] = before[same]
 
 
 @compiled

@@ -85,11 +85,8 @@ class MessageGraph:
         AlgorithmError
             Where edges form a circle.
         """
-        length, is_done = _longest_paths(
-            self.indptr, self.after, self.edge, self.nodes, weight, part
-        )
-        self.require_all(is_done)
-        return np.asarray(length)
+        order = self._order()
+        return np.asarray(_longest_paths(self.indptr, self.after, self.edge, order, weight, part))
 
     def levels(self, weight: Ints) -> Ints:
         """Return the greatest weight of all nodes on a way from a begin to each, its own left out.
@@ -103,9 +100,14 @@ class MessageGraph:
         AlgorithmError
             Where edges form a circle.
         """
-        level, is_done = _levels(self.indptr, self.after, self.nodes, weight)
+        return np.asarray(_levels(self.indptr, self.after, self._order(), weight))
+
+    def _order(self) -> Ints:
+        order = _topological_order(self.indptr, self.after, self.nodes)
+        is_done = np.zeros(len(self.node), dtype=bool)
+        is_done[order] = True
         self.require_all(is_done)
-        return np.asarray(level)
+        return np.asarray(order)
 
     def is_order(self, place: Ints) -> bool:
         """Return whether all edges lead forward in an order of the nodes."""
@@ -179,12 +181,9 @@ def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Int
 
 
 @compiled
-def _longest_paths(
-    indptr: Ints, after: Ints, edge: Ints, nodes: Ints, weight: Ints, part: Ints
-) -> Any:
-    """Return the longest path from every node to the end, and which nodes no circle holds up."""
-    n = len(weight)
-    waiting = np.zeros(n, np.int32)
+def _topological_order(indptr: Ints, after: Ints, nodes: Ints) -> Any:
+    """Return the nodes in an order in which all edges lead forward, those on circles left out."""
+    waiting = np.zeros(len(indptr) - 1, np.int32)
     for other in after:
         waiting[other] += 1
     order = np.empty(len(nodes), np.int64)
@@ -200,42 +199,31 @@ def _longest_paths(
                 order[tail] = after[j]
                 tail += 1
         head += 1
-    length, is_done = np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    for i in range(tail - 1, -1, -1):
-        node = order[i]
-        is_done[node] = True
+    return order[:tail]
+
+
+@compiled
+def _longest_paths(
+    indptr: Ints, after: Ints, edge: Ints, order: Ints, weight: Ints, part: Ints
+) -> Any:
+    """Return the longest path from every node to the end, given a topological order."""
+    length = np.zeros(len(weight), np.int64)
+    for node in order[::-1]:
         length[node] = weight[node]
         for j in range(indptr[node], indptr[node + 1]):
             step = weight[node] if edge[j] == COMPLETION else part[node]
             length[node] = max(length[node], step + length[after[j]])
-    return length, is_done
+    return length
 
 
 @compiled
-def _levels(indptr: Ints, after: Ints, nodes: Ints, weight: Ints) -> Any:
-    """Return how much lies before every node, and which nodes no circle holds up."""
-    n = len(weight)
-    waiting = np.zeros(n, np.int32)
-    for other in after:
-        waiting[other] += 1
-    order = np.empty(len(nodes), np.int64)
-    head, tail = 0, 0
-    for node in nodes:
-        if waiting[node] == 0:
-            order[tail] = node
-            tail += 1
-    level, is_done = np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    while head < tail:
-        node = order[head]
-        head += 1
-        is_done[node] = True
+def _levels(indptr: Ints, after: Ints, order: Ints, weight: Ints) -> Any:
+    """Return how much lies before every node, given a topological order."""
+    level = np.zeros(len(weight), np.int64)
+    for node in order:
         for j in range(indptr[node], indptr[node + 1]):
             level[after[j]] = max(level[after[j]], level[node] + weight[node])
-            waiting[after[j]] -= 1
-            if waiting[after[j]] == 0:
-                order[tail] = after[j]
-                tail += 1
-    return level, is_done
+    return level
 
 
 @compiled

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -174,9 +173,8 @@ def _servers(plan: Plan, weight: Ints) -> Servers:
     )
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Servers:
-    """What nodes need, and for how long.
+class Servers(NamedTuple):
+    """Servers and ports that nodes need, and for how long.
 
     Parameters
     ----------
@@ -230,19 +228,8 @@ def begin_order(graph: MessageGraph, servers: Servers, key: Ints) -> Ints:
     by_key = graph.nodes[np.argsort(key[graph.nodes], kind="stable")]
     place = np.zeros(len(key), dtype=np.int32)
     place[by_key] = np.arange(len(by_key), dtype=np.int32)
-    begun = _begin_order(
-        graph.indptr,
-        graph.after,
-        graph.edge,
-        by_key,
-        place,
-        servers.server,
-        servers.port_out,
-        servers.port_in,
-        servers.duration,
-        servers.n_slots,
-        servers.n_ports,
-    )
+    graph_edges = (graph.indptr, graph.after, graph.edge)
+    begun = _begin_order(*graph_edges, by_key, place, servers)
     graph.require_all(begun >= 0)
     return np.asarray(begun)
 
@@ -254,17 +241,7 @@ at the present time."""
 
 @compiled
 def _begin_order(
-    indptr: Ints,
-    after: Ints,
-    edge: Ints,
-    by_key: Ints,
-    place: Ints,
-    server_of: Ints,
-    port_out: Ints,
-    port_in: Ints,
-    duration: Ints,
-    n_slots: Ints,
-    n_ports: int,
+    indptr: Ints, after: Ints, edge: Ints, by_key: Ints, place: Ints, needs: Servers
 ) -> Any:
     """Run everything event by event.
 
@@ -272,16 +249,16 @@ def _begin_order(
     server's turn; so at one time completions come first, and all that is ready
     then competes for the turn.
     """
-    n = len(indptr) - 1
+    n, server_of = len(indptr) - 1, needs.server
     waiting = np.zeros(n, np.int32)
-    servers = np.zeros((len(n_slots) + 1, 4), np.int64)
-    servers[:-1, _N_FREE] = n_slots
+    servers = np.zeros((len(needs.n_slots) + 1, 4), np.int64)
+    servers[:-1, _N_FREE] = needs.n_slots
     for node in by_key:
         servers[server_of[node] + 1, _FIRST] += 1
         for j in range(indptr[node], indptr[node + 1]):
             waiting[after[j]] += edge[j] != FOLLOWS
     servers[:, _FIRST] = np.cumsum(servers[:, _FIRST])
-    free = np.zeros(n_ports + 1, np.int64)
+    free = np.zeros(needs.n_ports + 1, np.int64)
     line = np.empty(len(by_key), np.int32)
     events = [(np.int64(0), np.int64(0)) for _ in range(0)]
     for node in by_key:
@@ -303,13 +280,7 @@ def _begin_order(
             begun[node] = n_begun
             n_begun += 1
             _call(server, events, now, turn)
-            end = now + duration[node]
-            if port_out[node] >= 0:
-                begin = max(now, free[port_out[node]])
-                free[port_out[node]] = begin + duration[node]
-                end = max(begin, free[port_in[node]]) + duration[node]
-                free[port_in[node]] = end
-            heapq.heappush(events, (end, np.int64(node)))
+            heapq.heappush(events, (_occupy(needs, free, node, now), np.int64(node)))
         for j in range(indptr[node], indptr[node + 1]):
             other = after[j]
             if edge[j] == awaited:
@@ -318,6 +289,18 @@ def _begin_order(
                     _line_up(line, servers[server_of[other]], place[other])
                     _call(servers[server_of[other]], events, now, n + server_of[other])
     return begun
+
+
+@compiled
+def _occupy(needs: Servers, free: Ints, node: int, now: int) -> Any:
+    """Let a node occupy its ports from now on, as they become free; return when it completes."""
+    duration, port_out, port_in = needs.duration[node], needs.port_out[node], needs.port_in[node]
+    if port_out < 0:
+        return np.int64(now + duration)
+    begin = max(now, free[port_out])
+    free[port_out] = begin + duration
+    free[port_in] = max(begin, free[port_in]) + duration
+    return np.int64(free[port_in])
 
 
 @compiled
