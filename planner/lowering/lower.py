@@ -242,7 +242,7 @@ class _Batch:
         if self.only is not None:
             kept = np.zeros(self.size, dtype=bool)
             kept[list(self.only)] = True
-        collected = collect(self.part.algorithm.rounds(group), kept, len(self.groups))
+        collected = collect(self.part.algorithm.steps(group), kept, len(self.groups))
         self.layouts += group.scratch
         return collected
 
