@@ -20,29 +20,15 @@ from collplan.planner.decompose.leaders import Parts
 def allreduce(parts: Parts) -> None:
     """Allreduce in rows, then in columns, the whole vector each time."""
     task = parts.task
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row in range(parts.n_rows):
-        done |= parts.row(
-            0, row, parts.row_task(row, "allreduce", 0, task.input, task.output, task.given)
-        )
-    here = task.output.where(done, task.input)
-    for column in parts.columns:
-        parts.along(1, parts.column_task(column, "allreduce", here, task.output, task.given))
+    here = parts.in_rows(0, "allreduce", task.input, task.output, parts.whole)
+    parts.in_columns(1, "allreduce", here, task.output, parts.whole)
 
 
 def allgather(parts: Parts) -> None:
     """Allgather in rows, then in columns the blocks of whole rows."""
-    task, rows = parts.task, parts.grid.rows
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row, positions in enumerate(rows):
-        blocks = task.given.take(positions)
-        done |= parts.row(
-            0, row, parts.row_task(row, "allgather", 0, task.input, task.output, blocks)
-        )
-    here = task.output.where(done, task.input)
-    blocks = task.given.union(rows)
-    for column in parts.columns:
-        parts.along(1, parts.column_task(column, "allgather", here, task.output, blocks))
+    task, of_rows = parts.task, parts.task.given.union(parts.grid.rows)
+    here = parts.in_rows(0, "allgather", task.input, task.output, parts.blocks_of_row)
+    parts.in_columns(1, "allgather", here, task.output, lambda _: of_rows)
 
 
 def reduce_scatter_block(parts: Parts) -> None:
@@ -54,19 +40,15 @@ def reduce_scatter_block(parts: Parts) -> None:
     if not parts.is_commutative:
         leaders.reduce_scatter_block(parts)
         return
-    task, rows = parts.task, parts.grid.rows
+    task, of_rows, kind = (
+        parts.task,
+        parts.task.given.union(parts.grid.rows),
+        "reduce_scatter_block",
+    )
     stage = parts.sketch.scratch((*parts.path, -1, 0), task.ranks)
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    blocks = task.given.union(rows)
     target = stage if parts.grid.n_columns > 1 else task.output
-    for column in parts.columns:
-        done |= parts.along(
-            0, parts.column_task(column, "reduce_scatter_block", task.input, target, blocks)
-        )
-    here = target.where(done, task.input)
-    for row, positions in enumerate(rows):
-        blocks = task.given.take(positions)
-        parts.row(1, row, parts.row_task(row, "reduce_scatter_block", 0, here, task.output, blocks))
+    here = parts.in_columns(0, kind, task.input, target, lambda _: of_rows)
+    parts.in_rows(1, kind, here, task.output, parts.blocks_of_row)
 
 
 def scan(parts: Parts) -> None:

@@ -36,9 +36,7 @@ def _scan(parts: Parts, *, is_exclusive: bool) -> None:
     slots, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     room = int((task.given.low + task.given.count).max(initial=0))
     totals = _collect(parts, slots, room)
-    for column in parts.columns:
-        share = parts.shares.take(np.array([column]))
-        parts.along(2, parts.column_task(column, "exscan", totals, before, share))
+    parts.in_columns(2, "exscan", totals, before, parts.share)
     for row, positions in enumerate(rows):
         if len(positions) > 1 and row > 0:
             _add_before(parts, row, slots, before, room, is_exclusive=is_exclusive)
