@@ -9,7 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.plan.pieces import Pieces, compress, once, running_total, sorted_unique
+from collplan.planner.plan.pieces import (
+    Pieces,
+    compress,
+    expand,
+    once,
+    running_total,
+    sorted_unique,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +90,9 @@ class Regions:
         """Return the given rows, in the given order."""
         begins = self.indptr[rows]
         lengths = self.indptr[np.asarray(rows) + 1] - begins
-        indptr = running_total(lengths)
-        index = np.repeat(begins - indptr[:-1], lengths) + np.arange(indptr[-1])
+        _, index = expand(begins, lengths)
         return Regions(
-            indptr,
+            running_total(lengths),
             self.low[index],
             self.count[index],
             None if self.stride is None else self.stride[index],

@@ -221,27 +221,19 @@ def allreduce(parts: Parts) -> None:
 
 
 def scan(parts: Parts) -> None:
-    """Scan on nodes; the sums of the nodes before come through the columns.
+    """Scan or exscan on nodes; the sums of the nodes before come through the columns.
 
     Reduce-scatter on nodes, exscan shares along columns, allgather on nodes,
-    combine with the node's own scan.
+    combine with the node's own scan. Of an exscan, a node's first rank has what
+    comes from the nodes before only.
     """
-    _scan(parts, is_exclusive=False)
-
-
-def exscan(parts: Parts) -> None:
-    """As scan, but a node's first rank has what comes from the nodes before only."""
-    _scan(parts, is_exclusive=True)
-
-
-def _scan(parts: Parts, *, is_exclusive: bool) -> None:
     task, sketch, grid = parts.task, parts.sketch, parts.grid
+    is_exclusive = task.kind == "exscan"
     sums, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     if parts.n_rows > 1:
         here = parts.in_rows(0, "reduce_scatter_block", task.input, sums, parts.shares_of_row)
         parts.in_columns(1, "exscan", here, before, parts.share)
-    kind = "exscan" if is_exclusive else "scan"
-    here = parts.in_rows(2, kind, task.input, task.output, parts.whole)
+    here = parts.in_rows(2, task.kind, task.input, task.output, parts.whole)
     if not is_exclusive:
         settle(parts, 3, np.arange(task.size), here)
     later = range(1, parts.n_rows)
@@ -342,7 +334,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "reduce": reduce,
     "allreduce": allreduce,
     "scan": scan,
-    "exscan": exscan,
+    "exscan": scan,
     "gather": gather,
     "scatter": scatter,
     "allgather": allgather,

@@ -52,16 +52,11 @@ def reduce_scatter_block(parts: Parts) -> None:
 
 
 def scan(parts: Parts) -> None:
-    """Scan in rows; the rows' totals through the last column, then to every rank."""
-    _scan(parts, is_exclusive=False)
+    """Scan or exscan in rows; the rows' totals through the last column, then to every rank.
 
-
-def exscan(parts: Parts) -> None:
-    """As scan, but rows scan exclusively, and their last rank adds its own."""
-    _scan(parts, is_exclusive=True)
-
-
-def _scan(parts: Parts, *, is_exclusive: bool) -> None:
+    Of an exscan, the last rank of a row adds its own to get the row's total.
+    """
+    is_exclusive = parts.task.kind == "exscan"
     task, sketch, grid = parts.task, parts.sketch, parts.grid
     role, last = parts.roles[0], np.array([row[-1] for row in grid.rows])
     total, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
@@ -71,9 +66,8 @@ def _scan(parts: Parts, *, is_exclusive: bool) -> None:
         whole = task.given.take(np.zeros(len(last), dtype=np.int64))
         sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
     for row in range(parts.n_rows):
-        kind = "exscan" if is_exclusive else "scan"
         inside |= parts.row(
-            1, row, parts.row_task(row, kind, 0, task.input, task.output, task.given)
+            1, row, parts.row_task(row, task.kind, 0, task.input, task.output, task.given)
         )
     if not is_exclusive:
         everyone = np.arange(task.size)
@@ -109,7 +103,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "reduce_scatter_block": reduce_scatter_block,
     "alltoall": pairs.alltoall,
     "scan": scan,
-    "exscan": exscan,
+    "exscan": scan,
 }
 """The form of every collective, by kind."""
 ONE_LEADER = frozenset({"bcast", "reduce", "gather", "scatter"})

@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
@@ -43,8 +43,7 @@ def add_compute(plan: Plan, duration_ns: int = 1_000_000) -> Plan:
         If `duration_ns` is not a number of at least 0, there are computations
         already, or the plan is one rank's program and shares memory.
     """
-    is_int = isinstance(duration_ns, int) and not isinstance(duration_ns, bool)
-    if not is_int or not 0 <= duration_ns < MAX_NS:
+    if not is_number(duration_ns, 0) or duration_ns >= MAX_NS:
         raise AlgorithmError(
             f"passes.add_compute.duration_ns: {duration_ns!r} is not a number of ns from 0 to 2**62"
         )

@@ -90,6 +90,11 @@ def register_pass(
     return register
 
 
+def is_number(value: Any, least: int) -> bool:
+    """Return whether an option is a whole number of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 VERIFY_LIMIT = 100_000
 """Plans of up to so many tasks are verified after every pass; greater ones on demand."""
 

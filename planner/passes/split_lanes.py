@@ -5,7 +5,7 @@ from __future__ import annotations
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import register_blueprint_pass
+from collplan.planner.passes.registry import is_number, register_blueprint_pass
 
 
 @register_blueprint_pass(
@@ -36,7 +36,7 @@ def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
             "use it with decomposition: hierarchical"
         )
     fullest = max(machine.node_to_n_ranks)
-    if isinstance(leaders, bool) or not isinstance(leaders, int) or not 1 <= leaders <= fullest:
+    if not is_number(leaders, 1) or leaders > fullest:
         raise AlgorithmError(
             f"passes.split_lanes.leaders: {leaders!r} leaders, no node has more than {fullest} "
             f"ranks; use 1 to {fullest}"

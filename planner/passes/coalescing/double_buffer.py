@@ -10,7 +10,7 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError, UnmatchedRecvError, UnmatchedSendError
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
 from collplan.planner.passes.rebuild import pieces_of, rebuild
-from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.merge_tasks import renumbered
 from collplan.planner.plan.pieces import Pieces, expand, run_starts, running_total
@@ -63,7 +63,7 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     ----------
     Tran et al., "OHIO", 2024: figure 6, two blocks.
     """
-    if not isinstance(slots, int) or isinstance(slots, bool) or slots < 2:
+    if not is_number(slots, 2):
         raise AlgorithmError(
             f"passes.double_buffer.slots: {slots!r} is not a number of at least 2; while one "
             "is received another is read"

@@ -13,7 +13,7 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
 from collplan.planner.passes.progress.tree_model import best_levels
-from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.phases import DOWN, UP, Phase
@@ -86,8 +86,7 @@ def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = No
 
 
 def _require_levels(levels: Any) -> None:
-    is_int = isinstance(levels, int) and not isinstance(levels, bool)
-    if levels != AUTO and not (is_int and levels >= 0):
+    if levels != AUTO and not is_number(levels, 0):
         raise AlgorithmError(
             f"passes.split_tree.levels: {levels!r} is not a number of at least 0; or use auto"
         )
@@ -98,8 +97,7 @@ def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
     if comm_cores is None:
         return placement
     most = max(len(cores) for cores in placement.free)
-    is_int = isinstance(comm_cores, int) and not isinstance(comm_cores, bool)
-    if not is_int or not 1 <= comm_cores <= most:
+    if not is_number(comm_cores, 1) or comm_cores > most:
         way_out = f"use 1 to {most}" if most else "no core is free: raise machine.cores"
         raise AlgorithmError(
             f"passes.split_tree.comm_cores: {comm_cores!r} communication cores, the emptiest node "

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
 from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
@@ -117,12 +117,12 @@ def _require_shared(plan: Plan, predecessor: Ints) -> None:
 def _checked(name: str, limit: Any) -> int:
     if limit is None:
         return 0
-    if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+    if not is_number(limit, 0):
         raise AlgorithmError(
             f"passes.limit_requests.{name}: {limit!r} is not a number of at least 0; "
             "use 0 for no limit"
         )
-    return limit
+    return int(limit)
 
 
 @compiled
