@@ -1,4 +1,4 @@
-"""Where algorithms say what they are and what they cannot do."""
+"""The registry of algorithms, with their traits and limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a collective's vectors lie: homes on every rank, the caller's buffers or scratch."""
+"""Locations of a collective's vectors: on every rank, in a caller's buffer or scratch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collplan.specs import Collective
 BLOCK_KINDS = frozenset(
     {"gather", "scatter", "allgather", "reduce_scatter_block", "alltoall"},
 )
-"""Collectives with a chunk a rank; the others cut one vector as the algorithm likes."""
+"""Collectives with a chunk per rank; the others cut one vector as the algorithm likes."""
 
 SCRATCH_STRIDE = 1 << 34
 """Room between two scratch spaces before what nobody touches is squeezed out."""
@@ -26,7 +26,7 @@ SCRATCH_STRIDE = 1 << 34
 
 @dataclass(frozen=True, eq=False)
 class Home:
-    """Where a vector lies: element x on rank r at ``base[r] + x`` of ``buffer[r]``.
+    """The location of a vector: element x on rank r is at ``base[r] + x`` of ``buffer[r]``.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Binding:
 
     @property
     def given(self) -> Regions:
-        """What is moved: one row for a vector, a row a rank for blocks, a row a pair for alltoall.
+        """The moved regions: a row for a vector, a row per block, and for alltoall a row per pair.
 
         Pairs are sender major, in the sender's numbering.
         """
@@ -151,7 +151,7 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
 def _bind_blocks(
     collective: Collective, counts: Ints, send: Home, recv: Home, scratch: Home
 ) -> Binding:
-    """Bind a collective of one block a rank."""
+    """Bind a collective of one block per rank."""
     kind, in_place, size = collective.kind, collective.is_in_place, len(counts)
     displs = running_total(counts)
     blocks, none = Regions.of(displs[:-1], counts), np.zeros(size, dtype=np.int64)

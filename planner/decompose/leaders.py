@@ -25,9 +25,9 @@ from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.grid import Grid
 
 Inner = Callable[[Path, Task], Bools]
-"""States a task of a part, decomposed in turn; returns whose result is in its output."""
+"""Function that states a task of a part and marks the ranks with the result in its output."""
 Given = Callable[[int], Regions]
-"""Returns what moves in a row or column of a grid."""
+"""Function that returns what moves in a row or column of a grid."""
 
 
 @dataclass(eq=False)

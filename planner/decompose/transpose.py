@@ -100,4 +100,4 @@ def _hand_out(parts: Parts, slots: Home, room: int, *, is_exclusive: bool) -> No
 
 
 FORMS = {"scan": scan, "exscan": scan}
-"""What can be transposed."""
+"""Collectives that can be transposed."""

@@ -110,12 +110,12 @@ _VIEWS: Final = get_args(View)[1:]
 """Views of a plan, from the finest to the coarsest."""
 
 MAX_READABLE_TASKS: Final = 400
-"""What "auto" draws task by task."""
+"""Most tasks that "auto" draws task by task."""
 MAX_READABLE_COLUMNS: Final = 40
 MAX_READABLE_BOXES: Final = 64
 MAX_READABLE_ARROWS: Final = 320
 MAX_TASKS: Final = 4000
-"""What is drawn task by task where that is asked for."""
+"""Most tasks that are drawn task by task on request."""
 MAX_BOXES: Final = 1024
 MAX_ARROWS: Final = 6000
 

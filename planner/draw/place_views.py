@@ -1,4 +1,4 @@
-"""Coarser views: a box a rank or a node, and on the arrows what they send each other."""
+"""Coarser views: a box per rank or per node, and arrows for what they send each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from collplan.planner.plan.plan import Op, Plan
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Messages:
-    """One entry a message, by ascending row of the task that stands for it."""
+    """One entry per message, by ascending row of the task that stands for it."""
 
     row: Ints
     source: Ints
@@ -56,7 +56,7 @@ def collect_messages(plan: Plan) -> Messages:
 
 
 _MAX_LABELS: Final = 40
-"""Above so many arrows their labels would hide each other."""
+"""Most arrows whose labels do not hide each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def has_labels(flows: list[Flow]) -> bool:
 
 
 def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> None:
-    """Draw an arrow a flow between boxes; flows of one pair lie beside each other.
+    """Draw an arrow per flow between boxes; flows of one pair lie beside each other.
 
     `boxes[i]` stands for place i and is named ``{noun}_{i}`` on the sheet.
     """
@@ -199,7 +199,7 @@ _LABEL_ROOM: Final = 34.0
 
 
 def draw_ranks(sheet: Sheet, plan: Plan, flows: list[Flow], top: float) -> Box:
-    """Draw a box a rank, in circles inside a circle of nodes; return what all of it takes."""
+    """Draw a box per rank, in circles inside a circle of nodes; return the area of all."""
     members = [np.flatnonzero(plan.rank_node == node).tolist() for node in range(plan.n_nodes)]
     # Where there are many, a rank is a bare number.
     word, rank_width = ("rank ", 44.0) if plan.n_ranks <= 16 else ("", 26.0)
@@ -277,7 +277,7 @@ def _circle(
 
 
 def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], top: float) -> Box:
-    """Draw a box a node, in a circle, with what it sends inside itself."""
+    """Draw a box per node, in a circle, with the messages inside the node."""
     n = plan.n_nodes
     inside = {
         flow.source: flow

@@ -79,7 +79,7 @@ def format_count(n: int, noun: str) -> str:
 
 
 class Times(Protocol):
-    """When tasks run, as a simulation of the plan says."""
+    """Start and end of every task, as a simulation returns them."""
 
     @property
     def start_ns(self) -> npt.NDArray[np.floating[Any]]:
@@ -127,7 +127,7 @@ _STAGE_WORDS: Final = {Stage.START: "inside start", Stage.WAIT: "inside wait"}
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What boxes of a plan show of its stages and communication cores.
+    """Marks on the boxes of a plan for its stages and communication cores.
 
     Parameters
     ----------

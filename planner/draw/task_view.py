@@ -55,7 +55,7 @@ _MAX_WIDE_RANKS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where everything lies: a column a rank, a line a step of a round."""
+    """Places of everything: a column per rank, a line per step of a round."""
 
     tasks: list[Task]
     labels: list[list[str]]
@@ -71,7 +71,7 @@ class Grid:
     rounds: list[str]
     """Names of the bands of lines, in order."""
     round_y: list[float]
-    """Where every band begins."""
+    """Heights at which bands begin."""
     right: float
     bottom: float
 
@@ -141,7 +141,7 @@ def _bands(plan: Plan) -> tuple[list[str], list[int]]:
 
 
 def _lines(plan: Plan, ends: Ends, band: list[int], n_bands: int) -> tuple[list[int], list[int]]:
-    """Schedule each round in unit steps: one task of a rank a line, after what it waits for.
+    """Schedule each round in unit steps: per line one task of each rank, after what it waits for.
 
     Returns the line of every task and the first line of every band.
     """

@@ -1,4 +1,4 @@
-"""Put computation beside a collective: what it is to overlap with."""
+"""Computation beside a collective, with which it is to overlap."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_compute(plan: Plan, duration_ns: int = 1_000_000) -> Plan:
     Returns
     -------
     Plan
-        A new plan, with a COMPUTE task a rank.
+        A new plan, with one COMPUTE task per rank.
 
     Raises
     ------

@@ -86,7 +86,7 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
 
 
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
-    """Return elements ``low:high`` of the given rows, a row each."""
+    """Return elements ``low:high`` of each of the given rows."""
     owner, buffer, offset, end = pieces.blocks()
     indptr = running_total(np.bincount(owner, minlength=len(pieces)))
     buffer, offset, count = (

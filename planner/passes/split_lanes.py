@@ -1,4 +1,4 @@
-"""Split a hierarchical decomposition over more leaders a node."""
+"""Split a hierarchical decomposition over more leaders per node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collplan.planner.passes.registry import is_number, register_blueprint_pass
 def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
 
-    From one leader a node (hierarchical) to all ranks (full_lane): each
+    From one leader per node (hierarchical) to all ranks (full_lane): each
     carries its share of a vector, or the blocks of the ranks it serves.
 
     Parameters
@@ -22,7 +22,7 @@ def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
     blueprint : Blueprint
         Of a hierarchical or multi-leader decomposition.
     leaders : int
-        Leaders a node, 1 to the ranks of the fullest node.
+        Leaders per node, 1 to the ranks of the fullest node.
 
     Raises
     ------

@@ -20,7 +20,7 @@ from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
 from collplan.planner.plan.tags import joint_key
 
 STAGINGS: Final = ("remap", "pack", "layout")
-"""What can become of blocks that lie apart."""
+"""Ways to treat blocks that lie apart."""
 
 
 @register_pass(

@@ -45,7 +45,7 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     plan : Plan
         A plan of all ranks, or of those of some nodes.
     slots : int
-        Blocks a receiver, at least 2: while one is received the other is read.
+        Blocks per receiver, at least 2: while one is received the other is read.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Which cores of a node hold ranks, and which of the others make their communication progress.
+"""Cores of nodes: those that hold ranks, and those on which communication progresses.
 
 A node's *application cores* hold a rank each; the others are free, and can be
 *communication cores*. Free cores are spread evenly, so that every rank has one

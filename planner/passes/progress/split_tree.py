@@ -52,7 +52,7 @@ def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = No
         How many levels are split off; ``auto`` takes the number that is best by
         the model of the paper, and 0 where no core is free.
     comm_cores : int, optional
-        Communication cores a node, of its free ones; all of them if left out.
+        Communication cores per node, of its free ones; all of them if left out.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def _require_levels(levels: Any) -> None:
 
 
 def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
-    """Return a placement with so many communication cores a node, evenly spread."""
+    """Return a placement with `comm_cores` communication cores per node, evenly spread."""
     if comm_cores is None:
         return placement
     most = max(len(cores) for cores in placement.free)
@@ -149,7 +149,7 @@ def leaf_phases(phases: Sequence[Phase], direction: int) -> Bools:
 
 
 class _Split:
-    """Where the tasks of a plan lie in its trees, and what follows for each."""
+    """Levels of a plan's tasks in its trees, and the stages and cores that follow."""
 
     def __init__(self, plan: Plan, placement: CorePlacement, levels: int | str) -> None:
         self.plan, self.placement = plan, placement
@@ -249,7 +249,7 @@ class _Split:
         return core
 
     def _turns(self, rows: Ints) -> Ints:
-        """Return whose turn it is: number transfers of a level on a node, in order of rank."""
+        """Number the transfers of each level on each node, in order of rank."""
         plan = self.plan
         ends, index = np.unique(
             self.transfer[rows] * plan.n_nodes + plan.node[rows], return_inverse=True

@@ -1,4 +1,4 @@
-"""Limit how many messages a rank has in flight, by edges that the proof covers."""
+"""Limit the messages that each rank has in flight, by edges that the proof covers."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def limit_requests(
     plan : Plan
         A plan of all ranks.
     remote, local : int or None
-        Sends in flight a rank, to other nodes and within its own; 0 or None
+        Sends in flight per rank, to other nodes and within its own; 0 or None
         sets no limit.
     receives : int or None
-        Receives posted a pair of ranks; 0 or None sets no limit.
+        Receives posted per pair of ranks; 0 or None sets no limit.
     node : int or None
-        Sends in flight a node, to other nodes; 0 or None sets no limit. Ranks
+        Sends in flight per node, to other nodes; 0 or None sets no limit. Ranks
         of a node can wait for each other where they share memory only.
 
     Returns

@@ -21,7 +21,7 @@ from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.tags import joint_key
 
 COMPLETION, START, FOLLOWS = 0, 1, 2
-"""What an edge waits for."""
+"""Events that an edge waits for; an edge that only follows is not waited for."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -77,8 +77,8 @@ class MessageGraph:
         Parameters
         ----------
         weight, part : ndarray of int64, shape (n_tasks,)
-            What a node adds to a path that leaves it by an edge on completion,
-            or ends with it; and what to one that leaves it by another.
+            The length that a node adds to a path which leaves it by an edge on
+            completion, or ends with it; and to a path which leaves it by another edge.
 
         Raises
         ------

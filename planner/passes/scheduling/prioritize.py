@@ -22,17 +22,17 @@ from collplan.planner.passes.scheduling.message_graph import (
 from collplan.planner.plan.plan import Op, Plan
 
 REMOTE: Final = 64
-"""How long a message to another node takes, against one within a node and a step."""
+"""Duration of a message to another node, in units that `LOCAL` and `STEP` share."""
 LOCAL: Final = 4
-"""How long a message within a node takes."""
+"""Duration of a message within a node."""
 STEP: Final = 2
-"""How long a copy, a reduction or a computation takes."""
+"""Duration of a copy, a reduction or a computation."""
 SEGMENTS: Final = 4
-"""So many segments that follow each other on a link make a path as long as one message."""
+"""Number of segments on one link that make a path as long as one message."""
 QUANTA: Final = 64
 """Sizes count in parts of the greatest, rounded up: a last, short segment changes little."""
 SLOTS: Final = (2, 3, 1)
-"""Messages to other nodes, messages within its own and steps that a rank has under way."""
+"""Messages to other nodes, messages within the node, and steps that each rank has under way."""
 
 
 @register_pass(
@@ -137,7 +137,7 @@ def serial_order(plan: Plan) -> Ints:
 
 
 def _weights(plan: Plan) -> Ints:
-    """Return how long every task takes, whatever its size."""
+    """Return the duration of every task per unit of size."""
     peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
     crosses = plan.rank_node[plan.rank] != plan.rank_node[peer]
     weight = np.where(crosses, REMOTE, LOCAL)
@@ -146,7 +146,7 @@ def _weights(plan: Plan) -> Ints:
 
 
 def _servers(plan: Plan, weight: Ints) -> Servers:
-    """Return who begins tasks, and which lanes and memory they need for how long.
+    """Return the servers that begin tasks, and the lanes and memory that tasks occupy.
 
     A rank has a few messages to other nodes under way, and a few within its
     own, and takes one step at a time. A message between nodes occupies its

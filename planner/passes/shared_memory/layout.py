@@ -55,19 +55,19 @@ class ScratchAreas:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """What shared buffers are made of, rank by rank: mirrors, areas of scratch, slots.
+    """The parts of shared buffers, rank by rank: mirrors, areas of scratch, slots.
 
     Parameters
     ----------
     mirrors : ndarray of int64, shape (n_ranks, 2)
-        Where a rank's send and recv buffer are staged; -1 where they are not.
+        Offsets at which each rank's send and recv buffers are staged; -1 if they are not.
     area : ndarray of int64, shape (n_areas,)
         New offset of every area, in shared memory or in scratch.
     slots : ndarray of int64, shape (n_ranks,)
-        Where a rank's slots begin.
+        Offset of each rank's slots.
     shared_sizes : ndarray of int64, shape (n_nodes,)
     scratch_sizes : ndarray of int64, shape (n_ranks,)
-        What is left in scratch.
+        Elements that remain in scratch.
     """
 
     mirrors: Ints

@@ -21,7 +21,7 @@ from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
 
 _CLASS = np.array([0, 1, 2, 2, 2])
-"""Of every op: in a round a rank sends, then receives, then works on what came."""
+"""Turn of every op in a round: a rank sends, then receives, then works on what came."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Program:
     columns : dict of ndarray, shape (n_tasks,)
         By name, as `COLUMNS`.
     reads, writes : Pieces
-        A row a task.
+        A row per task.
     intents : Edges
         Stated dependencies; all others follow from what tasks read and write.
     plan : Plan

@@ -76,7 +76,7 @@ def _rows_of_nodes(program: Program) -> Iterator[Ints]:
 
 @dataclass(frozen=True, eq=False)
 class _Rewritten:
-    """What some nodes' tasks became.
+    """The rewritten tasks of some nodes.
 
     Parameters
     ----------
@@ -380,5 +380,4 @@ def _positions_of(positions: Positions, rows: Ints) -> tuple[Ints, Ints]:
 _LOOK = csr.contiguous(
     np.array([0, 1]), np.array([Buffer.SHARED], dtype=np.int8), np.zeros(1, int), np.zeros(1, int)
 )
-"""What the receiver of a signal reads: nothing, but in shared memory, so that everybody sees
-where it comes from."""
+"""The read of a signal's receiver: no elements, but in shared memory, which shows its origin."""
