@@ -112,13 +112,3 @@ def _contract(
                 k += 1
         out_indptr[group + 1] = k
     return out_indptr, out_before[:k].copy(), out_kind[:k].copy(), ahead
-
-
-def renumbered(rank: Ints, sizes: Ints) -> Ints:
-    """Return where pieces of the given sizes begin that each rank lays one after another."""
-    order = np.argsort(rank, kind="stable")
-    ends = csr.running_total(sizes[order])
-    first = np.searchsorted(rank[order], np.arange(int(rank.max(initial=0)) + 1))
-    begins = np.empty_like(sizes)
-    begins[order] = ends[:-1] - ends[first][rank[order]]
-    return begins

@@ -136,6 +136,22 @@ def expand(first: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     return owner, np.arange(begins[-1]) + (first - begins[:-1])[owner]
 
 
+def group_offsets(group: Ints, sizes: Ints) -> Ints:
+    """Return the begins of pieces that each group lays one after another.
+
+    Examples
+    --------
+    >>> group_offsets(np.array([1, 0, 1, 1]), np.array([5, 7, 2, 4])).tolist()
+    [0, 0, 5, 7]
+    """
+    order = np.argsort(group, kind="stable")
+    ends = running_total(sizes[order])
+    first = np.searchsorted(group[order], group[order])
+    begins = np.empty(len(sizes), dtype=np.int64)
+    begins[order] = ends[:-1] - ends[first]
+    return begins
+
+
 def run_starts(*keys: Ints) -> npt.NDArray[np.bool_]:
     """Mark the entries at which any of some columns differs from the entry before.
 

@@ -13,8 +13,8 @@ from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import stated_edges
-from collplan.planner.plan.merge_tasks import join_tasks, renumbered
-from collplan.planner.plan.pieces import Pieces, run_starts, running_total
+from collplan.planner.plan.merge_tasks import join_tasks
+from collplan.planner.plan.pieces import Pieces, group_offsets, run_starts, running_total
 from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
 from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
 from collplan.planner.plan.tags import joint_key
@@ -209,12 +209,9 @@ def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
     begin = np.full(n, np.iinfo(np.int64).max)
     np.minimum.at(begin, row, low)
     order = np.lexsort((np.arange(len(row)), begin[row], home))
-    new = np.empty_like(low)
-    lengths = running_total((high - low)[order])
-    first = np.searchsorted(home[order], home[order])
     by_low = np.argsort(low, kind="stable")
-    least_of_home = low[by_low][np.searchsorted(home[by_low], home)]
-    new[order] = lengths[:-1] - lengths[first] + least_of_home[order]
+    new = low[by_low][np.searchsorted(home[by_low], home)]
+    new[order] += group_offsets(home[order], (high - low)[order])
     gaps = _gaps(home[by_low], low[by_low], high[by_low])
     all_low = np.concatenate((low, gaps[0]))
     all_high = np.concatenate((high, gaps[1]))
@@ -228,8 +225,7 @@ def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
     first = np.searchsorted(home, where)
     filled = running_total(high - low)
     last = np.searchsorted(home, where, side="right")
-    sizes = running_total(end - begin)
-    own = sizes[:-1] - sizes[np.searchsorted(where, where)]
+    own = group_offsets(where, end - begin)
     return begin, end, low[first] + filled[last] - filled[first] + own
 
 
@@ -259,7 +255,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
         return plan
     n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
     sizes = carried.elements
-    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + renumbered(rank, sizes)
+    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + group_offsets(rank, sizes)
     packed = csr.contiguous(
         np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
     )

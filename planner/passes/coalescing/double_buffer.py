@@ -12,8 +12,7 @@ from collplan.planner.passes.coalescing.coalesce_requests import require_whole_n
 from collplan.planner.passes.rebuild import pieces_of, rebuild
 from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.merge_tasks import renumbered
-from collplan.planner.plan.pieces import Pieces, expand, run_starts, running_total
+from collplan.planner.plan.pieces import Pieces, expand, group_offsets, run_starts
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
 from collplan.planner.plan.tags import joint_key, occurrence
@@ -121,11 +120,7 @@ def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Int
     home, size = staging.home_at(low), high - low
     n_homes = len(staging.base) - 1
     # Within a block, intervals keep their order.
-    by_block = np.argsort(block, kind="stable")
-    ends = running_total(size[by_block])
-    inside = np.empty_like(size)
-    begins = np.searchsorted(block[by_block], block[by_block])
-    inside[by_block] = ends[:-1] - ends[begins]
+    inside = group_offsets(block, size)
     total = np.bincount(block, size, len(turn)).astype(np.int64)
     there = np.flatnonzero(turn != NONE)
     slot = joint_key(blocks.chain[there], turn[there], int(turn.max()) + 1)
@@ -136,16 +131,14 @@ def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Int
     slot_home[number] = blocks.home[there]
     removed = np.bincount(home, size, n_homes).astype(np.int64)
     sizes = np.diff(staging.base) - removed
-    slot_base = staging.base[slot_home] + sizes[slot_home] + renumbered(slot_home, room)
+    slot_base = staging.base[slot_home] + sizes[slot_home] + group_offsets(slot_home, room)
     base = np.zeros(len(turn), dtype=np.int64)
     base[there] = slot_base[number]
     # Between blocks, and behind the last of a buffer.
     end = np.append(low[1:], 0)
     is_last = np.append(home[1:] != home[:-1], True)
     end[is_last] = staging.base[home[is_last] + 1]
-    gone = np.cumsum(size)
-    first = np.searchsorted(home, home)
-    gone -= gone[first] - size[first]
+    gone = group_offsets(home, size) + size
     rest = np.flatnonzero(end > high)
     moves = Relocation.of(
         staging,

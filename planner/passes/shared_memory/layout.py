@@ -10,7 +10,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
 from collplan.planner.passes.shared_memory.program import Program
-from collplan.planner.plan.pieces import running_total
+from collplan.planner.plan.pieces import group_offsets
 from collplan.planner.plan.plan import NONE, Buffer
 
 ALIGNMENT = 64
@@ -105,25 +105,19 @@ def lay_out(
     size = np.concatenate((mirrored[:, 0], mirrored[:, 1], areas.size[kept], n_slots))
     size = -(-size // unit) * unit
     order = np.lexsort((np.arange(len(rank)), what, rank, rank_node[rank]))
-    begin = np.empty(len(rank), dtype=np.int64)
-    ends = running_total(size[order])
-    node = rank_node[rank[order]]
-    first = np.searchsorted(node, np.arange(n_nodes + 1))
-    begin[order] = ends[:-1] - ends[first[:-1]][node]
+    node, begin = rank_node[rank], np.empty(len(rank), dtype=np.int64)
+    begin[order] = group_offsets(node[order], size[order])
     own = np.flatnonzero(is_used & ~is_relocated)
-    own = own[np.argsort(areas.rank[own], kind="stable")]
-    ends_own = running_total(areas.size[own])
-    first_own = np.searchsorted(areas.rank[own], np.arange(n_ranks + 1))
     area = np.full(len(areas.size), NONE, dtype=np.int64)
     area[kept] = begin[2 * n_ranks : len(rank) - n_ranks]
-    area[own] = ends_own[:-1] - ends_own[first_own[:-1]][areas.rank[own]]
+    area[own] = group_offsets(areas.rank[own], areas.size[own])
     mirrors = np.column_stack((begin[:n_ranks], begin[n_ranks : 2 * n_ranks]))
     return Room(
         np.where(mirrored > 0, mirrors, NONE),
         area,
         begin[len(rank) - n_ranks :],
-        np.diff(ends[first]),
-        np.diff(ends_own[first_own]),
+        np.bincount(node, size, n_nodes).astype(np.int64),
+        np.bincount(areas.rank[own], areas.size[own], n_ranks).astype(np.int64),
     )
 
 

@@ -23,7 +23,7 @@ from collplan.planner.passes.shared_memory.values import (
     number_values,
 )
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces, expand, running_total
+from collplan.planner.plan.pieces import Pieces, expand, group_offsets, running_total
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
@@ -322,17 +322,15 @@ def _lay_out(
     homes = (rank[is_mirrored], buffer[is_mirrored])
     mirrored[homes] = program.buffer_sizes[homes]
     size = np.where(is_mirrored, 0, atoms.size[atom])
-    by_rank = np.argsort(rank, kind="stable")
-    begin = running_total(size[by_rank])
-    first = begin[np.searchsorted(rank[by_rank], np.arange(plan.n_ranks + 1))]
+    n_slots = np.bincount(rank, size, plan.n_ranks).astype(np.int64)
     area = areas.of_atom[touched[touched >= 0]]
     is_used = np.bincount(area[area >= 0], minlength=len(areas.size)) > 0
     room = lay_out(
-        areas, is_used, scratch.is_moved, mirrored, np.diff(first), plan.rank_node,
+        areas, is_used, scratch.is_moved, mirrored, n_slots, plan.rank_node,
         plan.n_nodes, plan.itemsize,
     )  # fmt: skip
     slot = np.full(len(sources.place), NONE, dtype=np.int64)
-    slot[staged[by_rank]] = room.slots[rank[by_rank]] + begin[:-1] - first[rank[by_rank]]
+    slot[staged] = room.slots[rank] + group_offsets(rank, size)
     slot[staged[is_mirrored]] = room.mirrors[homes] + atoms.offset[atom[is_mirrored]]
     return room, slot
 
