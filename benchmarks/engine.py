@@ -27,7 +27,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.mpi.launch.launch import find_launcher, relaunch
+from collplan.executors.mpi.launch.jobs import relaunch
+from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import parse_bytes
 from collplan.specs.errors import CollplanError

@@ -183,7 +183,7 @@ def check(
 
 def _used(spec: PlanSpec, sendbuf: Array, recvbuf: Array) -> tuple[Array | None, Array]:
     collective = spec.collective
-    return (None if collective.is_in_place or collective.kind == "bcast" else sendbuf), recvbuf
+    return (None if collective.in_place or collective.kind == "bcast" else sendbuf), recvbuf
 
 
 def main() -> int:

@@ -15,9 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.loop.calls import call, compiled, ints, pointer
-from collplan.executors.mpi.loop.symbols import address_of
-from collplan.executors.mpi.program.message_rows import handle_of
+from collplan.executors.mpi.loop.calls import address_of, call, compiled, ints, pointer
+from collplan.executors.mpi.program.messages import handle_of
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
 
 ROUNDS = 9

@@ -38,11 +38,11 @@ from never_slower_verdicts import (
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.running import run_emulated
 from collplan.executors.mpi.launch.jobs import capture_job
-from collplan.executors.mpi.launch.launch import find_launcher
+from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import format_seconds, print_line, print_table
 from collplan.specs.errors import CollplanError
-from collplan.specs.sizes import parse_bytes
+from collplan.specs.numbers import parse_bytes
 from collplan.tune.table import load_table
 
 HERE: Final = Path(__file__).resolve().parent

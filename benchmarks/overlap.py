@@ -15,8 +15,8 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.host.cores import affinity
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.host.processes import affinity
+from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.methods import overlap_ratio
 

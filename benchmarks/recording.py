@@ -16,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi.engine.recording import Recorder
+from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.measure.timing import time_in_turns
 
 

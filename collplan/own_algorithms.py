@@ -1,21 +1,32 @@
-"""Algorithms, passes and operations of the user's own, in files and installed packages."""
+"""Algorithms, passes, operations and collectives of the user's own, in files and packages."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from collplan.specs.collective import ByKind
 from collplan.specs.errors import CollplanError
 
 FILES: Final = "COLLPLAN_IMPORT"
 """Environment variable with the files to import, which processes that we start inherit."""
 GROUP: Final = "collplan.algorithms"
 """The group of entry points that are loaded before a command runs."""
+
+
+native_call: Final = ByKind[Callable[[Any, Any, Any, bool], Any]](
+    "MPI has no {} to measure; register a call with collplan.own_algorithms.native_call"
+)
+"""Calls for kinds that MPI does not have, to measure plans against.
+
+They take a communicator, MPI's send and receive arguments, and whether to return a request
+at once instead of waiting.
+"""
 
 
 def own_files() -> list[str]:

@@ -8,19 +8,19 @@ verifies the plan after the pass. Needs no MPI.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field
 
 from collplan import Plan, compile, parse_spec, simulate
-from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.plan import INTENT, Dependencies, Op
 
 
 @register_pass("window_sends", level="plan", locality="rank")
-def window_sends(plan: Plan, width: int = 1) -> Plan:
+def window_sends(plan: Plan, width: Annotated[int, Field(ge=1)] = 1) -> Plan:
     """Let a send start when the one `width` before it on its rank has completed."""
-    if width < 1:
-        raise AlgorithmError(f"passes.window_sends.width: {width} is not at least 1")
     sends = np.flatnonzero(plan.op == Op.SEND)
     sends = sends[np.argsort(plan.rank[sends], kind="stable")]
     before, after = sends[:-width], sends[width:]

@@ -64,7 +64,7 @@ class _Run:
         self.plan, self.order = plan, order
         collective = plan.spec.collective if plan.spec else None
         self.dtype = numpy_dtype(collective.datatype if collective else "uint8")
-        op = getattr(collective, "op", None)
+        op = collective.op if collective else None
         self.operation = operation or (get_operation(op.name) if op else None)
         shared = [np.zeros(n, self.dtype) for n in plan.shared_sizes]
         self.buffers = [

@@ -9,7 +9,7 @@ import numpy as np
 
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import Exchange
-from collplan.planner.decompose import draft, is_commutative
+from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import Placement, build
 from collplan.planner.lowering.collect import BYTES_PER_ROW
@@ -198,7 +198,7 @@ def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> P
         parts,
         spec.machine.n_ranks,
         blueprint.n_scratch,
-        is_commutative(spec),
+        spec.collective.is_commutative,
         None if rank is None else (rank,),
     )
     return build(

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.collective.bounds import Bounds, lower_bounds
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Buffer, Op, Plan
-from collplan.planner.verify.order import completion_order, event_order
-
-Ints = npt.NDArray[np.integer[Any]]
+from collplan.planner.verify.order import Execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def measure(plan: Plan) -> Metrics:
     return Metrics(
         n_tasks=plan.n_tasks,
         n_messages=len(sends),
-        n_rounds=unit_makespan(plan, sends, recvs),
+        n_rounds=unit_makespan(plan),
         bytes_sent_per_rank=_most(source, n_bytes),
         bytes_received_per_rank=_most(dest, n_bytes),
         bytes_sent_per_node=_most(from_node, across),
@@ -130,34 +129,23 @@ def _most(home: npt.NDArray[Any], weights: npt.NDArray[Any] | None = None) -> in
     return int(np.bincount(home, weights).max(initial=0)) if len(home) else 0
 
 
-def unit_makespan(plan: Plan, sends: Ints, recvs: Ints) -> int:
+def unit_makespan(plan: Plan) -> int:
     """Return the rounds of a plan: see `Metrics.n_rounds`.
 
     Messages take their turn at ports in an order in which the plan can run,
     which is its row order where it was compiled.
     """
-    start, completion = completion_order(plan, sends, recvs)
-    sender = np.full(plan.n_tasks, -1, dtype=np.int64)
-    sender[recvs] = sends
-    return int(
-        _unit_makespan(
-            np.ascontiguousarray(plan.deps.indptr),
-            np.ascontiguousarray(plan.deps.task),
-            np.ascontiguousarray(plan.deps.kind),
-            np.ascontiguousarray(plan.rank),
-            np.ascontiguousarray(plan.op == Op.SEND),
-            sender,
-            event_order(start, completion),
-            plan.n_ranks,
-        )
-    )
+    execution = Execution.of(plan)
+    is_send = np.ascontiguousarray(plan.op == Op.SEND)
+    rank = np.ascontiguousarray(plan.rank)
+    return int(_unit_makespan(execution, execution.events(), rank, is_send, plan.n_ranks))
 
 
 @compiled
 def _unit_makespan(
-    indptr: Ints, before: Ints, kind: Ints, rank: Ints, is_send: Any, sender: Ints, events: Ints,
-    n_ranks: int,
-) -> Any:  # fmt: skip
+    execution: Execution, events: Ints, rank: Ints, is_send: Bools, n_ranks: int
+) -> Any:
+    indptr, before, kind, sender, _ = execution
     n = len(rank)
     ready, end = np.zeros(n, np.int32), np.zeros(n, np.int32)
     out_free, in_free = np.zeros(n_ranks, np.int32), np.zeros(n_ranks, np.int32)

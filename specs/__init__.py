@@ -16,18 +16,16 @@ from collplan.specs.collective import (
     Scan,
     Scatter,
 )
-from collplan.specs.datatype import numpy_dtype
 from collplan.specs.decomposition import DECOMPOSITIONS, Decomposition
+from collplan.specs.elements import Operation, numpy_dtype
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.loading import json_schema, load_spec, parse_spec
 from collplan.specs.machine import Machine
-from collplan.specs.named_option import AlgorithmChoice, AlgorithmsByRole, PassChoice
+from collplan.specs.named_option import AlgorithmChoice, AlgorithmsByRole, PassChoice, Transport
 from collplan.specs.network import Link, Network, Nic
-from collplan.specs.operation import Operation
+from collplan.specs.numbers import Bytes, parse_bytes
 from collplan.specs.presets import preset_names
-from collplan.specs.request import PlanSpec
-from collplan.specs.sizes import Bytes, parse_bytes
-from collplan.specs.transport import Transport
+from collplan.specs.request import Method, PlanSpec
 
 __all__ = [
     "COLLECTIVES",
@@ -48,6 +46,7 @@ __all__ = [
     "Gather",
     "Link",
     "Machine",
+    "Method",
     "Network",
     "Nic",
     "Operation",

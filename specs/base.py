@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.config import JsonDict
 
 
 class SpecModel(BaseModel):
@@ -25,6 +26,17 @@ class SpecModel(BaseModel):
         """
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(values | changes))
+
+
+def described(change: Callable[[dict[str, Any]], dict[str, Any]]) -> ConfigDict:
+    """Return a configuration that gives a model the JSON Schema that `change` makes of its own."""
+
+    def exchange(schema: JsonDict) -> None:
+        changed = change({**schema})
+        schema.clear()
+        schema.update(changed)
+
+    return ConfigDict(json_schema_extra=exchange)
 
 
 def raise_together(problems: Iterable[str]) -> None:

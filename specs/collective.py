@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from collections.abc import Callable
+from functools import cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, model_validator
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from collplan.specs.base import SpecModel
-from collplan.specs.datatype import Datatype, numpy_dtype
-from collplan.specs.numbers import WHOLE, Flag, Rank
-from collplan.specs.operation import Operation
-from collplan.specs.sizes import is_size
+from collplan.specs.elements import Datatype, Operation, numpy_dtype
+from collplan.specs.errors import SpecError
+from collplan.specs.numbers import WHOLE, Flag, Rank, is_size
 
 SUM: Final = Operation(name="sum")
 
@@ -41,18 +45,64 @@ InPlace = Annotated[
 
 
 class CollectiveModel(SpecModel):
-    """What all collectives share."""
+    """The base of all collectives.
+
+    Class variables are the traits of a kind, which all but its semantics, reference,
+    algorithms and native call go by. A field that a kind does not have reads as None,
+    False, or 0 elements of uint8.
+    """
 
     kind: str
+    sender: ClassVar[Literal["all", "root"]] = "all"
+    """The ranks that contribute elements."""
+    receiver: ClassVar[Literal["all", "root"]] = "all"
+    """The ranks that get a result."""
+    sends_blocks: ClassVar[bool] = False
+    """Whether a contribution has a block for every rank."""
+    receives_blocks: ClassVar[bool] = False
+    """Whether a result has a block for every rank."""
+    has_data: ClassVar[bool] = True
+    """Whether elements move; if not, ranks only wait for each other."""
+    has_one_buffer: ClassVar[bool] = False
+    """Whether ranks contribute from the buffer in which they get the result."""
+    is_prefix: ClassVar[bool] = False
+    """Whether a rank gets what the ranks up to its own combine to."""
+    staged: ClassVar[Literal["input", "output"] | None] = None
+    """The end to keep in scratch where both lie in one buffer: algorithms overlap the two."""
+    with_one_block: ClassVar[str | None] = None
+    """The kind that does the same where one block only, or one receiver, has elements."""
+
     is_rooted: ClassVar[bool] = False
-    """Whether one rank, the root, plays a part of its own."""
+    """Whether one rank, the root, plays a part of its own; set by `register_collective`."""
     has_op: ClassVar[bool] = False
-    """Whether elements are combined by an operation."""
+    """Whether elements are combined by an operation; set by `register_collective`."""
+    has_blocks: ClassVar[bool] = False
+    """Whether `count` is of a block, one or more per rank; set by `register_collective`."""
+    is_pairwise: ClassVar[bool] = False
+    """Whether every pair of ranks has a block of its own; set by `register_collective`."""
+
+    if TYPE_CHECKING:  # at run time fields, or what `register_collective` sets in their place
+
+        @property
+        def count(self) -> int: ...
+        @property
+        def datatype(self) -> str: ...
+        @property
+        def op(self) -> Operation | None: ...
+        @property
+        def root(self) -> int | None: ...
+        @property
+        def in_place(self) -> bool: ...
 
     @property
     def itemsize(self) -> int:
         """Return the bytes of an element, the padding of a pair included."""
-        return numpy_dtype(str(getattr(self, "datatype", "uint8"))).itemsize
+        return numpy_dtype(self.datatype).itemsize
+
+    @property
+    def is_commutative(self) -> bool:
+        """Return whether operands may be exchanged; True where nothing is combined."""
+        return self.op is None or self.op.commutative
 
     def block_counts(self, n_ranks: int) -> tuple[int, ...]:
         """Return the elements of every rank's block; MPI's recvcounts.
@@ -60,25 +110,133 @@ class CollectiveModel(SpecModel):
         All planning goes by these. The regular collectives' blocks all have
         `count` elements.
         """
-        return (int(getattr(self, "count", 0)),) * n_ranks
+        return (self.count,) * n_ranks
 
     def pair_counts(self, n_ranks: int) -> tuple[tuple[int, ...], ...] | None:
         """Return the elements every rank (row) has for every rank; None where all are `count`."""
         return None
 
-    @property
-    def is_in_place(self) -> bool:
-        """Return whether the input lies in the receive buffer, as MPI_IN_PLACE says."""
-        return bool(getattr(self, "in_place", False))
+    def result_count(self, rank: int, n_ranks: int) -> int | None:
+        """Return the number of elements that a rank gets; None where nothing is promised."""
+        is_root = rank == self.root
+        keeps_own = is_root and self.in_place and self.sender == "root"
+        if not self.has_data or keeps_own or (self.receiver == "root" and not is_root):
+            return None
+        return self.count * n_ranks if self.receives_blocks else self.count
+
+    def with_count(self, count: int) -> Self:
+        """Return the collective of so many elements, unchanged if it moves none."""
+        return self.replace(count=count) if self.has_data else self
 
 
-class _Moving(CollectiveModel):
+Model = TypeVar("Model", bound=CollectiveModel)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {}
+"""The models by kind."""
+_ABSENT: Final = {"count": 0, "datatype": "uint8", "op": None, "root": None, "in_place": False}
+"""Values that stand for the fields a kind does not have."""
+
+
+def register_collective(model: type[Model]) -> type[Model]:
+    """Register the decorated model under the default of its `kind`, and return it.
+
+    What else a kind needs is registered by ``promise`` of
+    ``collplan.planner.collective.semantics``, ``reference`` of
+    ``collplan.planner.collective.reference``, and ``algorithm`` of
+    ``collplan.planner.algorithms.registry``.
+
+    Raises
+    ------
+    SpecError
+        If there is such a kind.
+    """
+    fields, kind = model.model_fields, model.model_fields["kind"].default
+    if kind in COLLECTIVES:
+        raise SpecError(f"collective.kind: there is a {kind!r} already; give yours another name")
+    for name in _ABSENT.keys() - fields.keys():
+        setattr(model, name, _ABSENT[name])
+    model.is_rooted, model.has_op = "root" in fields, "op" in fields
+    model.has_blocks = model.sends_blocks or model.receives_blocks
+    model.is_pairwise = model.sends_blocks and model.receives_blocks
+    COLLECTIVES[kind] = model
+    _adapter.cache_clear()
+    return model
+
+
+class ByKind(dict[str, Function]):
+    """Functions by kind of collective; called with a kind, the decorator that registers one.
+
+    Parameters
+    ----------
+    missing : str
+        What an error says where a kind, ``{}``, has none.
+    """
+
+    def __init__(self, missing: str) -> None:
+        super().__init__()
+        self._missing = missing
+
+    def __call__(self, kind: str) -> Callable[[Function], Function]:
+        def register(function: Function) -> Function:
+            self[kind] = function
+            return function
+
+        return register
+
+    def __missing__(self, kind: str) -> Function:
+        raise SpecError(f"collective.kind: {self._missing.format(kind)}")
+
+
+def traits_of(kind: str) -> type[CollectiveModel]:
+    """Return the model of a kind; the base of all where `kind` is of local work, as a copy."""
+    return COLLECTIVES.get(kind, CollectiveModel)
+
+
+def _union() -> Any:
+    return Annotated[reduce(or_, COLLECTIVES.values()), Field(discriminator="kind")]
+
+
+@cache
+def _adapter() -> TypeAdapter[CollectiveModel]:
+    return TypeAdapter(_union())
+
+
+def validate_collective(fields: Any) -> CollectiveModel:
+    """Return the collective of a mapping of fields, `kind` among them.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        If there is no such kind, or its fields are not valid.
+    """
+    return _adapter().validate_python(fields)
+
+
+class _ByKind:
+    """Validation by the models registered when it takes place; a schema of those that are ours."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_plain_validator_function(
+            validate_collective, json_schema_input_schema=handler.generate_schema(_union())
+        )
+
+
+Collective = Annotated[CollectiveModel, _ByKind]
+"""Any collective; `kind` says which."""
+
+
+class Moving(CollectiveModel):
+    """The base of collectives that move elements."""
+
     count: Count
     datatype: Datatype = "float64"
 
 
-class _Reducing(_Moving):
-    has_op: ClassVar[bool] = True
+class Reducing(Moving):
+    """The base of collectives that combine elements."""
+
     op: Operation = SUM
 
     @model_validator(mode="after")
@@ -87,129 +245,115 @@ class _Reducing(_Moving):
         return self
 
 
-class Bcast(_Moving):
+@register_collective
+class Bcast(Moving):
     """The root's `count` elements reach every rank; every rank's buffer is `recv`."""
 
-    is_rooted: ClassVar[bool] = True
+    sender: ClassVar = "root"
+    has_one_buffer: ClassVar = True
     kind: Literal["bcast"] = "bcast"
     root: Root = 0
 
 
-class Gather(_Moving):
+@register_collective
+class Gather(Moving):
     """The root collects `count` elements from every rank, in rank order."""
 
-    is_rooted: ClassVar[bool] = True
+    receiver: ClassVar = "root"
+    receives_blocks: ClassVar = True
     kind: Literal["gather"] = "gather"
     root: Root = 0
     in_place: InPlace = False
 
 
-class Scatter(_Moving):
+@register_collective
+class Scatter(Moving):
     """The root deals `count` elements to every rank, in rank order."""
 
-    is_rooted: ClassVar[bool] = True
+    sender: ClassVar = "root"
+    sends_blocks: ClassVar = True
     kind: Literal["scatter"] = "scatter"
     root: Root = 0
     in_place: InPlace = False
 
 
-class Reduce(_Reducing):
+@register_collective
+class Reduce(Reducing):
     """The root gets the combination of all ranks' `count` elements."""
 
-    is_rooted: ClassVar[bool] = True
+    receiver: ClassVar = "root"
     kind: Literal["reduce"] = "reduce"
     root: Root = 0
     in_place: InPlace = False
 
 
-class Allgather(_Moving):
+@register_collective
+class Allgather(Moving):
     """Every rank collects `count` elements from every rank."""
 
+    receives_blocks: ClassVar = True
+    with_one_block: ClassVar = "bcast"
     kind: Literal["allgather"] = "allgather"
     in_place: InPlace = False
 
 
-class Allreduce(_Reducing):
+@register_collective
+class Allreduce(Reducing):
     """Every rank gets the combination of all ranks' `count` elements."""
 
     kind: Literal["allreduce"] = "allreduce"
     in_place: InPlace = False
 
 
-class ReduceScatterBlock(_Reducing):
+@register_collective
+class ReduceScatterBlock(Reducing):
     """Every rank gets its own `count` elements of the combination of all."""
 
+    sends_blocks: ClassVar = True
+    staged: ClassVar = "output"
+    with_one_block: ClassVar = "reduce"
     kind: Literal["reduce_scatter_block"] = "reduce_scatter_block"
     in_place: InPlace = False
 
 
-class Scan(_Reducing):
+@register_collective
+class Scan(Reducing):
     """Every rank gets the combination of `count` elements of ranks up to its own."""
 
+    is_prefix: ClassVar = True
     kind: Literal["scan"] = "scan"
     in_place: InPlace = False
 
 
-class Exscan(_Reducing):
+@register_collective
+class Exscan(Reducing):
     """Every rank but 0 gets the combination of `count` elements of the ranks before it."""
 
+    is_prefix: ClassVar = True
+    staged: ClassVar = "input"
     kind: Literal["exscan"] = "exscan"
     in_place: InPlace = False
 
+    def result_count(self, rank: int, n_ranks: int) -> int | None:
+        """Return `count`, but None for rank 0, which is promised nothing."""
+        return self.count if rank > 0 else None
 
-class Alltoall(_Moving):
+
+@register_collective
+class Alltoall(Moving):
     """Every rank sends `count` elements of its own to every rank."""
 
+    sends_blocks: ClassVar = True
+    receives_blocks: ClassVar = True
+    staged: ClassVar = "input"
+    with_one_block: ClassVar = "gather"
     kind: Literal["alltoall"] = "alltoall"
     in_place: InPlace = False
 
 
+@register_collective
 class Barrier(CollectiveModel):
     """No rank leaves before every rank has come; moves no elements."""
 
+    has_data: ClassVar = False
     kind: Literal["barrier"] = "barrier"
-
-    @property
-    def count(self) -> int:
-        """Return 0: a barrier has no elements."""
-        return 0
-
-    @property
-    def datatype(self) -> str:
-        """Return the type of the tokens that ranks exchange."""
-        return "uint8"
-
-
-Collective = Annotated[
-    Bcast
-    | Gather
-    | Scatter
-    | Reduce
-    | Allgather
-    | Allreduce
-    | ReduceScatterBlock
-    | Scan
-    | Exscan
-    | Alltoall
-    | Barrier,
-    Field(discriminator="kind"),
-]
-"""Any collective; `kind` says which."""
-
-COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {
-    model.model_fields["kind"].default: model
-    for model in (
-        Bcast,
-        Gather,
-        Scatter,
-        Reduce,
-        Allgather,
-        Allreduce,
-        ReduceScatterBlock,
-        Scan,
-        Exscan,
-        Alltoall,
-        Barrier,
-    )
-}
-"""The models by kind."""

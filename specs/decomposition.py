@@ -8,16 +8,13 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     model_serializer,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from collplan.specs.base import SpecModel
+from collplan.specs.base import SpecModel, described
+from collplan.specs.errors import show_value
 from collplan.specs.numbers import NumberOfRanks
-from collplan.specs.showing import show_value
 
 DECOMPOSITIONS: Final = (
     "flat",
@@ -57,6 +54,17 @@ Shape = Annotated[
 ]
 
 
+def _schema(fields: dict[str, Any]) -> dict[str, Any]:
+    names = {"enum": list(DECOMPOSITIONS)}
+    mapping = {
+        "type": "object",
+        "properties": {**fields["properties"], "name": names},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    return {"anyOf": [names, mapping], "description": "A name, or {name: ..., option: value}."}
+
+
 class Decomposition(SpecModel):
     """A decomposition by name, with what it needs; a name alone may stand for it.
 
@@ -89,6 +97,8 @@ class Decomposition(SpecModel):
     'full_lane'
     """
 
+    model_config = described(_schema)
+
     name: str
     leaders: NumberOfRanks | None = None
     shape: Shape | None = None
@@ -116,65 +126,40 @@ class Decomposition(SpecModel):
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
         allowed = _FIELDS.get(self.name, ())
-        for field in sorted(self.model_fields_set - {"name", *allowed}):
-            if getattr(self, field) == type(self).model_fields[field].default:
-                continue
+        for field in sorted(self._given.keys() - {*allowed}):
             takes = f"takes {', '.join(allowed)}" if allowed else "takes no options"
             raise ValueError(f"{self.name} has no {field}; it {takes}")
         if self.name == "multi_leader" and self.leaders is None:
             raise ValueError("multi_leader needs leaders, as {name: multi_leader, leaders: 2}")
-        if self.name == "mesh":
-            self._check_shape()
+        if self.name == "mesh" and (self.shape is None or len(self.shape) < 2):
+            raise ValueError("mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}")
         for nested in (self.node, self.lane):
             if nested is not None and nested.name == "auto":
                 raise ValueError("auto inside a decomposition; name it, or use auto for the whole")
         return self
 
-    def _check_shape(self) -> None:
-        if self.shape is None or len(self.shape) < 2:
-            raise ValueError("mesh needs a shape of two or more, as {name: mesh, shape: [4, 2]}")
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The options that are not as by default."""
+        fields = type(self).model_fields
+        values = {name: getattr(self, name) for name in fields if name != "name"}
+        return {name: one for name, one in values.items() if one != fields[name].default}
 
     @model_serializer
     def _write_short(self) -> Any:
-        nested = {"node": self.node, "lane": self.lane}
-        values: dict[str, Any] = {
-            "name": self.name,
-            "leaders": self.leaders,
-            "shape": None if self.shape is None else list(self.shape),
-            "by": None if self.by == "node" else self.by,
-            "form": self.form,
-            **{key: value and value.model_dump(mode="json") for key, value in nested.items()},
-        }
-        given = {key: value for key, value in values.items() if value is not None}
-        return given if len(given) > 1 else self.name
+        given = self._given
+        for name, value in given.items():
+            if isinstance(value, tuple):
+                given[name] = list(value)
+            elif isinstance(value, Decomposition):
+                given[name] = value.model_dump(mode="json")
+        return {"name": self.name, **given} if given else self.name
 
     def __str__(self) -> str:
         """Write the decomposition in one line, like ``mesh(shape=4x2)``."""
-        shown = {
-            "leaders": self.leaders,
-            "shape": self.shape and "x".join(map(str, self.shape)),
-            "by": None if self.by == "node" else self.by,
-            "node": self.node,
-            "lane": self.lane,
-            "form": self.form,
-        }
-        options = ", ".join(f"{key}={value}" for key, value in shown.items() if value is not None)
+        shape = {"shape": "x".join(map(str, self.shape))} if self.shape else {}
+        options = ", ".join(f"{name}={value}" for name, value in (self._given | shape).items())
         return f"{self.name}({options})" if options else self.name
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        names = {"enum": list(DECOMPOSITIONS)}
-        fields = {**schema["properties"], "name": names}
-        mapping = {
-            "type": "object",
-            "properties": fields,
-            "required": ["name"],
-            "additionalProperties": False,
-        }
-        return {"anyOf": [names, mapping], "description": "A name, or {name: ..., option: value}."}
 
 
 def _require_depth(fields: Mapping[str, Any]) -> None:

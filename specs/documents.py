@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.specs.errors import SpecError
-from collplan.specs.showing import show_value
+from collplan.specs.errors import SpecError, show_value
 
 if TYPE_CHECKING:
     from yaml.events import Event, ScalarEvent

@@ -1,6 +1,9 @@
-"""The one base of all errors users can cause."""
+"""Errors that users cause, and values as messages show them."""
 
 from __future__ import annotations
+
+import reprlib
+from typing import Any, Final
 
 
 class CollplanError(Exception):
@@ -9,3 +12,49 @@ class CollplanError(Exception):
 
 class SpecError(CollplanError):
     """A spec that does not describe a plan; a line for each mistake."""
+
+
+_SHORT: Final = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlong = 40
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 6
+_LONGEST_LINE: Final = 1000
+
+
+def show_value(value: Any, *, plain: bool = False) -> str:
+    """Return a value as messages show it: as Python writes it, long ones shortened.
+
+    Parameters
+    ----------
+    value : object
+        Anything a document can hold.
+    plain : bool
+        Write text without quotes.
+
+    Examples
+    --------
+    >>> show_value("many"), show_value(range(3)), show_value("a" * 100, plain=True)[-3:]
+    ("'many'", 'range(0, 3)', 'aaa')
+    """
+    try:
+        text = _SHORT.repr(value)
+    except ValueError:  # Python writes no integers of more than 4,300 digits
+        return "a number of thousands of digits"
+    is_text = isinstance(value, str)
+    return printable(text[1:-1] if plain and is_text else text)
+
+
+def printable(text: str) -> str:
+    """Return one line of text in which what is not printable is escaped, as ``\\x1b``.
+
+    Examples
+    --------
+    >>> printable("a\\tb\\x1b[31m")
+    'a b\\\\x1b[31m'
+    """
+    line = " ".join(text.split())
+    line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+    if len(line) <= _LONGEST_LINE:
+        return line
+    # The way out is at the end.
+    return f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
+from collplan.specs.errors import printable, show_value
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
-from collplan.specs.showing import printable, show_value
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -101,6 +101,7 @@ _PLAIN_WORDS: Final = {
     "tuple_type": "{given} is not a list; give one, as in [{given}]",
     "too_long": "has more than {max_length} entries; give fewer",
     "bool_type": "{given} is not true or false; give one of them",
+    "int_type": "{given} is not a whole number; give one",
     "string_type": "{given} is not text; give a word, or put it in quotes",
     "finite_number": "{given} is not finite; give a finite number",
     "model_type": _NOT_A_MAPPING,

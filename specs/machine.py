@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BeforeValidator, model_validator
 
-from collplan.specs.base import SpecModel, raise_together
+from collplan.specs.base import SpecModel, described, raise_together
+from collplan.specs.errors import show_value
 from collplan.specs.network import Network
 from collplan.specs.numbers import (
     MAX_RANKS,
@@ -23,7 +22,6 @@ from collplan.specs.numbers import (
     NumberOfRanks,
 )
 from collplan.specs.presets import load_preset, preset_names
-from collplan.specs.showing import show_value
 
 MAX_CORES: Final = 2**24
 """Cores of all nodes together: the simulator keeps a clock for each."""
@@ -69,6 +67,18 @@ RankOrder = Annotated[
 """An order of ranks by name, or the node of every rank."""
 
 
+def _schema(fields: dict[str, Any]) -> dict[str, Any]:
+    names = {"enum": list(preset_names()), "description": "A machine known by name."}
+    fields["properties"] = {"preset": names, **fields["properties"]}
+    file = {
+        "type": "string",
+        "pattern": r"\.(ya?ml|json)$",
+        "description": "A file with a machine, beside the spec.",
+    }
+    about = "A preset's name, a machine, or a file with one."
+    return {"anyOf": [names, fields, file], "description": about}
+
+
 class Machine(SpecModel):
     """Nodes of cores in NUMA domains, joined by lanes, with ranks placed on them.
 
@@ -102,6 +112,8 @@ class Machine(SpecModel):
     >>> machine.rank_to_lane
     (0, 0, 1, 0)
     """
+
+    model_config = described(_schema)
 
     nodes: NumberOfNodes = 1
     ranks_per_node: Annotated[
@@ -251,21 +263,6 @@ class Machine(SpecModel):
         Where passes have spread the ranks, those of the plan's ``rank_core`` may be others.
         """
         return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core_schema))
-        names = {"enum": list(preset_names()), "description": "A machine known by name."}
-        schema["properties"] = {"preset": names, **schema["properties"]}
-        file = {
-            "type": "string",
-            "pattern": r"\.(ya?ml|json)$",
-            "description": "A file with a machine, beside the spec.",
-        }
-        about = "A preset's name, a machine, or a file with one."
-        return {"anyOf": [names, schema, file], "description": about}
 
 
 def _fullest(ranks_per_node: int | Ints) -> int:

@@ -1,4 +1,4 @@
-"""A named thing with options: an algorithm or a pass."""
+"""Named things with options: algorithms and passes; and transports."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    GetJsonSchemaHandler,
     Tag,
     model_serializer,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from collplan.specs.base import SpecModel
-from collplan.specs.showing import show_value
+from collplan.specs.base import SpecModel, described
+from collplan.specs.errors import show_value
 
 MAX_OPTION: Final = 2**62
 """Greatest number of an option: what is computed with it fits 64 bits."""
@@ -44,7 +41,13 @@ def _freeze_option(value: Any) -> Any:
 Option = Annotated[Any, BeforeValidator(_freeze_option)]
 
 
-class Choice(SpecModel):
+def _choice_schema(_: object) -> dict[str, Any]:
+    name = {"type": "string"}
+    mapping = {"type": "object", "properties": {"name": name}, "required": ["name"]}
+    return {"anyOf": [name, mapping], "description": "A name, or {name: ..., option: value}."}
+
+
+class NamedOption(SpecModel):
     """A name with options; written ``name`` or ``{name: ..., option: value}``.
 
     Option values stay as they were written: what the name stands for
@@ -59,9 +62,11 @@ class Choice(SpecModel):
 
     Examples
     --------
-    >>> Choice.model_validate({"name": "knomial", "radix": 4}).options
+    >>> NamedOption.model_validate({"name": "knomial", "radix": 4}).options
     {'radix': 4}
     """
+
+    model_config = described(_choice_schema)
 
     name: str
     options: dict[str, Option] = Field(default_factory=dict)
@@ -98,24 +103,8 @@ class Choice(SpecModel):
         options = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return f"{self.name}({options})" if options else self.name
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {
-            "anyOf": [
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {"name": {"type": "string"}},
-                    "required": ["name"],
-                },
-            ],
-            "description": "A name, or {name: ..., option: value}.",
-        }
 
-
-class AlgorithmChoice(Choice):
+class AlgorithmChoice(NamedOption):
     """An algorithm by name, with its options; ``auto`` leaves the choice to the planner."""
 
 
@@ -167,7 +156,7 @@ class AlgorithmsByRole(SpecModel):
         return ", ".join(f"{role}: {choice}" for role, choice in self.roles.items())
 
 
-class PassChoice(Choice):
+class PassChoice(NamedOption):
     """A pass by name, with its options."""
 
 
@@ -182,3 +171,83 @@ Algorithms = Annotated[
     Discriminator(_tag_algorithms),
 ]
 """One algorithm, or one a role."""
+
+
+TRANSPORTS: Final = ("messages", "shared")
+"""All transports by name."""
+_PLACE: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*")
+
+
+def _transport_schema(_: object) -> dict[str, Any]:
+    names = {"enum": list(TRANSPORTS)}
+    mapping = {"type": "object", "additionalProperties": names}
+    return {"anyOf": [names, mapping], "description": "A name, or {role: name}."}
+
+
+class Transport(SpecModel):
+    """A transport for all phases, or one for each role; a name alone may stand for it.
+
+    Parameters
+    ----------
+    name : str
+        What ranks of one node use: ``messages``, or ``shared`` memory.
+    roles : dict
+        Instead, a transport for the phases of each role, as ``{node: shared}``;
+        the others use messages.
+
+    Examples
+    --------
+    >>> Transport.model_validate("shared").model_dump()
+    'shared'
+    >>> Transport.model_validate({"node": "shared"}).shared_roles
+    ('node',)
+    """
+
+    model_config = described(_transport_schema)
+
+    name: str = "messages"
+    roles: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_short(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping):
+            return value
+        if "name" not in value:  # no role is called so
+            for role in value:
+                if not isinstance(role, str) or not _PLACE.fullmatch(role):
+                    raise ValueError(
+                        f"{show_value(role)} is no role; use node, lane, or as node.row"
+                    )
+            value = {"roles": dict(value)}
+        roles = value.get("roles", {})
+        if not isinstance(roles, Mapping):
+            raise ValueError(f"roles is {show_value(roles)}; give {{role: transport}}")
+        for name in (value.get("name", "messages"), *roles.values()):
+            if name not in TRANSPORTS:
+                raise ValueError(
+                    f"{show_value(name)} is no transport; use {' or '.join(TRANSPORTS)}"
+                )
+        return value
+
+    @property
+    def shared_roles(self) -> tuple[str, ...] | None:
+        """Return the roles whose phases share memory; None for all phases."""
+        if self.name == "shared":
+            return None
+        return tuple(role for role, name in self.roles.items() if name == "shared")
+
+    @model_serializer
+    def _write_short(self) -> Any:
+        return dict(self.roles) if self.roles else self.name
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(sorted(self.roles.items()))))
+
+    def __str__(self) -> str:
+        """Write the transport in one line, like ``node: shared``."""
+        if not self.roles:
+            return self.name
+        return ", ".join(f"{role}: {name}" for role, name in self.roles.items())

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, model_validator
-from pydantic.config import JsonDict
+from pydantic import model_validator
 
-from collplan.specs.base import SpecModel
-from collplan.specs.numbers import Flag, Nanoseconds, Positive, Seconds
-from collplan.specs.sizes import Bytes, PositiveBytes
+from collplan.specs.base import SpecModel, described
+from collplan.specs.numbers import Bytes, Flag, Nanoseconds, Positive, PositiveBytes, Seconds
 
 LINKS: Final = ("core", "numa", "node", "network")
 """The classes of links, nearest first."""
 
 
-def _require_nothing(schema: JsonDict) -> None:
-    schema.pop("required", None)
+def _require_nothing(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != "required"}
 
 
 class Link(SpecModel):
@@ -41,7 +39,7 @@ class Link(SpecModel):
     """
 
     # In a network, what is left out has the default of its class of link.
-    model_config = ConfigDict(json_schema_extra=_require_nothing)
+    model_config = described(_require_nothing)
 
     L_ns: Nanoseconds
     o_ns: Nanoseconds

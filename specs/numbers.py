@@ -1,13 +1,15 @@
-"""Numbers and switches in specs: every one has a range, and none is guessed from another type."""
+"""Numbers, sizes in bytes and switches in specs: each has a range, and none is guessed."""
 
 from __future__ import annotations
 
 import operator
+import re
+from fractions import Fraction
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from collplan.specs.showing import show_value
+from collplan.specs.errors import show_value
 
 MAX_RANKS: Final = 2**16
 """A rank fits 16 bits, so that a pair of ranks and a tag fit one 64-bit key."""
@@ -55,3 +57,98 @@ Natural = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
 """A number of things of which there may be none."""
 Nanoseconds = Annotated[float, Field(ge=0, le=MAX_NS), REAL]
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS), REAL]
+
+
+UNITS: Final[dict[str, int]] = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+"""Bytes in each unit; upper and lower case mean the same."""
+
+_FACTORS: Final = {unit.lower(): factor for unit, factor in UNITS.items()}
+_SIZE: Final = re.compile(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?)\s*([a-zA-Z]*)\s*")
+MAX_SIZE: Final = 2**60
+"""Largest size: sums of some sizes still fit 64 bits."""
+
+
+def parse_bytes(value: object) -> int:
+    """Turn ``65536``, ``"64KiB"`` or ``"1.5 MiB"`` into bytes.
+
+    Parameters
+    ----------
+    value : object
+        An integer from 0 to `MAX_SIZE`, or a number with a unit of `UNITS`.
+
+    Returns
+    -------
+    int
+        The size in bytes.
+
+    Raises
+    ------
+    ValueError
+        If `value` is not a size, or not a whole number of bytes.
+
+    Examples
+    --------
+    >>> parse_bytes("64KiB"), parse_bytes("2MB"), parse_bytes(17)
+    (65536, 2000000, 17)
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0:
+            raise ValueError(f"{show_value(value)} is negative; give 0 or more")
+        return _limited(value, value)
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or (match[2] or "b").lower() not in _FACTORS:
+        unit = "" if match is None else match[2].upper().removesuffix("I")
+        hint = f"did you mean {match[1]}{unit}iB? " if match and f"{unit}iB" in UNITS else ""
+        raise ValueError(
+            f"{show_value(value)} is not a size; {hint}give bytes or a number with a unit of "
+            f"{', '.join(UNITS)}"
+        )
+    size = Fraction(match[1]) * _FACTORS[(match[2] or "b").lower()]
+    if size.denominator != 1:
+        raise ValueError(f"{value!r} is {float(size)} bytes; give a whole number of bytes")
+    return _limited(int(size), value)
+
+
+def is_size(text: str) -> bool:
+    """Return whether a text is a size with a unit."""
+    match = _SIZE.fullmatch(text)
+    return match is not None and match[2].lower() in _FACTORS
+
+
+def _limited(size: int, given: object) -> int:
+    if size > MAX_SIZE:
+        raise ValueError(f"{show_value(given)} is too large; give at most {MAX_SIZE} bytes (1 EiB)")
+    return size
+
+
+def _schema(least: int) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": least, "maximum": MAX_SIZE},
+                {
+                    "type": "string",
+                    "pattern": r"^\s*\d+(\.\d+)?\s*(([KMGTkmgt][iI]?)?[bB])?\s*$",
+                },
+            ],
+            "description": "Bytes: a number, or a number with a unit such as 64KiB or 2MB.",
+        }
+    )
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _schema(0)]
+"""A field of bytes that also accepts ``"64KiB"``, ``"2MB"`` or ``"1.5 MiB"``."""
+PositiveBytes = Annotated[int, Field(ge=1), BeforeValidator(parse_bytes), _schema(1)]
+"""The same for sizes of which there is at least one byte."""

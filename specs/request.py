@@ -1,25 +1,87 @@
-"""The request: everything a plan is compiled from."""
+"""Plan specs, everything a plan is compiled from, and the methods that are part of them."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator
-from typing import Final, Self
+from functools import cached_property
+from typing import Any, Final, Self
 
-from pydantic import model_validator
+from pydantic import model_serializer, model_validator
 
 from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.collective import Collective
 from collplan.specs.decomposition import Decomposition
 from collplan.specs.documents import write_yaml
 from collplan.specs.machine import Machine
-from collplan.specs.named_option import AlgorithmChoice, Algorithms, PassChoice
-from collplan.specs.transport import Transport
+from collplan.specs.named_option import (
+    AlgorithmChoice,
+    Algorithms,
+    AlgorithmsByRole,
+    NamedOption,
+    PassChoice,
+    Transport,
+)
 
 AUTO: Final = AlgorithmChoice(name="auto")
 FLAT: Final = Decomposition(name="flat")
 MESSAGES: Final = Transport(name="messages")
+
+
+class Method(SpecModel):
+    """A way to compute a collective, whatever the machine and the collective.
+
+    Written as what is not by default.
+
+    Parameters
+    ----------
+    decomposition, algorithms, transport, passes
+        As in `PlanSpec`.
+
+    Examples
+    --------
+    >>> Method(decomposition="full_lane", algorithms={"node": "linear"}).label
+    'full_lane node: linear'
+    >>> Method(passes=["prioritize"]).model_dump()
+    {'passes': ['prioritize']}
+    """
+
+    decomposition: Decomposition = FLAT
+    algorithms: Algorithms = AUTO
+    transport: Transport = MESSAGES
+    passes: tuple[PassChoice, ...] = ()
+
+    @cached_property
+    def label(self) -> str:
+        """The name in tables: short, and the same for equal methods everywhere."""
+        is_flat = self.decomposition == FLAT
+        words = [] if is_flat and self.algorithms != AUTO else [str(self.decomposition)]
+        words += [] if self.algorithms == AUTO else [str(self.algorithms)]
+        words += [] if self.transport == MESSAGES else [f"transport={self.transport}"]
+        return " ".join([*words, *map(str, self.passes)])
+
+    def named_algorithms(self, kind: str) -> list[tuple[str | None, str]]:
+        """Return the algorithms named for collective `kind`, each after its kind, None for any."""
+        if isinstance(self.algorithms, AlgorithmsByRole):
+            roles = self.algorithms.roles.items()
+            return [(role.partition("/")[2] or None, one.name) for role, one in roles]
+        is_flat = self.decomposition.name == "flat"
+        return [(kind if is_flat else None, self.algorithms.name)]
+
+    @model_serializer
+    def _write_given(self) -> dict[str, Any]:
+        fields = type(self).model_fields.items()
+        given = {key: getattr(self, key) for key, field in fields}
+        return {key: _short(given[key]) for key, field in fields if given[key] != field.default}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_short(entry) for entry in value]
+    if isinstance(value, NamedOption) and not value.options:
+        return value.name
+    return value.model_dump(mode="json") if isinstance(value, SpecModel) else value
 
 
 class PlanSpec(SpecModel):
@@ -60,6 +122,21 @@ class PlanSpec(SpecModel):
     transport: Transport = MESSAGES
     passes: tuple[PassChoice, ...] = ()
 
+    @property
+    def method(self) -> Method:
+        """Return the method."""
+        return Method(**{name: getattr(self, name) for name in Method.model_fields})
+
+    def with_method(self, method: Method) -> Self:
+        """Return the spec with another method.
+
+        Raises
+        ------
+        pydantic.ValidationError
+            If the method does not fit the machine.
+        """
+        return self.replace(**{name: getattr(method, name) for name in Method.model_fields})
+
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         raise_together(self._problems())
@@ -67,7 +144,7 @@ class PlanSpec(SpecModel):
 
     def _problems(self) -> Iterator[str]:
         """Return what does not fit together."""
-        root = getattr(self.collective, "root", 0)
+        root = self.collective.root or 0
         n_ranks = self.machine.n_ranks
         if root >= n_ranks:
             yield (

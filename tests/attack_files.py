@@ -33,9 +33,8 @@ from collplan.planner.formats.npz import _narrow, _npy_header, save
 from collplan.planner.passes.registry import pass_registry
 from collplan.specs import parse_spec
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.datatype import DATATYPES
 from collplan.specs.decomposition import DECOMPOSITIONS
-from collplan.specs.operation import BUILTIN
+from collplan.specs.elements import BUILTIN, DATATYPES
 from collplan.specs.presets import preset_names
 from test_calibration import Machinery
 

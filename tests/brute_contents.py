@@ -39,7 +39,7 @@ UNDEFINED = Value(0, (), frozenset({"undefined"}))
 def contributions(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what lies where before the collective."""
     c, kind = collective.count, collective.kind
-    root, in_place = getattr(collective, "root", 0), getattr(collective, "in_place", False)
+    root, in_place = collective.root, collective.in_place
     held = {}
     for rank in range(size):
         n, buffer, first = c, "RECV" if in_place else "SEND", 0
@@ -61,7 +61,7 @@ def contributions(collective: Collective, size: int) -> dict[Place, Value]:
 def promises(collective: Collective, size: int) -> dict[Place, Value]:
     """Return what must lie where after the collective."""
     c, kind = collective.count, collective.kind
-    root, in_place = getattr(collective, "root", 0), getattr(collective, "in_place", False)
+    root, in_place = collective.root, collective.in_place
     everybody = tuple(range(size))
     wanted = {}
     for rank in everybody:
@@ -90,7 +90,7 @@ def promises(collective: Collective, size: int) -> dict[Place, Value]:
 def final_values(plan: Plan, steps: list[Step], sender: Mapping[int, int]) -> dict[Place, Value]:
     """Execute a plan on values, in some legal eager order."""
     assert plan.spec is not None
-    op = getattr(plan.spec.collective, "op", None)
+    op = plan.spec.collective.op
     values = contributions(plan.spec.collective, plan.n_ranks)
     mail: dict[int, list[Value]] = {}
     for what, row in settle(needs(steps, sender, eager=True)):

@@ -167,7 +167,7 @@ def overlaps(steps: list[Step]) -> Faults:
 
 def forbidden(collective: Collective, steps: list[Step]) -> Faults:
     """Return tasks that write to the input, or whose result nobody can know."""
-    has_op = hasattr(collective, "op")
+    has_op = collective.op is not None
     faults: Faults = defaultdict(set)
     for step in steps:
         if any(buffer == "SEND" for buffer, _, _ in step.writes):

@@ -34,7 +34,7 @@ def compile_in_advance(request: pytest.FixtureRequest) -> None:
     if not is_second or request.session.testscollected < SOME_TESTS:
         return
     from collplan.executors.cost import simulate
-    from collplan.executors.mpi.loop.loading import load
+    from collplan.executors.mpi.loop.reductions import load
     from collplan.planner import compile_plan
     from collplan.specs import PlanSpec
 

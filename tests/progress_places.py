@@ -10,7 +10,7 @@ import numpy as np
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine import background
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.host.cores import affinity
+from collplan.executors.mpi.host.processes import affinity
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from mpi_plans import InPython, PlanWriter, refuses

@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.engine import background
-from collplan.executors.mpi.host.cores import affinity
+from collplan.executors.mpi.host.processes import affinity
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
 from mpi_plans import PlanWriter

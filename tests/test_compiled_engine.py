@@ -28,7 +28,7 @@ from collplan.planner.collective.operations import (
 )
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan, Stage
-from collplan.specs.datatype import PAIRS, numpy_dtype
+from collplan.specs.elements import PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
 from test_mpi_views import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
 

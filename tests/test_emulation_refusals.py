@@ -14,7 +14,7 @@ from collplan.emulate.counters import lane_bytes
 from collplan.emulate.errors import EmulationError
 from collplan.emulate.launching import prepare_launch
 from collplan.emulate.machine import emulated_machine
-from collplan.executors.mpi.launch.launch import Launcher, Library
+from collplan.executors.mpi.launch.launcher import Launcher, Library
 from command_line import CommandLine
 from emulating import emulate, need_emulation
 from mpi_launching import mpi_python, run

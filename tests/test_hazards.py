@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan import hazards
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
@@ -25,7 +26,7 @@ tasks_strategy = st.lists(
 def pieces_of(rows, spread=1):
     flat = [block for row in rows for block in row]
     buffer, offset, count = (np.array([b[i] for b in flat], dtype=np.int64) for i in range(3))
-    indptr = csr.running_total([len(row) for row in rows])
+    indptr = running_total([len(row) for row in rows])
     # One element further on, so that no greater unit than one divides all ends.
     shift = int(spread > 1)
     return csr.contiguous(indptr, buffer.astype(np.int8), offset * spread + shift, count * spread)

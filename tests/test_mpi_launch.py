@@ -16,9 +16,9 @@ import pytest
 
 from collplan.cli.main import main
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch import launch
+from collplan.executors.mpi.launch import launcher as launch
 from collplan.executors.mpi.launch.jobs import capture_job, run_job
-from collplan.executors.mpi.launch.launch import Library, is_under_mpi, launcher_rank
+from collplan.executors.mpi.launch.launcher import Library, is_under_mpi, launcher_rank
 from mpi_launching import MPIS, PROGRAMS, assert_passes, mpi_environment, mpi_python, mpiexec_of
 from mpi_launching import mpirun as mpirun_program
 from mpi_launching import run as run_command
@@ -293,7 +293,7 @@ def test_the_tasks_of_a_slurm_job_are_the_ranks_by_default(
 
 def test_a_rank_whose_neighbors_never_initialize_mpi_ends_with_one_line() -> None:
     waits = (
-        "import time; from collplan.executors.mpi.stall.start_limit import limit_start\n"
+        "import time; from collplan.executors.mpi.world import limit_start\n"
         "with limit_start({0}): time.sleep({1})\n"
     )
     done = run_command([sys.executable, "-c", waits.format(0.2, 60)], timeout_s=30)

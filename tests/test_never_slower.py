@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.executors.mpi.launch.launch import find_launcher
+from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.specs.errors import CollplanError
 from collplan.tune.fingerprint import cpu_model
 from collplan.tune.table import parse_table, save_table

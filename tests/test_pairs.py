@@ -17,7 +17,7 @@ from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.formats.text import to_text
 from collplan.specs import Allreduce, Bcast, Operation, numpy_dtype
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.datatype import DATATYPES, PAIRS
+from collplan.specs.elements import DATATYPES, PAIRS
 from mpi_launching import assert_passes, mpirun
 from oracle import check_result, make_spec
 

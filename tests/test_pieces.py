@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.kernels import slice_blocks
+from collplan.planner.plan.pieces import slice_blocks
 
 Blocks = list[list[tuple[int, int, int]]]
 rows_of_blocks = st.lists(
@@ -20,7 +21,7 @@ rows_of_blocks = st.lists(
 def table(rows: Blocks) -> csr.Pieces:
     flat = [block for row in rows for block in row]
     buffer, offset, count = (np.array([b[i] for b in flat], dtype=np.int64) for i in range(3))
-    indptr = csr.running_total([len(row) for row in rows])
+    indptr = running_total([len(row) for row in rows])
     return csr.contiguous(indptr, buffer.astype(np.int8), offset, count)
 
 
@@ -85,7 +86,7 @@ def test_slices_put_together_are_the_row(rows, size):
     want = spelt(rows)
     pieces = table(rows)
     owner, buffer, low, high = pieces.blocks()
-    indptr = csr.running_total(np.bincount(owner, minlength=len(rows)))
+    indptr = running_total(np.bincount(owner, minlength=len(rows)))
     cuts = [(i, a, min(a + size, len(row))) for i, row in enumerate(want)
             for a in range(0, len(row), size)]  # fmt: skip
     row, first, last = np.array(cuts, dtype=np.int64).reshape(-1, 3).T.copy()

@@ -42,12 +42,12 @@ def _without_edges(plan: Plan) -> object:
 def test_a_refuted_plan_is_not_started(
     collplan: CommandLine, monkeypatch: pytest.MonkeyPatch, column: str
 ) -> None:
-    from collplan.executors.mpi.launch import launch
+    from collplan.executors.mpi.launch import jobs
 
     def start(*arguments: object, **options: object) -> int:
         raise AssertionError("ranks are started")
 
-    monkeypatch.setattr(launch, "relaunch", start)
+    monkeypatch.setattr(jobs, "relaunch", start)
     path = edited(collplan.compile(), column)
     collplan("run", path)  # a first proof also says that it compiles kernels
     line = collplan("run", path).error()
@@ -58,9 +58,9 @@ def test_a_refuted_plan_is_not_started(
 def test_a_plan_too_large_to_be_proved_first_is_named(
     collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collplan.executors.mpi.launch import launch
+    from collplan.executors.mpi.launch import jobs
 
-    monkeypatch.setattr(launch, "relaunch", lambda *arguments, **options: 0)
+    monkeypatch.setattr(jobs, "relaunch", lambda *arguments, **options: 0)
     path = collplan.compile()
     collplan("run", path)  # a first proof also says that it compiles kernels
     assert collplan("run", path).err == ""

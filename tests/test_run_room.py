@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch import launch, room
-from collplan.executors.mpi.launch.launch import n_cores
+from collplan.executors.mpi.launch import jobs
+from collplan.executors.mpi.launch.launcher import n_cores
 from collplan.planner import memory
 from command_line import CommandLine
 
@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         numbers.append(n_ranks)
         return 0
 
-    monkeypatch.setattr(launch, "relaunch", note)
+    monkeypatch.setattr(jobs, "relaunch", note)
     return numbers
 
 
@@ -68,7 +68,7 @@ def test_a_cluster_of_another_size_is_refused_before_it_is_compiled(
 def test_ranks_that_would_take_more_memory_than_there_is_are_not_started(
     collplan: CommandLine, started: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "free_machine_bytes", lambda: 10**9)
+    monkeypatch.setattr(jobs, "free_machine_bytes", lambda: 10**9)
     spec = collplan.write_spec(collective={"kind": "allreduce", "count": 2**25})
     refusal = collplan("run", spec).error()
     assert refusal.startswith("-n: 4 ranks need about 4.")
@@ -82,12 +82,12 @@ def test_no_command_starts_ranks_without_memory_or_files(monkeypatch: pytest.Mon
     def allowed(_what: int) -> tuple[int, int]:
         return 20, 20
 
-    monkeypatch.setattr(room, "free_machine_bytes", lambda: 10**9)
+    monkeypatch.setattr(jobs, "free_machine_bytes", lambda: 10**9)
     with pytest.raises(LaunchError, match=r"-n: 100 ranks need about 8\.39 GB of memory"):
-        launch.relaunch(["true"], 100)
+        jobs.relaunch(["true"], 100)
     monkeypatch.setattr(resource, "getrlimit", allowed)
     with pytest.raises(LaunchError, match=r"2 ranks need about 40 open files, 20 are allowed"):
-        launch.relaunch(["true"], 2)
+        jobs.relaunch(["true"], 2)
 
 
 def test_a_soft_limit_of_open_files_is_raised_for_the_ranks(
@@ -96,8 +96,8 @@ def test_a_soft_limit_of_open_files_is_raised_for_the_ranks(
     limits: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 500))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
-    room.check_room(2)
-    room.allow_files(2)
+    jobs.check_room(2)
+    jobs.allow_files(2)
     assert limits == [(40, 500)]
 
 
@@ -116,4 +116,4 @@ def test_free_memory_is_what_the_container_may_use(
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "none")
     monkeypatch.setattr(memory, "_CGROUPS", ())
     assert memory.free_machine_bytes() == sys.maxsize
-    room.check_room(1, 10**18)
+    jobs.check_room(1, 10**18)

@@ -25,12 +25,11 @@ from collplan.planner.formats.npz import load, save
 from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
 from collplan.planner.passes.shared_memory.share import share
-from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import INTENT, Buffer, Dependencies, Op
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.planner.verify.format_check import check_format
-from collplan.planner.verify.order import completion_order
+from collplan.planner.verify.order import Execution
 from collplan.planner.verify.restarts import check_restarts, gated_tasks
 from collplan.specs import Machine, Network
 from collplan.specs.collective import COLLECTIVES
@@ -285,15 +284,14 @@ def test_a_missing_dependency_between_ranks_is_a_race():
 
 def test_without_its_gate_a_slot_is_written_too_early_in_the_next_start():
     plan = compile_plan(shared("bcast", "linear", "one node", count=8))
-    sends, recvs = match_messages(plan)
-    order = completion_order(plan, sends, recvs)
+    execution = Execution.of(plan)
     gated = gated_tasks(plan)
-    check_restarts(plan, sends, recvs, *order, gated)
+    check_restarts(plan, execution, gated)
     for row in np.flatnonzero(gated):
         open_gate = gated.copy()
         open_gate[row] = False
         with pytest.raises(RaceError, match=rf"in one start and #{row} rank 0: .* in the next"):
-            check_restarts(plan, sends, recvs, *order, open_gate)
+            check_restarts(plan, execution, open_gate)
 
 
 def shared_book(*tasks):

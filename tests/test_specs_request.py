@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from collplan.planner.collective.semantics import postcondition
 from collplan.specs import (
     COLLECTIVES,
     AlgorithmChoice,
@@ -14,11 +15,14 @@ from collplan.specs import (
     Barrier,
     Bcast,
     Machine,
+    Method,
     Operation,
     PassChoice,
     PlanSpec,
+    SpecError,
     parse_spec,
 )
+from collplan.specs.collective import register_collective
 
 IN_PLACE = {
     "gather",
@@ -52,13 +56,13 @@ def test_common_properties_agree_with_fields(kind: str) -> None:
     assert collective.kind == kind
     assert collective.is_rooted == (kind in ROOTED)
     assert collective.has_op == (kind in WITH_OP)
-    assert collective.is_in_place is False
+    assert collective.in_place is False
     assert collective.itemsize == (1 if kind == "barrier" else 4)
     assert collective.count == (0 if kind == "barrier" else 3)
 
 
 def test_in_place_is_seen() -> None:
-    assert Allreduce(count=1, in_place=True).is_in_place
+    assert Allreduce(count=1, in_place=True).in_place
 
 
 @pytest.mark.parametrize(
@@ -171,3 +175,39 @@ def test_json_and_yaml_round_trip_exactly(
         assert hash(again) == hash(spec)
         assert again.to_json() == spec.to_json()
     assert parse_spec(yaml.safe_load(spec.to_yaml())) == spec
+
+
+def test_a_spec_is_a_machine_a_collective_and_a_method() -> None:
+    fields = {"decomposition": "full_lane", "algorithms": {"node": "ring"}, "transport": "shared"}
+    spec = PlanSpec(machine=Machine(nodes=2), collective=Bcast(count=3), **fields)
+    assert spec.method == Method(**fields)
+    assert spec.method.label == "full_lane node: ring transport=shared"
+    assert Method(**spec.method.model_dump(mode="json")) == spec.method
+    plain = spec.with_method(Method())
+    assert plain == PlanSpec(machine=Machine(nodes=2), collective=Bcast(count=3))
+    assert plain.with_method(spec.method) == spec
+    assert plain.method.model_dump() == {}
+    with pytest.raises(ValidationError, match="no node has more than 1 ranks"):
+        plain.with_method(Method(decomposition={"name": "multi_leader", "leaders": 2}))
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_traits_agree_with_what_is_promised(kind: str) -> None:
+    """Sizes of results, from the traits, are those that the semantics state."""
+    model, n_ranks = COLLECTIVES[kind], 4
+    fields = {"count": 3} if model.has_data else {}
+    for in_place in (False, True) if "in_place" in model.model_fields else (None,):
+        collective = model(**fields, **({} if in_place is None else {"in_place": in_place}))
+        contents = postcondition(collective, n_ranks)
+        for rank in range(n_ranks):
+            own = contents.rank == rank
+            most = int((contents.offset + contents.count)[own].max(initial=0))
+            assert collective.result_count(rank, n_ranks) == (most or None), (rank, in_place)
+    assert (collective.root is None) == (not model.is_rooted)
+    assert (collective.op is None) == (not model.has_op)
+    assert collective.with_count(5).count == (5 if model.has_data else 0)
+
+
+def test_a_kind_is_registered_once() -> None:
+    with pytest.raises(SpecError, match="there is a 'bcast' already; give yours another name"):
+        register_collective(Bcast)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from collplan.specs import Allreduce, Bcast, CollplanError, Gather
+from collplan.specs.elements import Operation
 from collplan.specs.network import Network
-from collplan.specs.operation import Operation
 from collplan.tune.journal import Journal
 from collplan.tune.options import Goal, Request
 from collplan.tune.state import State, open_state

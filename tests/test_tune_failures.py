@@ -13,7 +13,7 @@ from collplan.tune.table import load_table
 from mpi_launching import PROGRAMS, mpi_python, mpiexec_of, run
 from tuned import FINGERPRINT, REQUEST, begun, some_selection, verdict_of
 
-LAUNCH = "collplan.executors.mpi.launch.launch"
+LAUNCH = "collplan.executors.mpi.launch"
 SWEEP = "bcast on 2 x 2 ranks block"
 
 
@@ -155,8 +155,8 @@ def test_the_command_goes_on_by_itself(
             ranks.blame(Failure(SWEEP, 64, failing.pop(0), "did not end within 60 s"))
         return 3
 
-    monkeypatch.setattr(f"{LAUNCH}.relaunch", relaunch)
-    monkeypatch.setattr(f"{LAUNCH}.is_under_mpi", lambda: False)
+    monkeypatch.setattr(f"{LAUNCH}.jobs.relaunch", relaunch)
+    monkeypatch.setattr(f"{LAUNCH}.launcher.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2", "--restart"]) == 1
     assert ["--restart" in line for line in lines] == [True, False, False]
@@ -177,8 +177,8 @@ def test_a_failure_of_another_run_does_not_start_ranks_again(
     with earlier.noting_faults():
         earlier.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
     statuses = [2]
-    monkeypatch.setattr(f"{LAUNCH}.relaunch", lambda *_, **__: statuses.pop())
-    monkeypatch.setattr(f"{LAUNCH}.is_under_mpi", lambda: False)
+    monkeypatch.setattr(f"{LAUNCH}.jobs.relaunch", lambda *_, **__: statuses.pop())
+    monkeypatch.setattr(f"{LAUNCH}.launcher.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2"]) == 2
     assert isinstance(Attempts(output).find(), Failure)

@@ -155,7 +155,8 @@ def _measure(
     timeout_s: float,
     progress: bool | None,
 ) -> int:
-    from collplan.executors.mpi.launch.launch import default_ranks, is_under_mpi, relaunch
+    from collplan.executors.mpi.launch.jobs import relaunch
+    from collplan.executors.mpi.launch.launcher import default_ranks, is_under_mpi
     from collplan.specs.errors import CollplanError
 
     if is_under_mpi():

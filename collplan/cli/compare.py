@@ -128,17 +128,14 @@ def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
     from collplan.specs.collective import MAX_COUNT
 
     collective = spec.collective
-    if text is None or collective.kind == "barrier":
+    if text is None or not collective.has_data:
         return [collective.count * collective.itemsize]
-    datatype = getattr(collective, "datatype", "a byte")
-    return parse_sizes(text, collective.itemsize, datatype, MAX_COUNT)
+    return parse_sizes(text, collective.itemsize, collective.datatype, MAX_COUNT)
 
 
 def _with_bytes(spec: PlanSpec, n_bytes: int) -> PlanSpec:
-    if spec.collective.kind == "barrier":
-        return spec
     count = n_bytes // spec.collective.itemsize
-    return spec.replace(collective=spec.collective.replace(count=count))
+    return spec.replace(collective=spec.collective.with_count(count))
 
 
 @contextmanager
@@ -146,7 +143,7 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
     from concurrent.futures import BrokenExecutor
 
-    from collplan.executors.mpi.launch.futures import is_under_futures, mpi_executor
+    from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
     from collplan.own_algorithms import import_own
     from collplan.select.sweep import processes
     from collplan.specs.errors import CollplanError

@@ -54,7 +54,8 @@ def command(
     what ran. There is no --json: standard output and exit status are the
     program's.
     """
-    from collplan.executors.mpi.launch.launch import is_under_mpi, relaunch
+    from collplan.executors.mpi.launch.jobs import relaunch
+    from collplan.executors.mpi.launch.launcher import is_under_mpi
     from collplan.specs.errors import CollplanError
     from collplan.tune.table import load_table
 
@@ -73,7 +74,8 @@ def _run_as_rank(
     program: list[str], table: Path, ranks: int | None, *, module: bool, force: bool
 ) -> int:
     """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
-    from collplan.executors.mpi.launch.launch import launcher_rank, take_input
+    from collplan.executors.mpi.launch.jobs import take_input
+    from collplan.executors.mpi.launch.launcher import launcher_rank
     from collplan.specs.errors import CollplanError
 
     take_input()
@@ -163,7 +165,7 @@ def _status_of(stop: SystemExit) -> int:
 
 def _abort(status: int) -> int:
     """End all ranks where there are several: they could wait for this one for ever."""
-    from collplan.executors.mpi.host.aborting import abort
+    from collplan.executors.mpi.together import abort
 
     world = sys.modules["mpi4py.MPI"].COMM_WORLD
     if world.Get_size() > 1:

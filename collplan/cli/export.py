@@ -67,7 +67,7 @@ def command(
     from collplan.planner.formats.goal import write_goal
     from collplan.planner.formats.output_files import replacing
     from collplan.reports.output import print_json, print_line
-    from collplan.specs.showing import printable
+    from collplan.specs.errors import printable
     from collplan.tune.table import load_table
 
     found: dict[str, Any] = {"output": str(output), "to": to.value}
@@ -114,7 +114,7 @@ def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -
 
 
 def _mpich_defaults(defaults: Path | None) -> Tree:
-    from collplan.executors.mpi.launch.launch import probe_library
+    from collplan.executors.mpi.launch.launcher import probe_library
     from collplan.exports.mpich import built_in_selection
     from collplan.specs.errors import CollplanError
 

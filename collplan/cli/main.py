@@ -13,8 +13,7 @@ import typer
 from collplan.cli.group import group
 from collplan.cli.process_memory import keep_freed_memory
 from collplan.reports.output import OutputError, flush, forget_warnings, prepare_streams
-from collplan.specs.errors import CollplanError
-from collplan.specs.showing import printable
+from collplan.specs.errors import CollplanError, printable
 
 FAILED: Final = 1
 BAD_INPUT: Final = 2

@@ -120,7 +120,7 @@ def _open_machine(source: str, cores: int | None) -> Machine:
 def _parse_size(text: str | None, *, has_machine: bool) -> int:
     from collplan.measure.overlap.simulation import TRANSFER_BYTES
     from collplan.specs.errors import CollplanError
-    from collplan.specs.sizes import parse_bytes
+    from collplan.specs.numbers import parse_bytes
 
     if text is not None and not has_machine:
         raise CollplanError(

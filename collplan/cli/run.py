@@ -86,8 +86,8 @@ def command(
     """
     from collplan.cli.run_cores import check_cores, let_share, parse_cores
     from collplan.compiling import compile_spec
-    from collplan.executors.mpi.launch.launch import is_under_mpi, n_cores, relaunch
-    from collplan.executors.mpi.launch.room import check_crowd, check_room
+    from collplan.executors.mpi.launch.jobs import check_crowd, check_room, relaunch
+    from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
     from collplan.planner.plan.plan import Plan
     from collplan.reports.prediction import check_trace
 
@@ -152,7 +152,7 @@ class Outcome:
 
 def _run_as_rank(request: Request) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
-    from collplan.executors.mpi.launch.launch import launcher_rank
+    from collplan.executors.mpi.launch.launcher import launcher_rank
     from collplan.executors.mpi.world import join_world
     from collplan.reports.prediction import check_trace
     from collplan.specs.errors import CollplanError
@@ -222,7 +222,7 @@ def _measure(comm: Any, request: Request) -> Outcome:
 
 
 def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
-    from collplan.executors.mpi.host.aborting import abort
+    from collplan.executors.mpi.together import abort
 
     abort(comm, status, reason)
     raise typer.Exit(status)
@@ -250,8 +250,8 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
     Rank 0, where a prediction is asked for, takes the whole plan and simulates
     it, while the others sleep.
     """
-    from collplan.executors.mpi.launch.launch import EXPECTED_RANKS
-    from collplan.executors.mpi.world import first_alone
+    from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
+    from collplan.executors.mpi.together import first_alone, together
     from collplan.reports.output import warn
     from collplan.reports.prediction import simulate_on_own_machine
     from collplan.specs.errors import CollplanError
@@ -268,16 +268,13 @@ def _agree_on_plan(comm: Any, request: Request) -> tuple[Plan, Timeline | None]:
             prove_file(plan, request.source)
         return plan, simulate_on_own_machine(plan) if is_simulating else None
 
-    made, error = None, None
-    try:
-        made = first_alone(comm, make)
-    except CollplanError as failure:
-        error = str(failure)
-    except MemoryError:
-        error = _TOO_LARGE
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors or made is None:
-        raise CollplanError(errors[0])
+    def make_in_memory() -> tuple[Plan, Timeline | None]:
+        try:
+            return first_alone(comm, make)
+        except MemoryError:
+            raise CollplanError(_TOO_LARGE) from None
+
+    made = together(comm, make_in_memory)
     # What a pass left alone on every rank it left alone in the plan.
     everywhere = set.intersection(*map(set, comm.allgather(idle)))
     for line in idle if comm.rank == 0 else ():

@@ -52,7 +52,7 @@ def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:
 
 def let_share(cores: Sequence[int] | None) -> None:
     """Set what the MPI library needs where ranks may share a processor, however few they are."""
-    from collplan.executors.mpi.launch.launch import find_launcher, launch_environment
+    from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
 
     if cores is not None and len(set(cores)) < len(cores):
         family = find_launcher().library.family
@@ -69,15 +69,12 @@ def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
     """
     if cores is None:
         return
-    from collplan.executors.mpi.host.pinning import pin_thread
+    from collplan.executors.mpi.host.cores import pin_thread
+    from collplan.executors.mpi.together import together
 
-    error = None
-    try:
+    def pin() -> None:
         check_cores(plan, cores)
         # Before anybody asks how many ranks share a core, as that is kept.
         pin_thread(cores[int(plan.rank_core[comm.rank])])
-    except CollplanError as caught:
-        error = str(caught)
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors:
-        raise CollplanError(errors[0])
+
+    together(comm, pin)

@@ -232,7 +232,8 @@ def _list(asked: Asked) -> int:
 
 
 def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> int:
-    from collplan.executors.mpi.launch.launch import default_ranks, is_under_mpi, relaunch
+    from collplan.executors.mpi.launch.jobs import relaunch
+    from collplan.executors.mpi.launch.launcher import default_ranks, is_under_mpi
     from collplan.specs.errors import CollplanError
     from collplan.tune.claim import STARTER, end_with_parents, name_starter
     from collplan.tune.crash_log import Attempts, Failure

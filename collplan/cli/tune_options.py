@@ -175,10 +175,9 @@ class Asked:
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
         """Return a collective of a few elements, like the spec's as far as that goes."""
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
-        from collplan.specs import COLLECTIVES
-        from collplan.specs import Collective as AnyCollective
+        from collplan.specs.collective import COLLECTIVES, validate_collective
         from collplan.specs.explaining import explain
 
         known = COLLECTIVES[kind].model_fields
@@ -187,16 +186,15 @@ class Asked:
         given |= {"op": self.op} if self.op is not None else {}
         given = {name: value for name, value in given.items() if name in known}
         given |= {"kind": kind} | ({"count": _SOME} if "count" in known else {})
-        adapter: TypeAdapter[Collective] = TypeAdapter(AnyCollective)
         try:
-            return adapter.validate_python(given)
+            return validate_collective(given)
         except ValidationError as error:
             raise CollplanError(explain(error)) from None
 
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
         from collplan.specs.collective import MAX_COUNT
 
-        if collective.kind == "barrier":
+        if not collective.has_data:
             return tuple(parse_sizes(self.sizes))
         datatype = str(collective.datatype)
         return tuple(parse_sizes(self.sizes, collective.itemsize, datatype, MAX_COUNT))

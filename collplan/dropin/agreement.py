@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.running import this_thread
-from collplan.specs import CollplanError
+from collplan.executors.mpi.engine.engine import this_thread
+from collplan.specs import COLLECTIVES, CollplanError
 
 if TYPE_CHECKING:
     from collplan.dropin.calls import CollectiveCall
@@ -191,13 +191,14 @@ def run_different(
     """
     root = requests[mine.root]
     others = [one for one in requests if one != root]
-    if mine.kind not in ("bcast", "scatter") or not all(_is_resized(one, root) for one in others):
+    traits = COLLECTIVES[mine.kind]
+    if traits.sender != "root" or not all(_is_resized(one, root) for one in others):
         raise CollplanError(_dispute(mine, next(one for one in requests if one != mine)))
     if mine == root:
         native(comm, *given)
         return
     room = [np.empty(root.n_bytes, np.uint8), MPI.BYTE]
-    native(comm, *([room] if mine.kind == "bcast" else [None, room]), mine.root)
+    native(comm, *([room] if traits.has_one_buffer else [None, room]), mine.root)
     raise _misfit(mine, root)
 
 

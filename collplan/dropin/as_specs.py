@@ -9,7 +9,7 @@ import numpy as np
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
-from collplan.specs.operation import LOGICAL
+from collplan.specs.elements import LOGICAL
 
 if TYPE_CHECKING:
     from collplan.dropin.calls import CollectiveCall
@@ -41,7 +41,7 @@ def _operation(op: str) -> Operation:
 
 def dtype_of(request: CollectiveCall) -> np.dtype[Any]:
     """Return the dtype of a plan's elements."""
-    if request.kind == "barrier":
+    if not COLLECTIVES[request.kind].has_data:
         return np.dtype(np.uint8)
     return unit_of(request.n_bytes) if request.element is None else numpy_dtype(request.element)
 
@@ -49,7 +49,7 @@ def dtype_of(request: CollectiveCall) -> np.dtype[Any]:
 def collective_of(request: CollectiveCall) -> Any:
     """Return the collective to plan: never in place, which ranks may differ in."""
     model: Any = COLLECTIVES[request.kind]
-    if request.kind == "barrier":
+    if not model.has_data:
         return model()
     dtype = dtype_of(request)
     fields: dict[str, Any] = {

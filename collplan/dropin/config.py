@@ -17,11 +17,11 @@ from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
-from collplan.specs import AlgorithmsByRole, CollplanError, SpecError
+from collplan.specs import CollplanError, SpecError
 from collplan.specs.loading import machine_at_hand
 from collplan.specs.request import AUTO
 from collplan.tune.fingerprint import take_fingerprint
-from collplan.tune.table import Choice, TuningTable, load_table
+from collplan.tune.table import TuningTable, load_table
 
 LOG: Final = "COLLPLAN_LOG"
 """Environment variable; where it is 1, rank 0 says at the end what ran."""
@@ -147,25 +147,14 @@ def check_choices(table: TuningTable) -> None:
     for sweep in table.sweeps:
         for label in {point.winner for point in sweep.points}:
             choice = sweep.choices[label]
-            for kind, name in _named(choice, sweep.collective):
+            named = [] if choice.native else choice.named_algorithms(sweep.collective)
+            for kind, name in named:
                 valid = [one.name for one in registry.of(kind)] if kind else _all_names()
                 if name not in (AUTO.name, *valid):
                     raise SpecError(
                         f"sweeps: {sweep.collective}: choice {label!r} names the algorithm "
                         f"{name!r}, which does not exist; valid: {', '.join(valid)}"
                     )
-
-
-def _named(choice: Choice, kind: str) -> list[tuple[str | None, str]]:
-    """Return the algorithms a choice names, and of which collectives, None for any."""
-    if choice.native:
-        return []
-    if not isinstance(choice.algorithms, AlgorithmsByRole):
-        is_flat = choice.decomposition.name == "flat"
-        return [(kind if is_flat else None, choice.algorithms.name)]
-    return [
-        (role.partition("/")[2] or None, one.name) for role, one in choice.algorithms.roles.items()
-    ]
 
 
 def _all_names() -> list[str]:

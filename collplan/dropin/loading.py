@@ -13,9 +13,9 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.in_flight import load_machine_code
-from collplan.executors.mpi.loop.atomics import read_word, write_word
+from collplan.executors.mpi.loop.calls import read_word, write_word
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.together import first_alone
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec, parse_spec
 

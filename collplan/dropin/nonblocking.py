@@ -193,7 +193,7 @@ class NonBlocking:
         plans = self._plans
         if not 0 <= root < plans.size:
             raise ValueError("there is no such root")
-        if kind.name == "bcast":
+        if kind.traits.has_one_buffer:
             return read_broadcast(recvbuf, plans.rank == root)
         return read_arguments(kind, sendbuf, recvbuf, plans.size, plans.rank == root)
 
@@ -331,12 +331,12 @@ class NonBlocking:
 
 def split(kind: Kind, given: tuple[Any, ...]) -> tuple[Any, Any, MPI.Op | None, int]:
     """Return send and receive buffer, operation and root, of what a method was given."""
-    if kind.name == "barrier":
+    if not kind.traits.has_data:
         return None, None, None, 0
-    if kind.name == "bcast":
+    if kind.traits.has_one_buffer:
         return None, given[0], None, given[1]
     op = given[2] if kind.reduces else None
-    root = given[-1] if kind.name in ("gather", "scatter", "reduce") else 0
+    root = given[-1] if kind.traits.is_rooted else 0
     return given[0], given[1], op, root
 
 

@@ -57,7 +57,7 @@ def stage(way: ProgramRoute, arguments: Arguments, rank: int) -> Staged:
     if way.sent_bytes:
         source = own_input(arguments, way.sent_bytes, rank) if sent is None else pack(sent)
     staged = Staged(source, target)
-    is_input = arguments.kind.name == "bcast" and rank == way.request.root
+    is_input = arguments.kind.traits.has_one_buffer and rank == way.request.root
     if arguments.is_truncated:
         staged.finish = _refuse
     elif not is_input and not _is_written_by_plan(arguments, itemsize) and len(target):

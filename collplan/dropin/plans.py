@@ -184,7 +184,7 @@ class Plans:
             return self._why_no_plans
         if request.kind not in self._kinds:
             return f"no sweep of {request.kind}"
-        if request.n_bytes == 0 and request.kind != "barrier":
+        if request.n_bytes == 0 and COLLECTIVES[request.kind].has_data:
             return "nothing to move"
         if COLLECTIVES[request.kind].has_op:
             return why_not_reduced(request)

@@ -9,6 +9,7 @@ from mpi4py import MPI
 
 from collplan.dropin.arguments import Message, read_message
 from collplan.dropin.elements import Element
+from collplan.specs import COLLECTIVES, CollectiveModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ class Kind:
         object.__setattr__(self, "uses", found)
 
     @property
+    def traits(self) -> type[CollectiveModel]:
+        """Return the traits of the collective."""
+        return COLLECTIVES[self.name]
+
+    @property
     def sends_own_block(self) -> bool:
         """Return whether what a rank sends in place is its own block of what it receives."""
         return self.receives_blocks and not self.sends_blocks
@@ -54,22 +60,18 @@ class Kind:
         return self.receives_at == "all" or (is_root and self.receives_at == "root")
 
 
-KINDS: Final = {
-    kind.name: kind
-    for kind in (
-        Kind("barrier", sends_at="none", receives_at="none"),
-        Kind("bcast", sends_at="none"),
-        Kind("gather", receives_blocks=True, receives_at="root"),
-        Kind("scatter", sends_blocks=True, sends_at="root"),
-        Kind("allgather", receives_blocks=True),
-        Kind("alltoall", sends_blocks=True, receives_blocks=True),
-        Kind("reduce", receives_at="root", reduces=True),
-        Kind("allreduce", reduces=True),
-        Kind("reduce_scatter_block", sends_blocks=True, reduces=True),
-        Kind("scan", reduces=True),
-        Kind("exscan", reduces=True),
+def _buffers_of(name: str, model: type[CollectiveModel]) -> Kind:
+    return Kind(
+        name,
+        sends_blocks=model.sends_blocks,
+        receives_blocks=model.receives_blocks,
+        sends_at=model.sender if model.has_data and not model.has_one_buffer else "none",
+        receives_at=model.receiver if model.has_data else "none",
+        reduces=model.has_op,
     )
-}
+
+
+KINDS: Final = {name: _buffers_of(name, model) for name, model in COLLECTIVES.items()}
 
 
 @dataclass(slots=True)  # not frozen: made at every call
@@ -131,9 +133,9 @@ def read_arguments(kind: Kind, sendbuf: Any, recvbuf: Any, size: int, is_root: b
         Of any type, where mpi4py refuses the arguments, too.
     """
     sends, receives = kind.sends(is_root), kind.receives(is_root)
-    may_give = is_root if kind.receives_at == "root" else kind.name != "scatter"
+    may_give = is_root if kind.receives_at == "root" else kind.sends_at != "root"
     gives_in_place = sends and may_give and _is_in_place(sendbuf)
-    takes_in_place = kind.name == "scatter" and is_root and _is_in_place(recvbuf)
+    takes_in_place = kind.sends_at == "root" and is_root and _is_in_place(recvbuf)
     in_place = gives_in_place or takes_in_place
     sent = received = None
     if sends and not gives_in_place:

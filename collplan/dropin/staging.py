@@ -51,7 +51,7 @@ def run_staged(entry: Route, arguments: Arguments, rank: int) -> None:
     entry.bound()
     if arguments.is_truncated:
         raise MPI.Exception(MPI.ERR_TRUNCATE)
-    if not (arguments.kind.name == "bcast" and rank == entry.request.root):
+    if not (arguments.kind.traits.has_one_buffer and rank == entry.request.root):
         unpack_all(target, arguments, itemsize)
 
 

@@ -89,13 +89,13 @@ def _bytes_in(given: Any) -> int:
 def nonblocking(name: str) -> Callable[..., Any]:
     """Return the method that starts a collective without blocking, as the table says."""
     kind, native = KINDS[name], getattr(MPI.Intracomm, f"I{name}")
-    if name == "barrier":
+    if not kind.traits.has_data:
         names: tuple[str, ...] = ()
-    elif name == "bcast":
+    elif kind.traits.has_one_buffer:
         names = "buf", "root"
     else:
         names = ("sendbuf", "recvbuf", *(("op",) if kind.reduces else ()))
-        names += ("root",) if name in ("gather", "scatter", "reduce") else ()
+        names += ("root",) if kind.traits.is_rooted else ()
 
     @wraps(native)
     def method(self: Any, *args: Any, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Final
 
 from collplan.emulate.nodes import ENTER, SCRIPTS
 from collplan.emulate.switches import lane_name, node_name
-from collplan.executors.mpi.launch.launch import Launcher
+from collplan.executors.mpi.launch.launcher import Launcher
 from collplan.specs.machine import Machine
 
 FAMILIES: Final = ("mpich", "openmpi")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from collplan.emulate.cluster import Cluster
 from collplan.emulate.errors import EmulationError
-from collplan.executors.mpi.launch.launch import n_cores
+from collplan.executors.mpi.launch.launcher import n_cores
 from collplan.specs.explaining import explain
 from collplan.specs.machine import Machine
 from collplan.specs.network import Link, Network

@@ -20,7 +20,7 @@ from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepar
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
 from collplan.executors.mpi.launch.jobs import capture_job, run_job
-from collplan.executors.mpi.launch.launch import (
+from collplan.executors.mpi.launch.launcher import (
     EXPECTED_RANKS,
     MPIEXEC,
     Launcher,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Final
 
+from collplan.specs import COLLECTIVES
 from collplan.specs.named_option import AlgorithmChoice
+from collplan.specs.numbers import parse_bytes
 from collplan.specs.request import FLAT, MESSAGES
-from collplan.specs.sizes import parse_bytes
 from collplan.tune.table import NATIVE_LABEL, Choice, Point, Sweep, TuningTable
 
-BLOCKS: Final = frozenset({"allgather", "alltoall", "gather", "scatter", "reduce_scatter_block"})
 """Kinds whose bytes in a table are those of one rank's block."""
 _ORDERING: Final = frozenset({"prioritize", "limit_requests"})
 """Passes that say when to send, not what: an algorithm stays the same with them."""
@@ -171,7 +171,7 @@ def settings_of(selections: list[Selection]) -> list[tuple[str, str]]:
 
 def total_bytes(sweep: Sweep, n_bytes: int) -> int:
     """Return the bytes of all ranks' blocks, of what is counted in blocks."""
-    return n_bytes * sweep.ranks if sweep.collective in BLOCKS else n_bytes
+    return n_bytes * sweep.ranks if COLLECTIVES[sweep.collective].has_blocks else n_bytes
 
 
 def _with_one_setting(sweeps: list[Sweep], library: Library) -> Library:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
     Case,
@@ -195,9 +195,7 @@ def measure_guideline(
 
 
 def _with_count(spec: PlanSpec, count: int) -> PlanSpec:
-    if spec.collective.kind == "barrier":
-        return spec
-    return spec.replace(collective=spec.collective.replace(count=count))
+    return spec.replace(collective=spec.collective.with_count(count))
 
 
 def _measure_size(
@@ -258,16 +256,12 @@ def _measure_size(
 def _bind_or_refuse(candidate: Candidate, case: Case) -> tuple[str, BoundPlan] | str:
     """Return what was compiled, and that bound, or why it can't be; the same on all ranks."""
     comm = case.comm
-    plan: Plan | None = None
-    reason: str | None = None
     try:
-        plan = first_alone(comm, lambda: candidate_plan(candidate.spec, comm.rank))
+        plan = together(
+            comm, lambda: first_alone(comm, lambda: candidate_plan(candidate.spec, comm.rank))
+        )
     except CollplanError as error:
-        reason = str(error)
-    reasons: list[str] = [text for text in comm.allgather(reason) if text is not None]
-    if reasons:
-        return reasons[0]
-    assert plan is not None
+        return str(error)
     try:
         return describe_plan(plan), bind(plan, comm, case.sendbuf, case.recvbuf)
     except CollplanError as error:

@@ -16,20 +16,19 @@ from typing import Final, cast
 
 import numpy as np
 from mpi4py import MPI
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
 from collplan.measure.statistics import Summary, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
-from collplan.specs.collective import Collective
+from collplan.specs.collective import COLLECTIVES, Collective, validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explain
 
 DATATYPE: Final = "int32"
 """What multi-collectives move: MPI_INT, as in [1]_."""
 _ITEMSIZE: Final = 4
-_OF_BLOCKS: Final = ("gather", "scatter", "allgather", "alltoall", "reduce_scatter_block")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,17 +264,15 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
             f"--sizes: {n_bytes} is no multiple of the {_ITEMSIZE} bytes of {DATATYPE}; "
             f"give whole elements"
         )
-    blocks = n_nodes if kind in _OF_BLOCKS else 1
+    blocks = n_nodes if COLLECTIVES[kind].has_blocks else 1
     if 0 < count < blocks:
         raise CollplanError(
             f"--sizes: {n_bytes} bytes are {count} elements, {kind} over {n_nodes} nodes divides "
             f"them into {blocks} blocks; give {blocks * _ITEMSIZE} bytes or more"
         )
-    adapter: TypeAdapter[Collective] = TypeAdapter(Collective)
+    fields = {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
     try:
-        return adapter.validate_python(
-            {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
-        )
+        return validate_collective(fields)
     except ValidationError as error:
         raise CollplanError(explain(error, before="--sizes: ")) from None
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.own_algorithms import native_call
 from collplan.planner.collective.operations import ReductionOperation, get_operation
-from collplan.specs.datatype import PAIRS, numpy_dtype
-from collplan.specs.operation import LOGICAL
+from collplan.specs.elements import LOGICAL, PAIRS, numpy_dtype
 
 if TYPE_CHECKING:
     from collplan.specs.collective import Collective
@@ -56,7 +56,7 @@ class NativeCollective:
         if self._datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
             self._datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
             self._is_own_datatype = True
-        asked = getattr(collective, "op", None)
+        asked = collective.op
         if asked is not None:
             operation = op or get_operation(asked.name)
             is_predefined = asked.is_builtin and asked.commutative and not self._is_own_datatype
@@ -103,14 +103,14 @@ class NativeCollective:
         recvbuf: Array | None,
     ) -> tuple[Any, Any]:
         """Return MPI's send and receive arguments of exactly the collective's elements."""
-        sends, receives = _blocks(collective.kind, comm.size)
-        is_root = comm.rank == getattr(collective, "root", comm.rank)
-        in_place = collective.is_in_place and is_root
-        if in_place and collective.kind == "reduce_scatter_block":
-            receives = sends  # the input, which the result is a part of
+        sends = comm.size if collective.sends_blocks else 1
+        receives = comm.size if collective.receives_blocks else 1
+        in_place = collective.in_place and collective.root in (None, comm.rank)
+        if in_place:
+            receives = max(sends, receives)  # the input, which the result may be a part of
         sent = self._buffer(sendbuf, sends * collective.count)
         received = self._buffer(recvbuf, receives * collective.count)
-        if in_place and collective.kind == "scatter":
+        if in_place and collective.sender == "root":
             received = MPI.IN_PLACE
         elif in_place:
             sent = MPI.IN_PLACE
@@ -120,17 +120,6 @@ class NativeCollective:
         if array is None:
             return None
         return [array.reshape(-1)[:n_elements], self._datatype]
-
-
-def _blocks(kind: str, size: int) -> tuple[int, int]:
-    """Return how many times `count` elements a full send and receive buffer has."""
-    return {
-        "gather": (1, size),
-        "scatter": (size, 1),
-        "allgather": (1, size),
-        "reduce_scatter_block": (size, 1),
-        "alltoall": (size, size),
-    }.get(kind, (1, 1))
 
 
 def _user_function(operation: ReductionOperation, dtype: np.dtype[Any]) -> Callable[..., None]:
@@ -150,11 +139,12 @@ def _bound_call(
     op: MPI.Op | None,
     prefix: Literal["", "I"],
 ) -> Callable[[], object]:
-    method = getattr(comm, (prefix + collective.kind).capitalize())
-    if collective.kind == "barrier":
+    method = getattr(comm, (prefix + collective.kind).capitalize(), None)
+    if method is None:
+        return partial(native_call[collective.kind], comm, sent, received, prefix == "I")
+    if not collective.has_data:
         return cast("Callable[[], object]", method)
-    root = [int(getattr(collective, "root", 0))] if collective.is_rooted else []
-    if collective.kind == "bcast":
-        return partial(method, received, *root)
+    buffers = [received] if collective.has_one_buffer else [sent, received]
     operation = [] if op is None else [op]
-    return partial(method, sent, received, *operation, *root)
+    root = [] if collective.root is None else [collective.root]
+    return partial(method, *buffers, *operation, *root)

@@ -12,7 +12,8 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.launch.launch import short_version
+from collplan.executors.mpi.launch.launcher import short_version
+from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition
@@ -181,7 +182,7 @@ def choose_oracle(collective: Collective, size: int) -> Oracle:
     """Return what results are compared with: numpy's unless that took too long."""
     total_bytes = int(contribution_counts(collective, size).sum()) * collective.itemsize
     # The reference computes each rank's prefix from its beginning.
-    rounds = size if collective.kind in ("scan", "exscan") else 1
+    rounds = size if collective.is_prefix else 1
     return "numpy" if total_bytes * rounds <= ORACLE_BYTES else "native"
 
 
@@ -265,19 +266,18 @@ def allocate_case(plan: Plan, collective: Collective, comm: MPI.Intracomm, seed:
     BindError
         If a rank has no memory, or the plan does not fit `comm`.
     """
-    case, reason = None, None
-    try:
-        case = Case(plan, collective, comm, seed)
-    except MemoryError:
-        n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
-        reason = (
-            f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
-            f"use a smaller count"
-        )
-    reasons: list[str] = [text for text in comm.allgather(reason) if text is not None]
-    if case is None or reasons:
-        raise BindError(reasons[0])
-    return case
+
+    def allocate() -> Case:
+        try:
+            return Case(plan, collective, comm, seed)
+        except MemoryError:
+            n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
+            raise BindError(
+                f"rank {comm.rank}: the plan's buffers of {n_bytes} bytes do not fit into memory; "
+                f"use a smaller count"
+            ) from None
+
+    return together(comm, allocate, BindError)
 
 
 def numpy_truth(case: Case) -> Array | None:
@@ -305,21 +305,8 @@ def native_truth(case: Case, native: NativeCollective) -> Array | None:
     """Return this rank's result by the MPI library, cut to what is promised."""
     case.fill()
     native()
-    length = promised_count(case.collective, case.comm.size, case.comm.rank)
+    length = case.collective.result_count(case.comm.rank, case.comm.size)
     return None if length is None else case.native_recvbuf[:length].copy()
-
-
-def promised_count(collective: Collective, size: int, rank: int) -> int | None:
-    """Return how many elements a rank must receive, None where nothing is promised."""
-    kind, count = collective.kind, collective.count
-    is_root = rank == getattr(collective, "root", rank)
-    if kind == "barrier" or (kind in ("gather", "reduce") and not is_root):
-        return None
-    if (kind == "exscan" and rank == 0) or (
-        kind == "scatter" and is_root and collective.is_in_place
-    ):
-        return None
-    return count * size if kind in ("gather", "allgather", "alltoall") else count
 
 
 def _time_both(

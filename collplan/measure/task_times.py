@@ -11,7 +11,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.engine.recording import Recorder
+from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.clocks import Clocks

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.executors.mpi.launch.launch import short_version
+from collplan.executors.mpi.launch.launcher import short_version
 from collplan.measure.clocks import share_clock
 
 Times = npt.NDArray[np.float64]

@@ -25,7 +25,7 @@ ROOM: Final = 1.03
 def has_designs(spec: PlanSpec) -> bool:
     """Return whether a spec's collective is one that designs of alltoall compute."""
     collective, n_ranks = spec.collective, spec.machine.n_ranks
-    if collective.kind != "alltoall" or n_ranks == 1 or collective.count == 0:
+    if not collective.is_pairwise or n_ranks == 1 or collective.count == 0:
         return False
     return collective.pair_counts(n_ranks) is None
 
@@ -86,7 +86,7 @@ def _price_ns(spec: PlanSpec) -> float:
     names = {one.name for one in registry.of("alltoall") if one.at_once}
     if is_flat and isinstance(choice, AlgorithmChoice) and choice.name in names:
         n_bytes = collective.count * collective.itemsize
-        return flat_ns(machine, n_bytes, is_in_place=collective.is_in_place)
+        return flat_ns(machine, n_bytes, is_in_place=collective.in_place)
     return phases_ns(blueprint)
 
 

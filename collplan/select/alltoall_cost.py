@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.lowering.select import state
 from collplan.planner.lowering.tables import tables_of
-from collplan.planner.plan.pieces import Pieces, is_constant, running_total
+from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.select.message_cost import Wire
 from collplan.select.queues import Floats
 

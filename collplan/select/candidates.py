@@ -88,11 +88,11 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     """Yield decompositions and algorithms worth trying first, simple ones first."""
     machine, kind = spec.machine, spec.collective.kind
     yield Decomposition(name="flat"), AUTO
-    if kind == "barrier" or machine.n_ranks == 1:
+    if kind not in guideline.FORMS or machine.n_ranks == 1:
         return
     inside, across = registry.pipelining(kind, "inside"), registry.pipelining(kind, "across")
     is_small = machine.n_ranks <= MANY_RANKS
-    if is_small or inside == "chain" or kind in ("bcast", "reduce", "gather", "scatter"):
+    if is_small or inside == "chain" or spec.collective.is_rooted:
         for name in dict.fromkeys((across, inside)):
             yield Decomposition(name="flat"), AlgorithmChoice(name=name)
     fullest, size = max(machine.node_to_n_ranks), machine.n_ranks
@@ -139,7 +139,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         Form(one.name, flat, AlgorithmChoice(name=one.name), one.streams)
         for one in registry.of(kind)
     ]
-    if kind == "barrier" or spec.machine.n_ranks == 1:
+    if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
         return tuple(forms)
     machine = spec.machine
     for chosen in _through_leaders(spec):
@@ -162,7 +162,7 @@ def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
 
     None where the spec itself says how they pass each other data.
     """
-    if spec.transport != MESSAGES or spec.collective.kind == "barrier":
+    if spec.transport != MESSAGES or not spec.collective.has_data:
         return []
     if max(spec.machine.node_to_n_ranks) == 1:
         return []
@@ -193,13 +193,9 @@ def require_known_algorithms(spec: PlanSpec) -> None:
     Candidates that cannot serve are told of beside the others; one whose name is misspelled
     would be forgotten.
     """
-    algorithms, kind = spec.algorithms, spec.collective.kind
-    if isinstance(algorithms, AlgorithmsByRole):
-        named = [(role.partition("/")[2], one.name) for role, one in algorithms.roles.items()]
-    else:
-        named = [(kind if spec.decomposition.name == "flat" else "", algorithms.name)]
+    kind = spec.collective.kind
     known = {one.name for each in registry.kinds() for one in registry.of(each)}
-    for of, name in named:
+    for of, name in spec.method.named_algorithms(kind):
         if name != AUTO.name and (of or name not in known):
             registry.find(of or kind, name)
 
@@ -287,7 +283,7 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
 
 def _designs(spec: PlanSpec) -> list[Form]:
     """Return the designs of alltoall through memory that nodes share."""
-    if spec.collective.kind != "alltoall":
+    if not spec.collective.is_pairwise:
         return []
     return [form for form in alltoall_forms(spec) if form.transport == SHARED]
 

@@ -135,7 +135,7 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     if machine.n_ranks <= FEW_RANKS or machine.nodes == 1:
         return None
     place, sizes = machine.rank_to_node, machine.node_to_n_ranks
-    first = place[getattr(spec.collective, "root", 0)]
+    first = place[spec.collective.root or 0]
     nodes = {first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))}
     ranks = [rank for rank, node in enumerate(place) if node in nodes]
     return tuple(sorted(ranks, key=lambda rank: place[rank] != first))
@@ -168,7 +168,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> float:
     if not _n_pairs(part):
         return 0.0
     component, machine, network = part.component, spec.machine, spec.machine.network
-    kind, times = component.kind, part.algorithm.per_pair
+    times = part.algorithm.per_pair
     size = int(component.groups.sizes.max(initial=0))
     totals = component.given.totals
     if not totals.any():
@@ -182,14 +182,14 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> float:
     per_byte = [max(k.O_ns_per_byte, 0.0 if k.offload else k.G_ns_per_byte) for k in links]
     block = float(totals.mean()) * spec.collective.itemsize
     n_chunks = size
-    if kind in ("bcast", "allreduce"):
+    if not component.traits.has_blocks:
         # One vector is cut into a chunk a rank, at least an element each.
         n_chunks = min(size, int(totals.max()))
         block /= size
     n_messages, n_bytes = times * (size - 1), max(1.0, times) * (size - 1) * block
     moved = 0.0 if shares else max(0.0, n_bytes - n_messages) * min(per_byte)
     reduces = 0.0
-    if kind in ("allreduce", "reduce_scatter_block"):
+    if component.traits.has_op:
         reduces = (size - 1) * block * network.reduce_ns_per_byte * 0.99
     if part.algorithm.forwards:
         # What goes on over all ranks is reduced by one after another, too.
@@ -218,7 +218,7 @@ def _least_messages(part: Stated) -> int:
         return 0
     sizes = component.groups.sizes.astype(np.int64)
     blocks = sizes
-    if component.kind in ("bcast", "allreduce"):
+    if not component.traits.has_blocks:
         # A vector shorter than the group has a chunk an element.
         blocks = np.minimum(sizes, int(component.given.totals.max(initial=0)))
     return int((blocks * (sizes - 1)).sum() * per_pair)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from collplan.executors.mpi.host.processes import die_with
 from collplan.specs.errors import CollplanError
 
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
@@ -25,7 +24,6 @@ PATIENCE_S: Final = 20.0
 _POLL_S: Final = 0.2
 _LOOK_S: Final = 1.0
 _FIRST: Final = 1
-_PR_SET_PDEATHSIG: Final = 1
 
 
 @contextmanager
@@ -80,19 +78,11 @@ def end_with_parents() -> None:
     host, _, pid = os.environ.get(STARTER, "").rpartition(" ")
     starter = int(pid) if host == platform.node() and pid.isdecimal() else None
     if starter is not None and "OMPI_COMM_WORLD_SIZE" not in os.environ:
-        _die_with_guardian()
+        # While MPI starts, no other thread of Python's runs, so that `_watch` may come too late.
+        die_with(os.getppid(), signal.SIGKILL)
     threading.Thread(
         target=_watch, args=(os.getppid(), starter), name="parents", daemon=True
     ).start()
-
-
-def _die_with_guardian() -> None:
-    """Let the kernel end this process with its parent, which has one thread only.
-
-    While MPI starts, no other thread of Python's runs, so that `_watch` may come too late.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch(parent: int, starter: int | None) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.network import Network
-from collplan.specs.operation import Operation
 from collplan.tune.placement import Placement
 from collplan.tune.racing import Rules
 from collplan.tune.table import Sweep, TuningTable
@@ -95,12 +94,12 @@ class Request:
             members = tuple(sorted(order[:n_ranks]))
             placement = Placement.of_nodes([nodes[rank] for rank in members])
             for collective in self.collectives:
-                root = getattr(collective, "root", 0)
+                root = collective.root or 0
                 if root >= n_ranks:
                     raise CollplanError(
                         f"collective.root: {root} is not among {n_ranks} ranks; give a smaller one"
                     )
-                sizes = (0,) if collective.kind == "barrier" else self.sizes
+                sizes = self.sizes if collective.has_data else (0,)
                 yield Goal(collective, members, placement, sizes)
 
 
@@ -128,14 +127,12 @@ class Goal:
     @property
     def op_commutes(self) -> bool | None:
         """Return whether the operation commutes; None where there is none."""
-        op = operation_of(self.collective)
+        op = self.collective.op
         return None if op is None else op.commutative
 
     def sized(self, n_bytes: int) -> Collective:
         """Return the collective of so many bytes."""
-        if self.collective.kind == "barrier":
-            return self.collective
-        return self.collective.replace(count=n_bytes // self.collective.itemsize)
+        return self.collective.with_count(n_bytes // self.collective.itemsize)
 
     def empty_sweep(self) -> Sweep:
         """Return the sweep before anything is measured."""
@@ -146,7 +143,7 @@ class Goal:
             ranks=len(self.members),
             placement=self.placement,
             datatype=str(collective.datatype),
-            op=operation_of(collective),
+            op=collective.op,
             points=(),
             choices={},
             complete=False,
@@ -178,11 +175,6 @@ class Goal:
         return f"{self.collective.kind} on {self.placement}"
 
 
-def operation_of(collective: Collective) -> Operation | None:
-    """Return the operation of a reduction, None for other collectives."""
-    return getattr(collective, "op", None)
-
-
 def _in_words(collective: Collective) -> str:
     """Return what is measured of a collective, its count aside.
 
@@ -194,7 +186,7 @@ def _in_words(collective: Collective) -> str:
     """
     given = collective.model_dump(exclude={"kind", "count"}, exclude_defaults=True)
     words = {"datatype": collective.datatype} | given
-    op = operation_of(collective)
+    op = collective.op
     if op is not None:
         words["op"] = op.name if op.commutative else f"{op.name} in rank order"
     return " ".join([collective.kind, *(f"{key}={words[key]}" for key in sorted(words))])

@@ -4,68 +4,50 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import isqrt, log
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError, model_serializer, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from collplan.specs.base import SpecModel
 from collplan.specs.collective import COLLECTIVES, Collective
-from collplan.specs.datatype import Datatype
-from collplan.specs.decomposition import Decomposition
+from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explain
 from collplan.specs.machine import Machine
-from collplan.specs.named_option import AlgorithmChoice, Algorithms, PassChoice
-from collplan.specs.numbers import REAL, Flag, Natural, NumberOfRanks, Positive, Seconds
-from collplan.specs.operation import Operation
-from collplan.specs.request import AUTO, FLAT, MESSAGES, PlanSpec
-from collplan.specs.sizes import Bytes
-from collplan.specs.transport import Transport
+from collplan.specs.numbers import REAL, Bytes, Flag, Natural, NumberOfRanks, Positive, Seconds
+from collplan.specs.request import Method, PlanSpec
 from collplan.tune.placement import Placement
 
 NATIVE_LABEL: Final = "native"
 
 
-class Choice(SpecModel):
-    """What to run: the library's own collective, or a plan.
+class Choice(Method):
+    """What to run: the library's own collective, or a plan by a method.
 
     Parameters
     ----------
     native : bool
         The MPI library's own; then nothing else is given.
-    decomposition, algorithms, transport, passes
-        As in `PlanSpec`.
 
     Examples
     --------
-    >>> Choice(decomposition="full_lane", algorithms={"node": "linear"}).label
-    'full_lane node: linear'
     >>> Choice(native=True).label
     'native'
     """
 
     native: Flag = False
-    decomposition: Decomposition = FLAT
-    algorithms: Algorithms = AUTO
-    transport: Transport = MESSAGES
-    passes: tuple[PassChoice, ...] = ()
 
     @model_validator(mode="after")
     def _check_native(self) -> Self:
-        others = sorted(self._written().keys() - {"native"})
+        others = sorted(self.model_dump().keys() - {"native"})
         if self.native and others:
             raise ValueError(f"native takes no {others[0]}; leave out one of the two")
         return self
 
     @classmethod
     def of(cls, spec: PlanSpec) -> Choice:
-        """Return the choice that a spec makes, whatever its machine and collective."""
-        return cls(
-            decomposition=spec.decomposition,
-            algorithms=spec.algorithms,
-            transport=spec.transport,
-            passes=spec.passes,
-        )
+        """Return the choice of a spec's method."""
+        return cls(**dict(spec.method))
 
     def plan_spec(self, machine: Machine, collective: Collective) -> PlanSpec:
         """Return the spec of the plan for a collective on a machine.
@@ -78,45 +60,14 @@ class Choice(SpecModel):
         if self.native:
             raise SpecError("native: the library's own collective has no plan; call it")
         try:
-            return PlanSpec(
-                machine=machine,
-                collective=collective,
-                decomposition=self.decomposition,
-                algorithms=self.algorithms,
-                transport=self.transport,
-                passes=self.passes,
-            )
+            return PlanSpec(machine=machine, collective=collective).with_method(self)
         except ValidationError as error:
             raise SpecError(explain(error)) from None
 
     @cached_property
     def label(self) -> str:
         """Its name in tables: short, and the same for equal choices everywhere."""
-        if self.native:
-            return NATIVE_LABEL
-        is_flat = self.decomposition == FLAT
-        words = [] if is_flat and self.algorithms != AUTO else [str(self.decomposition)]
-        words += [] if self.algorithms == AUTO else [str(self.algorithms)]
-        words += [] if self.transport == MESSAGES else [f"transport={self.transport}"]
-        return " ".join([*words, *map(str, self.passes)])
-
-    def _written(self) -> dict[str, Any]:
-        """Return what is not as by default, as JSON can hold it."""
-        defaults = {name: field.default for name, field in type(self).model_fields.items()}
-        given = {key: value for key in defaults if (value := getattr(self, key)) != defaults[key]}
-        return {key: _short(value) for key, value in given.items()}
-
-    @model_serializer
-    def _write_given(self) -> dict[str, Any]:
-        return self._written()
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_short(entry) for entry in value]
-    if isinstance(value, AlgorithmChoice | PassChoice) and not value.options:
-        return value.name
-    return value.model_dump(mode="json") if isinstance(value, SpecModel) else value
+        return NATIVE_LABEL if self.native else super().label
 
 
 NATIVE: Final = Choice(native=True)

@@ -14,7 +14,7 @@ from pydantic import ValidationError, model_validator
 from collplan.planner.formats.output_files import write_text
 from collplan.specs.base import SpecModel
 from collplan.specs.documents import read_document, write_yaml
-from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.errors import CollplanError, SpecError, show_value
 from collplan.specs.explaining import explain
 from collplan.specs.machine import Machine
 from collplan.specs.network import Network
@@ -25,7 +25,6 @@ from collplan.specs.numbers import (
     NumberOfLanes,
     NumberOfNodes,
 )
-from collplan.specs.showing import show_value
 from collplan.tune.placement import Placement
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
 

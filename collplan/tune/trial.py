@@ -23,9 +23,8 @@ from collplan.measure.run import (
 from collplan.measure.timing import Call, line_up
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer
-from collplan.specs import PlanSpec
+from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.specs.request import AUTO, FLAT, MESSAGES
 from collplan.tune.prediction import Candidate
 from collplan.tune.racing import Contest, Rules, Times, beats
 from collplan.tune.sweep import NATIVE_LABEL, Time
@@ -119,7 +118,7 @@ def try_candidates(
     CollplanError
         If buffers of this size cannot be had.
     """
-    flat = spec.replace(decomposition=FLAT, algorithms=AUTO, transport=MESSAGES, passes=())
+    flat = spec.with_method(Method())
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     case = allocate_case(compile_plan(flat, rank=comm.rank), spec.collective, comm, seed)
     guard = guard or Guard()

@@ -9,7 +9,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.together import first_alone
 from collplan.measure.calibration.pair_timing import meet_asleep
 from collplan.measure.lanes import node_of_ranks
 from collplan.select.sweep import price

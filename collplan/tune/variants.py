@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from collplan.planner.algorithms import registry
-from collplan.planner.decompose import draft
+from collplan.planner.decompose import draft, guideline
 from collplan.planner.errors import AlgorithmError
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import PIPELINE, Form, all_forms, name_of
@@ -50,13 +50,13 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
     """
     found = [form for form in all_forms(spec) if form.decomposition.name != "mesh"]
     size = spec.machine.n_ranks
-    if spec.collective.kind == "barrier" or size == 1:
+    if spec.collective.kind not in guideline.FORMS or size == 1:
         return tuple(found)
     for dimensions in DIMENSIONS:
         for shape in mesh_shapes(size, dimensions):
             found += _meshes(spec, shape)
     found += _sharing(spec, found)
-    if spec.collective.kind == "alltoall":
+    if spec.collective.is_pairwise:
         found += _designs(spec, {form.name for form in found})
     return tuple(found)
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from collplan.executors.mpi.host.aborting import FORWARDING_S
+from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.together import FORWARDING_S
 from collplan.tune.crash_log import Attempts, Failure
 
 EXIT_STATUS: Final = 3
@@ -80,15 +81,15 @@ class Guard:
 
     def _watch(self) -> None:
         seen: list[str] | None = None
-        waited_s, looked_s = 0.0, time.monotonic()
+        wait = Wait(longest_step_s=_LONGEST_STEP_S)
         while not self._is_over.wait(_LOOK_S):
-            running, before_s = self._running, looked_s
-            looked_s = time.monotonic()
+            running = self._running
             if running is None or running is not seen:
-                seen, waited_s = running, 0.0
+                seen = running
+                wait.begin()
                 continue
-            waited_s += min(looked_s - before_s, _LONGEST_STEP_S)
-            if waited_s >= self.limit_s:
+            wait.look()
+            if wait.waited_s >= self.limit_s:
                 self._give_up(running[0])
 
     def _give_up(self, candidate: str) -> None:

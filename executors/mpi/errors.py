@@ -1,4 +1,4 @@
-"""What can go wrong between a plan and an MPI library; every message is one line."""
+"""Errors between a plan and an MPI library; every message is one line."""
 
 from __future__ import annotations
 

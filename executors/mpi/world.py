@@ -1,15 +1,19 @@
-"""Come up as a rank: initialise MPI and see that the world is the one that was asked for."""
+"""Come up as a rank: initialise MPI within a time limit, and check the size of the world."""
 
 from __future__ import annotations
 
 import os
+import select
+import signal
+import sys
 import time
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.launch import (
+from collplan.executors.mpi.launch.launcher import (
     EXPECTED_RANKS,
     MPIEXEC,
     family_of,
@@ -20,12 +24,55 @@ from collplan.executors.mpi.launch.launch import (
     way_to_mpi,
 )
 from collplan.executors.mpi.stall.on_signal import speak_when_ended
-from collplan.executors.mpi.stall.start_limit import limit_start
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-T = TypeVar("T")
+START_S: Final = 300.0
+"""Time limit of `MPI_Init`, in seconds."""
+
+
+@contextmanager
+def limit_start(seconds: float = START_S) -> Iterator[None]:
+    """End this process with one line if the block takes longer than `seconds`.
+
+    ``MPI_Init`` holds Python's lock and never returns where one process of the launcher
+    does not call it. Another process therefore watches the time.
+    """
+    if not hasattr(os, "fork"):
+        yield
+        return
+    waits, is_over = os.pipe()
+    sys.stderr.flush()
+    watcher = os.fork()
+    if watcher == 0:
+        os.close(is_over)
+        _watch(waits, seconds)
+    os.close(waits)
+    try:
+        yield
+    finally:
+        os.close(is_over)
+        os.waitpid(watcher, 0)
+
+
+def _watch(waits: int, seconds: float) -> NoReturn:
+    """Wait until the parent closes its end of the pipe or ends; when time is up, end it."""
+    parent = os.getppid()
+    try:
+        ready, _, _ = select.select([waits], [], [], seconds)
+        if not ready:
+            text = (
+                f"collplan: error: MPI_Init has not returned after {seconds:g} s; start the same "
+                "command in all processes of this mpiexec or srun\n"
+            )
+            os.write(2, text.encode())
+            os.kill(parent, signal.SIGKILL)
+    finally:
+        # Whatever happens, this copy of the program must not go on.
+        os._exit(0)
+
+
 _FIRST_SAYS_IT_S = 3.0
 
 
@@ -74,28 +121,6 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
             f"start it with -n {needed}"
         )
     return comm
-
-
-def first_alone(comm: MPI.Intracomm, make: Callable[[], T]) -> T:
-    """Call `make` on rank 0, then on all other ranks; collective.
-
-    What rank 0 had to compile to machine code the others then find in the
-    cache; at once, all would compile the same, and share cores for it.
-    """
-    try:
-        if comm.rank == 0:
-            return make()
-    finally:
-        if comm.size > 1:
-            _wait_for_first(comm)
-    return make()
-
-
-def _wait_for_first(comm: MPI.Intracomm) -> None:
-    """Return when rank 0 is here, leaving it the core meanwhile."""
-    request = comm.Ibarrier()
-    while not request.Test():
-        time.sleep(0.01)
 
 
 def _n_started() -> int:

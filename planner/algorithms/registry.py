@@ -158,8 +158,9 @@ class Registry:
         return (*best, *(one for one in found if use in one.next_best_for))
 
     def pipelining(self, kind: str, where: Where) -> str:
-        """Return the name of the algorithm whose segments follow each other closely."""
-        return next(one.name for one in self.of(kind) if where in one.pipelines)
+        """Return the algorithm whose segments follow each other closely, or else the first one."""
+        found = [one.name for one in self.of(kind) if where in one.pipelines]
+        return [*found, self.of(kind)[0].name][0]
 
     def legal(
         self, kind: str, size: int, commutative: bool, is_regular: bool = True

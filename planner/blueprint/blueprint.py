@@ -16,10 +16,11 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.blueprint.groups import Groups
-from collplan.planner.blueprint.locations import BLOCK_KINDS, SCRATCH_STRIDE, Binding, Home
+from collplan.planner.blueprint.locations import SCRATCH_STRIDE, Binding, Home
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Decomposition, PlanSpec
+from collplan.specs.collective import CollectiveModel, traits_of
 
 Path = tuple[int, ...]
 """Place of a phase in program order."""
@@ -68,6 +69,11 @@ class Component:
         """Return whether nothing is sent."""
         return self.kind in (COPY, REDUCE)
 
+    @property
+    def traits(self) -> type[CollectiveModel]:
+        """Return the traits of the kind."""
+        return traits_of(self.kind)
+
 
 @dataclass(frozen=True, eq=False)
 class Task:
@@ -92,6 +98,11 @@ class Task:
     def size(self) -> int:
         """Return the number of positions."""
         return len(self.ranks)
+
+    @property
+    def traits(self) -> type[CollectiveModel]:
+        """Return the traits of the kind."""
+        return traits_of(self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,10 +169,11 @@ class Sketch:
         root's own block is a copy.
         """
         moved = np.zeros(self.n_ranks, dtype=np.bool_)
-        if task.size < 2 or (task.kind != "barrier" and not task.given.totals.any()):
+        if task.size < 2 or (task.traits.has_data and not task.given.totals.any()):
             return moved
         moved[task.ranks] = True
-        if task.kind in ("gather", "scatter") and not np.delete(task.given.totals, task.root).any():
+        is_dealt = task.traits.is_rooted and task.traits.has_blocks
+        if is_dealt and not np.delete(task.given.totals, task.root).any():
             root = np.array([task.root])
             received = None if task.received is None else task.received.take(root)
             given = task.given.take(root)
@@ -202,26 +214,22 @@ class Sketch:
         self._phases.setdefault((path, task.kind, task.role), []).append(task)
 
 
-STAGES_INPUT = ("exscan", "alltoall")
-"""Kinds whose algorithms need their input while they write their output."""
-
-
 def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Task, list[Task]]:
     """Stage what an algorithm would overwrite in place while it is needed.
 
     Returns copies to make before, the task as it then is, and copies after.
-    exscan and alltoall need a copy of their input; a reduce_scatter whose
-    result belongs elsewhere in the vector it reads must leave it in scratch.
+    Some kinds need a copy of their input; one whose result belongs elsewhere
+    in the vector it reads must leave it in scratch.
     """
+    stages_input = task.traits.staged == "input"
     in_place = (task.input.buffer == task.output.buffer) & (task.input.buffer != Buffer.SCRATCH)
-    if task.kind == "reduce_scatter_block":
-        in_place &= task.input.base != task.output.base
-    elif task.kind not in STAGES_INPUT:
+    if task.traits.staged is None:
         return [], task, []
+    if not stages_input:
+        in_place &= task.input.base != task.output.base
     staged = np.flatnonzero(in_place[task.ranks])
     if not len(staged):
         return [], task, []
-    stages_input = task.kind in STAGES_INPUT
     home = task.input if stages_input else task.output
     stage = new_scratch().where(in_place, home)
     ends = (home, stage) if stages_input else (stage, home)
@@ -240,41 +248,42 @@ def simplified(task: Task) -> Task:
 
     So decompositions need no cases for one leader per node.
     """
-    if task.kind == "alltoall" and task.size > 1:
-        return _as_gather(task)
-    if task.kind not in ("allgather", "reduce_scatter_block") or task.size < 2:
+    least = task.traits.with_one_block
+    if least is None or task.size < 2:
         return task
+    if task.traits.is_pairwise:
+        return _with_one_receiver(task, least)
     holders = np.flatnonzero(task.given.totals)
     if len(holders) != 1 or task.received is not None:
         return task
     root, given = int(holders[0]), task.given.take(holders)
-    if task.kind == "reduce_scatter_block":
+    if task.traits.sends_blocks:
         output = task.output
         if task.spare is not None:
             output = output.where(np.arange(len(output.base)) == task.ranks[root], task.spare)
-        return replace(task, kind="reduce", root=root, output=output, given=given)
+        return replace(task, kind=least, root=root, output=output, given=given)
     if task.input.differs(task.output)[task.ranks[root]]:
         return task
-    return replace(task, kind="bcast", root=root, input=task.output, given=given)
+    return replace(task, kind=least, root=root, input=task.output, given=given)
 
 
-def _as_gather(task: Task) -> Task:
-    """State an alltoall with one receiver as a gather, if what others receive is scratch."""
+def _with_one_receiver(task: Task, kind: str) -> Task:
+    """State an exchange with one receiver as `kind`, if what others receive is scratch."""
     assert task.received is not None
     receivers = np.flatnonzero(task.given.totals.reshape(task.size, task.size).any(axis=0))
     if len(receivers) != 1 or (task.output.buffer[task.ranks] != Buffer.SCRATCH).any():
         return task
     rows = np.arange(task.size) * task.size + receivers[0]
     given, received = task.given.take(rows), task.received.take(rows)
-    return replace(task, kind="gather", root=int(receivers[0]), given=given, received=received)
+    return replace(task, kind=kind, root=int(receivers[0]), given=given, received=received)
 
 
 def _rows_of_members(task: Task) -> Regions:
     """Return a row per position: all of what it gives, or of what is its own."""
-    if task.kind == "alltoall":
+    if task.traits.is_pairwise:
         rows = np.arange(task.size**2).reshape(task.size, task.size)
         return task.given.union(list(rows))
-    if task.kind in BLOCK_KINDS:
+    if task.traits.has_blocks:
         return task.given
     return task.given.take(np.zeros(task.size, dtype=np.int64))
 

@@ -25,9 +25,9 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.groups import Rows, rows_by
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.pieces import running_total
 from collplan.specs import Decomposition, PlanSpec
 from collplan.specs.request import AUTO
 
@@ -151,7 +151,7 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
     AlgorithmError
         If such a form is named where it cannot serve.
     """
-    if spec.collective.kind != "alltoall" or chosen.name not in (*DEFAULT_FOR, "full_lane"):
+    if not spec.collective.is_pairwise or chosen.name not in (*DEFAULT_FOR, "full_lane"):
         return None
     refusal = _refusal(spec, chosen)
     if chosen.form not in FORMS:
@@ -168,7 +168,7 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
         rows,
         min(leaders, longest),
         spec.collective.count,
-        spec.collective.is_in_place,
+        spec.collective.in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
         is_coalesced=_coalesces(spec) is not None,

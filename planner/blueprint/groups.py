@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.plan.pieces import running_total
+from collplan.planner.arrays.csr import running_total
 
 
 @dataclass(frozen=True, eq=False)

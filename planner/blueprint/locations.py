@@ -10,15 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.regions import PairTable, Regions
-from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
-
-BLOCK_KINDS = frozenset(
-    {"gather", "scatter", "allgather", "reduce_scatter_block", "alltoall"},
-)
-"""Collectives with a chunk per rank; the others cut one vector as the algorithm likes."""
 
 SCRATCH_STRIDE = 1 << 34
 """Room between two scratch spaces before what nobody touches is squeezed out."""
@@ -114,72 +109,49 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
     scratch : Home
         Where ranks keep what they pass on only.
     """
-    kind, in_place = collective.kind, collective.is_in_place
-    none = np.zeros(size, dtype=np.int64)
-    send, recv = (
-        Home(np.full(size, buffer, dtype=np.int8), none) for buffer in (Buffer.SEND, Buffer.RECV)
-    )
-    if kind == "alltoall":
-        return _bind_alltoall(collective, size, send, recv)
-    if kind not in BLOCK_KINDS:
-        whole = Regions.of(np.zeros(1, dtype=np.int64), np.array([collective.count]))
-        total = np.full(size, collective.count)
-        at_root = np.arange(size) == getattr(collective, "root", 0)
-        if kind == "bcast":
-            return Binding(recv, recv, lambda: (whole, None), none, total)
-        if kind == "barrier":
-            return Binding(send, recv, lambda: (whole, None), none, none)
-        if kind == "reduce":
-            return Binding(
-                recv.where(at_root & in_place, send),
-                recv.where(at_root, scratch),
-                lambda: (whole, None),
-                np.where(at_root & in_place, 0, total),
-                np.where(at_root, total, 0),
-            )
-        return Binding(
-            recv if in_place else send,
-            recv,
-            lambda: (whole, None),
-            none if in_place else total,
-            total,
-        )
+    if collective.is_pairwise:
+        return _bind_pairs(collective, size)
+    send, recv = _buffers(size)
     counts = np.array(collective.block_counts(size), dtype=np.int64)
-    return _bind_blocks(collective, counts, send, recv, scratch)
-
-
-def _bind_blocks(
-    collective: Collective, counts: Ints, send: Home, recv: Home, scratch: Home
-) -> Binding:
-    """Bind a collective of one block per rank."""
-    kind, in_place, size = collective.kind, collective.is_in_place, len(counts)
-    displs = running_total(counts)
-    blocks, none = Regions.of(displs[:-1], counts), np.zeros(size, dtype=np.int64)
-    total = np.full(size, displs[-1])
+    displs = running_total(counts) if collective.has_blocks else np.zeros(size + 1, dtype=np.int64)
     own_send, own_recv = (Home(home.buffer, -displs[:-1]) for home in (send, recv))
-    at_root = np.arange(size) == getattr(collective, "root", 0)
-    everywhere = np.full(size, in_place)
-    if kind == "gather":
-        source = recv.where(at_root & in_place, own_send)
-        sizes = np.where(at_root & in_place, 0, counts), np.where(at_root, total, 0)
-        return Binding(source, recv.where(at_root, scratch), lambda: (blocks, None), *sizes)
-    if kind == "scatter":
-        result = send.where(at_root & in_place, own_recv)
-        sizes = np.where(at_root, total, 0), np.where(at_root & in_place, 0, counts)
-        return Binding(send.where(at_root, scratch), result, lambda: (blocks, None), *sizes)
-    if kind == "allgather":
-        source = recv.where(everywhere, own_send)
-        sent = none if in_place else counts
-        return Binding(source, recv, lambda: (blocks, None), sent, total)
-    assert kind == "reduce_scatter_block", kind
-    if in_place:
-        return Binding(recv, own_recv, lambda: (blocks, None), none, total)
-    return Binding(send, own_recv, lambda: (blocks, None), total, counts)
+    given = Regions.of(displs[:-1], counts)
+    total = np.full(size, displs[-1])
+    if not collective.has_blocks:
+        given, total = given.take(np.zeros(1, dtype=np.int64)), counts
+    sent = total if collective.sends_blocks else counts
+    received = total if collective.receives_blocks else counts
+    source = own_send if collective.receives_blocks else send
+    result = own_recv if collective.sends_blocks else recv
+    at_root = np.arange(size) == collective.root
+    in_place = collective.in_place
+    if collective.has_one_buffer:
+        source, sent = recv, np.zeros(size, dtype=np.int64)
+    elif collective.sender == "root":
+        source, sent = send.where(at_root, scratch), np.where(at_root, sent, 0)
+        result = send.where(at_root & in_place, result)
+        received = np.where(at_root & in_place, 0, received)
+    else:
+        gets = at_root | (collective.receiver == "all")
+        lies_there = gets & in_place
+        source, result = recv.where(lies_there, source), result.where(gets, scratch)
+        received = np.where(gets, np.where(lies_there, np.maximum(sent, received), received), 0)
+        sent = np.where(lies_there, 0, sent)
+    return Binding(source, result, lambda: (given, None), sent, received)
 
 
-def _bind_alltoall(collective: Collective, size: int, send: Home, recv: Home) -> Binding:
+def _buffers(size: int) -> tuple[Home, Home]:
+    """Return the beginnings of the caller's two buffers."""
+    base = np.zeros(size, dtype=np.int64)
+    return (
+        Home(np.full(size, Buffer.SEND, dtype=np.int8), base),
+        Home(np.full(size, Buffer.RECV, dtype=np.int8), base),
+    )
+
+
+def _bind_pairs(collective: Collective, size: int) -> Binding:
     """Bind a collective whose blocks belong to pairs of ranks."""
-    pairs, in_place = collective.pair_counts(size), collective.is_in_place
+    pairs, (send, recv) = collective.pair_counts(size), _buffers(size)
     if pairs is None:
         sent = received = np.full(size, size * collective.count, dtype=np.int64)
     else:
@@ -197,6 +169,6 @@ def _bind_alltoall(collective: Collective, size: int, send: Home, recv: Home) ->
         given, taken = (Regions.of(place.ravel(), counts) for place in places)
         return given, taken
 
-    if in_place:
+    if collective.in_place:
         return Binding(recv, recv, regions, np.zeros(size, dtype=np.int64), received)
     return Binding(send, recv, regions, sent, received)

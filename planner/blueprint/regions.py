@@ -9,14 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.plan.pieces import (
-    Pieces,
-    compress,
-    expand,
-    once,
-    running_total,
-    sorted_unique,
-)
+from collplan.planner.arrays.csr import ranges, running_total, sorted_unique
+from collplan.planner.plan.pieces import Pieces, compress, once
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +84,7 @@ class Regions:
         """Return the given rows, in the given order."""
         begins = self.indptr[rows]
         lengths = self.indptr[np.asarray(rows) + 1] - begins
-        _, index = expand(begins, lengths)
+        index = ranges(begins, lengths)
         return Regions(
             running_total(lengths),
             self.low[index],

@@ -37,6 +37,7 @@ from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.specs import Collective, Machine, PlanSpec
 
 NOTHING = "nothing has to move"
+UNKNOWN = "no bound is known of this kind"
 ARGUMENTS = {
     "barrier": "whoever knows or is known doubles in a round at best: ceil(log2 p)",
     "bcast": "the vector leaves the root's rank and node, and enters every other",
@@ -51,8 +52,6 @@ ARGUMENTS = {
     "alltoall": "what is for others leaves its rank and node, and enters theirs",
 }
 """Arguments why no plan moves less, in a line each."""
-BACKWARDS = {"reduce": "bcast", "gather": "scatter", "reduce_scatter_block": "allgather"}
-"""Collectives that move what another does, the other way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +152,9 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     if spec.transport.shared_roles != ():
         # Inside nodes nothing need be sent, and any rank may send what its node has to.
         by_rank, rank_lanes = by_node, list(machine.node_to_n_ranks)
-        crosses = any(by_node.into) or (collective.kind == "barrier" and machine.nodes > 1)
+        crosses = any(by_node.into) or (not collective.has_data and machine.nodes > 1)
         n_rounds = int(crosses)
+    argument = ARGUMENTS.get(collective.kind)
     return Bounds(
         n_rounds=n_rounds,
         bytes_sent_per_rank=by_rank.most_out(itemsize, rank_lanes),
@@ -165,7 +165,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
         bytes_received_per_lane=lane_in,
         lane_bytes=lane_bytes,
         time_s=max(0, lane_bytes - network.burst_bytes) * network.network.G_ns_per_byte * 1e-9,
-        argument=ARGUMENTS[collective.kind] if reach else NOTHING,
+        argument=UNKNOWN if argument is None else argument if reach else NOTHING,
     )
 
 
@@ -188,33 +188,37 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
     kind, n_ranks = collective.kind, len(rank_to_place)
     m = int(rank_to_place.max()) + 1
     none = [0] * m
-    if m == 1 or kind == "barrier":
+    if m == 1 or not collective.has_data or kind not in ARGUMENTS:
         return Crossing(none, none)
-    if kind == "alltoall":
+    if collective.is_pairwise:
         return _crossing_pairs(collective, rank_to_place, m)
     c = int(collective.count)
     if kind == "allreduce":
         return Crossing([c] * m, [c] * m, 2 * (m - 1) * c)
-    if kind in ("scan", "exscan"):
+    if collective.is_prefix:
         is_start = np.diff(rank_to_place, prepend=-1) != 0
         runs = np.bincount(rank_to_place[is_start], minlength=m).tolist()
         first, last = rank_to_place[[0, -1]].tolist()
         into = [c * (n - (place == first)) for place, n in enumerate(runs)]
         return Crossing(into, [c * (n - (place == last)) for place, n in enumerate(runs)])
-    root = int(rank_to_place[getattr(collective, "root", 0)])
-    forwards = BACKWARDS.get(kind, kind)
-    if forwards == "bcast":
-        into, out = [c] * m, none.copy()
-        into[root], out[root] = 0, c
+    into, out = none.copy(), none.copy()
+    root = None if collective.root is None else int(rank_to_place[collective.root])
+    if not collective.has_blocks:
+        assert root is not None, kind
+        into, out[root] = [c] * m, c
+        into[root] = 0
     else:
         own = none.copy()
         for place, n in zip(rank_to_place, collective.block_counts(n_ranks), strict=True):
             own[place] += n
         others = [sum(own) - n for n in own]
-        into, out = (others, own) if forwards == "allgather" else (own.copy(), none.copy())
-        if forwards == "scatter":
-            into[root], out[root] = 0, others[root]
-    return Crossing(out, into) if kind in BACKWARDS else Crossing(into, out)
+        if root is None:
+            into, out = others, own
+        else:
+            into[:], into[root], out[root] = own, 0, others[root]
+    # Those to a root, and to the owners of blocks, move the same the other way.
+    is_backwards = collective.receiver == "root" or (root is None and collective.sends_blocks)
+    return Crossing(out, into) if is_backwards else Crossing(into, out)
 
 
 def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Crossing:
@@ -244,18 +248,17 @@ def _usable_lanes(machine: Machine) -> tuple[list[int], list[int]]:
 
 def _most_partners(collective: Collective, n_ranks: int) -> int:
     """Return how many others some rank must hear from, or reach, at least."""
-    kind = collective.kind
-    if kind == "barrier":
+    if collective.kind not in ARGUMENTS:
+        return 0
+    if not collective.has_data:
         return n_ranks - 1
-    if kind == "alltoall":
+    if collective.is_pairwise:
         pairs = collective.pair_counts(n_ranks)
         if pairs is not None:
             moves = np.array(pairs, dtype=np.int64).reshape(n_ranks, n_ranks) > 0
             np.fill_diagonal(moves, False)
             return int(max(moves.sum(axis=0).max(), moves.sum(axis=1).max()))
-    if kind in ("gather", "scatter"):
-        blocks = np.array(collective.block_counts(n_ranks))
-        return int(np.count_nonzero(np.delete(blocks, getattr(collective, "root", 0))))
-    if kind in ("allgather", "reduce_scatter_block"):
-        return n_ranks - 1 if any(collective.block_counts(n_ranks)) else 0
-    return n_ranks - 1 if collective.count else 0
+    blocks = np.array(collective.block_counts(n_ranks))
+    if collective.has_blocks and collective.root is not None:
+        return int(np.count_nonzero(np.delete(blocks, collective.root)))
+    return n_ranks - 1 if blocks.any() else 0

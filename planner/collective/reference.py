@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.collective.operations import get_operation
-from collplan.specs import Collective, numpy_dtype
-from collplan.specs.collective import Allgather, Alltoall, Barrier, Bcast, Gather, Scatter
+from collplan.planner.collective.semantics import contribution_counts
+from collplan.specs import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Barrier,
+    Bcast,
+    Collective,
+    Exscan,
+    Gather,
+    Reduce,
+    ReduceScatterBlock,
+    Scan,
+    Scatter,
+    numpy_dtype,
+)
+from collplan.specs.collective import ByKind, Reducing
 
 Array = npt.NDArray[Any]
 
@@ -20,8 +36,6 @@ def make_input(collective: Collective, size: int, rank: int, seed: int = 0) -> A
 
     Numbers are small integers, so that sums of floats are exact in any order.
     """
-    from collplan.planner.collective.semantics import contribution_counts
-
     count = int(contribution_counts(collective, size)[rank])
     generator = np.random.default_rng((seed, rank))
     dtype = numpy_dtype(collective.datatype)
@@ -57,42 +71,91 @@ def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
     inputs : list of ndarray
         Every rank's contribution; for rooted collectives that send from the
         root, the others' are empty.
+
+    Raises
+    ------
+    SpecError
+        If nothing is registered for the kind.
     """
+    return list(reference[collective.kind](collective, inputs))
+
+
+reference: Final = ByKind[Callable[[Any, list[Array]], Sequence[Array | None]]](
+    "nothing computes {} in numpy; register it with collplan.planner.collective.reference.reference"
+)
+"""Computations by kind, called as `expected` is."""
+
+
+@reference("bcast")
+def _bcast(collective: Bcast, inputs: list[Array]) -> list[Array]:
+    return [inputs[collective.root]] * len(inputs)
+
+
+@reference("gather")
+def _gather(collective: Gather, inputs: list[Array]) -> list[Array | None]:
+    return _at_root(np.concatenate(inputs), collective.root, len(inputs))
+
+
+@reference("scatter")
+def _scatter(collective: Scatter, inputs: list[Array]) -> list[Array | None]:
+    dealt: list[Array | None] = [*_blocks(collective, inputs[collective.root], len(inputs))]
+    if collective.in_place:
+        dealt[collective.root] = None
+    return dealt
+
+
+@reference("allgather")
+def _allgather(collective: Allgather, inputs: list[Array]) -> list[Array]:
+    return [np.concatenate(inputs)] * len(inputs)
+
+
+@reference("alltoall")
+def _alltoall(collective: Alltoall, inputs: list[Array]) -> list[Array]:
     size = len(inputs)
-    blocks = list(np.cumsum(collective.block_counts(size)))
-    root = getattr(collective, "root", 0)
-    nobody: list[Array | None] = [None] * size
-    match collective.kind:
-        case "bcast":
-            return [inputs[root]] * size
-        case "gather":
-            return [*nobody[:root], np.concatenate(inputs), *nobody[root + 1 :]]
-        case "scatter":
-            dealt: list[Array | None] = [*np.split(inputs[root], blocks[:-1])]
-            if collective.in_place:
-                dealt[root] = None
-            return dealt
-        case "allgather":
-            return [np.concatenate(inputs)] * size
-        case "alltoall":
-            pairs = collective.pair_counts(size) or [[collective.count] * size] * size
-            cut = [np.split(x, np.cumsum(row)[:-1]) for x, row in zip(inputs, pairs, strict=True)]
-            return [np.concatenate([row[r] for row in cut]) for r in range(size)]
-        case "reduce":
-            return [*nobody[:root], _combine(collective, inputs), *nobody[root + 1 :]]
-        case "allreduce":
-            return [_combine(collective, inputs)] * size
-        case "reduce_scatter_block":
-            return [*np.split(_combine(collective, inputs), blocks[:-1])]
-        case "scan":
-            return [_combine(collective, inputs[: r + 1]) for r in range(size)]
-        case "exscan":
-            return [None, *(_combine(collective, inputs[:r]) for r in range(1, size))]
-    return nobody
+    pairs = collective.pair_counts(size) or [[collective.count] * size] * size
+    cut = [np.split(x, np.cumsum(row)[:-1]) for x, row in zip(inputs, pairs, strict=True)]
+    return [np.concatenate([row[r] for row in cut]) for r in range(size)]
 
 
-def _combine(collective: Collective, operands: list[Array]) -> Array:
-    assert not isinstance(collective, Bcast | Gather | Scatter | Allgather | Alltoall | Barrier)
+@reference("reduce")
+def _reduce(collective: Reduce, inputs: list[Array]) -> list[Array | None]:
+    return _at_root(_combine(collective, inputs), collective.root, len(inputs))
+
+
+@reference("allreduce")
+def _allreduce(collective: Allreduce, inputs: list[Array]) -> list[Array]:
+    return [_combine(collective, inputs)] * len(inputs)
+
+
+@reference("reduce_scatter_block")
+def _reduce_scatter_block(collective: ReduceScatterBlock, inputs: list[Array]) -> list[Array]:
+    return _blocks(collective, _combine(collective, inputs), len(inputs))
+
+
+@reference("scan")
+def _scan(collective: Scan, inputs: list[Array]) -> list[Array]:
+    return [_combine(collective, inputs[: r + 1]) for r in range(len(inputs))]
+
+
+@reference("exscan")
+def _exscan(collective: Exscan, inputs: list[Array]) -> list[Array | None]:
+    return [None, *(_combine(collective, inputs[:r]) for r in range(1, len(inputs)))]
+
+
+@reference("barrier")
+def _barrier(collective: Barrier, inputs: list[Array]) -> list[None]:
+    return [None] * len(inputs)
+
+
+def _at_root(result: Array, root: int, size: int) -> list[Array | None]:
+    return [result if rank == root else None for rank in range(size)]
+
+
+def _blocks(collective: Collective, vector: Array, size: int) -> list[Array]:
+    return np.split(vector, np.cumsum(collective.block_counts(size))[:-1])
+
+
+def _combine(collective: Reducing, operands: list[Array]) -> Array:
     operation = get_operation(collective.op.name)
 
     def apply(left: Array, right: Array) -> Array:

@@ -6,13 +6,29 @@ the compiler.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.plan.plan import Buffer
-from collplan.specs import Collective
+from collplan.specs import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Barrier,
+    Bcast,
+    Collective,
+    Exscan,
+    Gather,
+    Reduce,
+    ReduceScatterBlock,
+    Scan,
+    Scatter,
+)
+from collplan.specs.collective import ByKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +74,7 @@ def block_layout(collective: Collective, size: int) -> tuple[Ints, Ints]:
 
 
 def pair_layout(collective: Collective, size: int) -> tuple[Ints, Ints, Ints]:
-    """Return what every rank (row) has for every rank (column) of an alltoall.
+    """Return what every rank (row) has for every rank (column) of a pairwise collective.
 
     Returns
     -------
@@ -75,80 +91,127 @@ def pair_layout(collective: Collective, size: int) -> tuple[Ints, Ints, Ints]:
 
 def contribution_counts(collective: Collective, size: int) -> Ints:
     """Return how many elements each rank contributes."""
-    ranks = np.arange(size)
-    match collective.kind:
-        case "bcast":
-            return np.where(ranks == collective.root, collective.count, 0)
-        case "gather" | "allgather":
-            return block_layout(collective, size)[0]
-        case "scatter":
-            return np.where(ranks == collective.root, block_layout(collective, size)[0].sum(), 0)
-        case "reduce_scatter_block":
-            return np.full(size, block_layout(collective, size)[0].sum())
-        case "alltoall":
-            return np.asarray(pair_layout(collective, size)[0].sum(axis=1))
-        case "barrier":
-            return np.zeros(size, dtype=np.int64)
-    return np.full(size, collective.count)
+    if collective.is_pairwise:
+        return np.asarray(pair_layout(collective, size)[0].sum(axis=1))
+    blocks = block_layout(collective, size)[0]
+    counts = np.full(size, blocks.sum()) if collective.sends_blocks else blocks
+    return np.where(_takes_part(collective.sender, collective, size), counts, 0)
 
 
 def precondition(collective: Collective, size: int) -> Contents:
     """Return where every rank's contribution lies before the collective."""
-    counts = contribution_counts(collective, size)
     ranks = np.arange(size)
-    kind, in_place = collective.kind, collective.is_in_place
-    at_root = ranks == getattr(collective, "root", 0)
-    in_recv = np.full(size, in_place)
-    if kind in ("gather", "reduce"):
-        in_recv &= at_root
-    elif kind == "scatter":
-        in_recv &= False
-    elif kind == "bcast":
-        in_recv |= True
-    offset: Ints | int = 0
-    if kind in ("gather", "allgather"):
+    in_recv = np.full(size, collective.has_one_buffer)
+    if collective.in_place and collective.sender == "all":
+        in_recv = _takes_part(collective.receiver, collective, size)
+    offset = np.zeros(size, dtype=np.int64)
+    if collective.receives_blocks and not collective.sends_blocks:
         offset = np.where(in_recv, block_layout(collective, size)[1], 0)
     buffer = np.where(in_recv, Buffer.RECV, Buffer.SEND)
+    counts = contribution_counts(collective, size)
     return _contents(rank=ranks, buffer=buffer, offset=offset, count=counts)
 
 
+def _takes_part(part: str, collective: Collective, size: int) -> Bools:
+    ranks = np.arange(size)
+    return ranks == collective.root if part == "root" else ranks >= 0
+
+
 def postcondition(collective: Collective, size: int) -> Contents:
-    """Return what the receive buffers must hold after the collective."""
-    ranks, root = np.arange(size), getattr(collective, "root", 0)
-    recv = int(Buffer.RECV)
-    every, block = np.repeat(ranks, size), np.tile(ranks, size)
+    """Return what the receive buffers must hold after the collective.
+
+    Raises
+    ------
+    SpecError
+        If nothing is registered for the kind.
+    """
+    return promise[collective.kind](collective, size)
+
+
+promise: Final = ByKind[Callable[[Any, int], Contents]](
+    "nothing says what {} promises; register it with collplan.planner.collective.semantics.promise"
+)
+"""Promises by kind: functions of the collective and the number of ranks that return `received`."""
+
+
+def received(**columns: Ints | int) -> Contents:
+    """Return contents of receive buffers, by columns of `Contents` that are numbers or arrays.
+
+    Left out, `offset` and `logical` are 0, `first` is the rank itself, and `last` is
+    ``first + 1``: one contribution.
+    """
+    return _contents(**{"buffer": int(Buffer.RECV), "offset": 0, **columns})
+
+
+@promise("bcast")
+def _bcast(collective: Bcast, size: int) -> Contents:
+    return received(rank=np.arange(size), count=collective.count, first=collective.root)
+
+
+@promise("gather")
+def _gather(collective: Gather, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
-    match collective.kind:
-        case "gather":
-            return _contents(rank=np.full(size, root), buffer=recv, offset=displs, count=counts,
-                             first=ranks)  # fmt: skip
-        case "scatter":
-            getting = ranks[ranks != root] if collective.in_place else ranks
-            return _contents(rank=getting, buffer=recv, offset=0, count=counts[getting],
-                             first=root, logical=displs[getting])  # fmt: skip
-        case "allgather":
-            return _contents(rank=every, buffer=recv, offset=displs[block], count=counts[block],
-                             first=block)  # fmt: skip
-        case "alltoall":
-            pairs, given, received = pair_layout(collective, size)
-            return _contents(rank=every, buffer=recv, offset=received[block, every],
-                             count=pairs[block, every], first=block,
-                             logical=given[block, every])  # fmt: skip
-        case "reduce_scatter_block":
-            return _contents(rank=ranks, buffer=recv, offset=0, count=counts,
-                             first=0, last=size, logical=displs)  # fmt: skip
-        case "barrier":
-            return _contents(rank=ranks[:0], buffer=recv, offset=0, count=0)
-    c = collective.count
-    match collective.kind:
-        case "bcast":
-            return _contents(rank=ranks, buffer=recv, offset=0, count=c, first=root)
-        case "reduce":
-            return _contents(rank=ranks[[root]], buffer=recv, offset=0, count=c,
-                             first=0, last=size)  # fmt: skip
-        case "allreduce":
-            return _contents(rank=ranks, buffer=recv, offset=0, count=c, first=0, last=size)
-        case "scan":
-            return _contents(rank=ranks, buffer=recv, offset=0, count=c, first=0, last=ranks + 1)
-    assert collective.kind == "exscan", collective.kind
-    return _contents(rank=ranks[1:], buffer=recv, offset=0, count=c, first=0, last=ranks[1:])
+    return received(
+        rank=np.full(size, collective.root), offset=displs, count=counts, first=np.arange(size)
+    )
+
+
+@promise("scatter")
+def _scatter(collective: Scatter, size: int) -> Contents:
+    counts, displs = block_layout(collective, size)
+    ranks, root = np.arange(size), collective.root
+    getting = ranks[ranks != root] if collective.in_place else ranks
+    return received(rank=getting, count=counts[getting], first=root, logical=displs[getting])
+
+
+@promise("allgather")
+def _allgather(collective: Allgather, size: int) -> Contents:
+    counts, displs = block_layout(collective, size)
+    every, block = _pairs(size)
+    return received(rank=every, offset=displs[block], count=counts[block], first=block)
+
+
+@promise("alltoall")
+def _alltoall(collective: Alltoall, size: int) -> Contents:
+    pairs, given, taken = pair_layout(collective, size)
+    every, block = _pairs(size)
+    return received(rank=every, offset=taken[block, every], count=pairs[block, every], first=block,
+                    logical=given[block, every])  # fmt: skip
+
+
+@promise("reduce")
+def _reduce(collective: Reduce, size: int) -> Contents:
+    return received(rank=np.array([collective.root]), count=collective.count, first=0, last=size)
+
+
+@promise("allreduce")
+def _allreduce(collective: Allreduce, size: int) -> Contents:
+    return received(rank=np.arange(size), count=collective.count, first=0, last=size)
+
+
+@promise("reduce_scatter_block")
+def _reduce_scatter_block(collective: ReduceScatterBlock, size: int) -> Contents:
+    counts, displs = block_layout(collective, size)
+    return received(rank=np.arange(size), count=counts, first=0, last=size, logical=displs)
+
+
+@promise("scan")
+def _scan(collective: Scan, size: int) -> Contents:
+    ranks = np.arange(size)
+    return received(rank=ranks, count=collective.count, first=0, last=ranks + 1)
+
+
+@promise("exscan")
+def _exscan(collective: Exscan, size: int) -> Contents:
+    ranks = np.arange(1, size)
+    return received(rank=ranks, count=collective.count, first=0, last=ranks)
+
+
+@promise("barrier")
+def _barrier(collective: Barrier, size: int) -> Contents:
+    return received(rank=np.arange(0), count=0, first=0)
+
+
+def _pairs(size: int) -> tuple[Ints, Ints]:
+    """Return all pairs of ranks, by the first."""
+    return np.repeat(np.arange(size), size), np.tile(np.arange(size), size)

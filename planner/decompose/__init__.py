@@ -12,13 +12,13 @@ from collplan.planner.blueprint.blueprint import Blueprint, Path, Sketch, Task, 
 from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
-from collplan.planner.blueprint.locations import BLOCK_KINDS, bind_collective
-from collplan.planner.decompose import leaders, mesh, pairs, transpose
+from collplan.planner.blueprint.locations import bind_collective
+from collplan.planner.decompose import guideline, leaders, mesh, pairs, transpose
 from collplan.planner.decompose.grid import Grid
-from collplan.planner.decompose.guideline import find_form
 from collplan.planner.decompose.leaders import Parts
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition, Machine, PlanSpec
+from collplan.specs.collective import traits_of
 
 FLAT = Decomposition(name="flat")
 
@@ -52,47 +52,43 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
     exchange = exchange_of(spec, chosen) if machine.n_ranks > 1 else None
     if exchange is not None:
         return Blueprint((), sketch.n_scratch, chosen, binding, spec, exchange)
-    root = getattr(spec.collective, "root", 0)
+    root = spec.collective.root or 0
     task = Task(
         kind, "", everyone, root, binding.input, binding.output, binding.given, binding.received,
         spare=scratch,
     )  # fmt: skip
-    if kind == "barrier" and chosen.name != "flat":
-        raise AlgorithmError(f"decomposition: barrier moves nothing to split by {chosen}; use flat")
+    if chosen.name != "flat" and kind not in guideline.FORMS:
+        what = "has no parts" if spec.collective.has_data else "moves nothing"
+        raise AlgorithmError(f"decomposition: {kind} {what} to split by {chosen}; use flat")
     if machine.n_ranks == 1:
-        _settle_alone(sketch, task)
+        if spec.collective.result_count(0, 1) is not None:
+            _settle_alone(sketch, task)
     elif chosen.name == "flat":
         sketch.add((0,), task)
     else:
-        _Expansion(sketch, machine, is_commutative(spec)).expand((0,), task, chosen)
+        _Expansion(sketch, machine, spec.collective.is_commutative).expand((0,), task, chosen)
     return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec)
 
 
-def is_commutative(spec: PlanSpec) -> bool:
-    """Return whether operands may be exchanged; True where nothing is combined."""
-    op = getattr(spec.collective, "op", None)
-    return op is None or bool(op.commutative)
-
-
 def _settle_alone(sketch: Sketch, task: Task) -> None:
-    """A rank without others has its result already, if in the wrong place."""
-    if task.kind not in ("exscan", "barrier"):
-        sketch.copy(
-            (0,), "", task.ranks, task.input, task.output, task.given,
-            task.received if task.input.differs(task.output).any() else None,
-        )  # fmt: skip
+    """Copy the result of a rank without others, which it has already, to its place."""
+    sketch.copy(
+        (0,), "", task.ranks, task.input, task.output, task.given,
+        task.received if task.input.differs(task.output).any() else None,
+    )  # fmt: skip
 
 
 def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:
     """Return how a collective runs through leaders."""
-    if kind == "alltoall" and form in (None, "collect"):
+    is_pairwise = traits_of(kind).is_pairwise
+    if is_pairwise and form in (None, "collect"):
         return pairs.alltoall
     if form is None:
         return leaders.FORMS[kind]
     if form == "transpose" and kind in transpose.FORMS:
         return transpose.FORMS[kind]
     there = "transpose, or leave it out" if kind in transpose.FORMS else "none: leave it out"
-    if kind == "alltoall":
+    if is_pairwise:
         there = f"use collect, {' or '.join(EXCHANGES)}"
     raise AlgorithmError(
         f"decomposition.form: {kind} has no form {form!r} through leaders; {there}"
@@ -113,12 +109,12 @@ class _Expansion:
         is_empty = task.size < 2 or not task.given.totals.any()
         if chosen is None or chosen.name == "flat" or is_empty:
             return self.sketch.add(path, task)
-        is_renumbered = task.received is not None and task.kind in ("gather", "scatter")
+        is_renumbered = task.received is not None and task.traits.is_rooted
         if is_renumbered and chosen.name != "guideline":
             return self._expand_renumbered(path, task, chosen)
         if chosen.name == "guideline":
             role = f"{task.role}.world" if task.role else "world"
-            find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
+            guideline.find_form(task.kind, chosen.form)(self.sketch, path, replace(task, role=role))
         elif chosen.name == "mesh":
             assert chosen.shape is not None
             self._expand_mesh(path, task, chosen.shape)
@@ -134,7 +130,7 @@ class _Expansion:
         What lies at leaders between its parts has one only; copies translate.
         """
         ends = (task.role, task.ranks, task.input, task.output, task.given, task.received)
-        if task.kind == "gather":
+        if task.traits.receiver == "root":
             assert task.received is not None
             self.sketch.copy((*path, 0), *ends)
             task = replace(task, input=task.output, given=task.received, received=None)
@@ -188,8 +184,8 @@ class _Expansion:
     def _rows(self, task: Task, chosen: Decomposition) -> Rows:
         """Return what counts as nodes: all ranks of a place, or runs where order matters."""
         place = self._places(chosen.by)[task.ranks]
-        combines = task.kind in ("reduce", "allreduce", "reduce_scatter_block")
-        if task.kind not in ("scan", "exscan") and (self.is_commutative or not combines):
+        keeps_order = task.traits.has_op and not self.is_commutative
+        if not task.traits.is_prefix and not keeps_order:
             return rows_by(place)
         runs = runs_of(place)
         if len(runs) == task.size and len(np.unique(place)) < task.size:
@@ -206,6 +202,3 @@ class _Expansion:
         if by == "node":
             return node
         return np.asarray(node * self.machine.numa_domains + np.array(self.machine.rank_to_numa))
-
-
-__all__ = ["BLOCK_KINDS", "Blueprint", "draft", "is_commutative"]

@@ -20,7 +20,7 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.blueprint.blueprint import Path, Sketch, Task
-from collplan.planner.blueprint.locations import BLOCK_KINDS, Home
+from collplan.planner.blueprint.locations import Home
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.grid import Grid
 
@@ -322,7 +322,7 @@ def _from_leaders(parts: Parts, phase: int, here: Home) -> Home:
 def settle(parts: Parts, phase: int, positions: Ints, here: Home) -> None:
     """Copy results that nothing has moved yet to where they belong."""
     task = parts.task
-    rows = positions if task.kind in BLOCK_KINDS else np.zeros(len(positions), dtype=np.int64)
+    rows = positions if task.traits.has_blocks else np.zeros(len(positions), dtype=np.int64)
     parts.sketch.copy(
         (*parts.path, phase, 0), parts.roles[0], task.ranks[positions], here, task.output,
         task.given.take(rows),

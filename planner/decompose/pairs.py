@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.blueprint import Task
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.leaders import Parts
-from collplan.planner.plan.pieces import running_total
 
 
 def alltoall(parts: Parts) -> None:

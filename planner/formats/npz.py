@@ -22,9 +22,8 @@ from pydantic import TypeAdapter, ValidationError
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
-from collplan.planner.plan.cross_rank_waits import Foreign
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.plan import COLUMNS, Dependencies, Extents, Plan
+from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.verify.format_check import check_buffers, check_format
 from collplan.specs.errors import CollplanError
 
@@ -38,6 +37,14 @@ _ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", "reads", "writes", "
               "foreign", "awaited")  # fmt: skip
 _MAX_ROWS: Final = 2**31 - 1
 _PHASES: Final = TypeAdapter(tuple[Phase, ...])
+_MAY_BE_CONSTANT: Final = ("reads.pattern", "writes.pattern", "deps.kind", "foreign.indptr")
+_TABLE_SHAPES: Final[dict[str, tuple[str, int | None]]] = {
+    "patterns": ("patterns", 4),
+    "buffer_sizes": ("ranks", 3),
+    "shared_sizes": ("nodes", None),
+    "mirrors": ("ranks", 2),
+}
+"""Rows and columns of tables that are not one entry per rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +72,18 @@ def _members() -> dict[str, _Member]:
         name: _Member("tasks", np.dtype(dtype).itemsize, may_be_constant=True)
         for name, dtype in COLUMNS.items()
     }
-    for part in ("reads", "writes"):
-        members[f"{part}.indptr"] = _Member("tasks", 4, extra_rows=1)
-        members[f"{part}.buffer"] = _Member(part, 1)
-        members[f"{part}.offset"] = _Member(part, 8)
-        members[f"{part}.count"] = _Member(part, 8)
-        members[f"{part}.pattern"] = _Member(part, 4, may_be_constant=True)
-    members["deps.indptr"] = _Member("tasks", 4, extra_rows=1)
-    members["deps.task"] = _Member("deps", 4)
-    members["deps.kind"] = _Member("deps", 1, may_be_constant=True)
-    members["foreign.indptr"] = _Member("tasks", 4, extra_rows=1, may_be_constant=True)
-    for name in ("rank", "task", "flag"):
-        members[f"foreign.{name}"] = _Member("foreign", 4)
-    members["foreign.awaited"] = _Member("awaited", 4)
-    members["patterns"] = _Member("patterns", 8, columns=4)
-    members["buffer_sizes"] = _Member("ranks", 8, columns=3)
-    members["shared_sizes"] = _Member("nodes", 8)
-    members["rank_node"] = _Member("ranks", 4)
-    members["rank_lane"] = _Member("ranks", 2)
-    members["rank_core"] = _Member("ranks", 4)
-    members["mirrors"] = _Member("ranks", 8, columns=2)
+    for part, kind in CSR_PARTS.items():
+        for column, dtype in kind.TYPES.items():
+            rows = {"indptr": "tasks", "awaited": "awaited"}.get(column, part)
+            members[f"{part}.{column}"] = _Member(
+                rows,
+                np.dtype(dtype).itemsize,
+                extra_rows=int(column == "indptr"),
+                may_be_constant=f"{part}.{column}" in _MAY_BE_CONSTANT,
+            )
+    for name, dtype in TABLES.items():
+        rows, columns = _TABLE_SHAPES.get(name, ("ranks", None))
+        members[name] = _Member(rows, np.dtype(dtype).itemsize, columns=columns)
     return members
 
 
@@ -248,19 +247,14 @@ class _Reader:
         self.check_members()
         self.read_meta()
         arrays = {name: self.read_column(name, member) for name, member in _MEMBERS.items()}
-        parts: dict[str, dict[str, Ints]] = {
-            name: {} for name in ("reads", "writes", "deps", "foreign")
-        }
+        parts: dict[str, dict[str, Ints]] = {name: {} for name in CSR_PARTS}
         for name in [name for name in arrays if "." in name]:
             part, field = name.split(".")
             parts[part][field] = arrays.pop(name)
         try:
             plan = Plan(
                 **arrays,
-                reads=Extents(**parts["reads"]),
-                writes=Extents(**parts["writes"]),
-                deps=Dependencies(**parts["deps"]),
-                foreign=Foreign(**parts["foreign"]),
+                **{part: kind(**parts[part]) for part, kind in CSR_PARTS.items()},
                 itemsize=self.meta["itemsize"],
                 only_rank=self.meta["only_rank"],
                 phases=self.phases(),

@@ -74,14 +74,14 @@ def headline(plan: Plan) -> str:
     if len(plan.phases) == 1:
         phase = plan.phases[0]
         words = f"{phase.algorithm} {words}" if phase.kind == words and not phase.role else words
-    if collective.kind != "barrier":
+    if collective.has_data:
         words += f" of {collective.count} {collective.datatype}"
     parts = [words]
-    if hasattr(collective, "op"):
+    if collective.op is not None:
         parts.append(collective.op.name)
-    if hasattr(collective, "root"):
+    if collective.root is not None:
         parts.append(f"root {collective.root}")
-    if getattr(collective, "in_place", False):
+    if collective.in_place:
         parts.append("in place")
     return ", ".join([*parts, ranks])
 

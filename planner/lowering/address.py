@@ -9,9 +9,11 @@ import numpy as np
 
 from collplan.planner.algorithms.chunks import Layout
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import expand, group_offsets, indptr_of, joint_key
+from collplan.planner.arrays.intervals import hull, last_at_or_below, union
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
 
 MAX_SCRATCH = 1 << 12
@@ -55,8 +57,7 @@ class Located:
         """Return the same runs, but the repeats of `rows` one by one."""
         n = np.ones(len(self.owner), dtype=np.int64)
         n[rows] = self.repeat[rows]
-        index = np.repeat(np.arange(len(n)), n)
-        turn = np.arange(len(index)) - running_total(n)[:-1][index]
+        index, turn = expand(n)
         is_one = n[index] > 1
         columns = {name: column[index] for name, column in vars(self).items()}
         columns["offset"] = columns["offset"] + np.where(is_one, turn * columns["stride"], 0)
@@ -66,8 +67,8 @@ class Located:
 
     def pieces(self, n_rows: int) -> Pieces:
         """Return a row of pieces for every owner."""
-        indptr = running_total(np.bincount(self.owner, minlength=n_rows))
-        columns = (indptr, self.buffer.astype(np.int8), self.offset, self.count)
+        indptr, buffer = indptr_of(self.owner, n_rows), self.buffer.astype(np.int8)
+        columns = (indptr, buffer, self.offset, self.count)
         if csr.is_constant(self.repeat):
             return csr.contiguous(*columns)
         return csr.compress(Pieces(*columns, self.stride, self.repeat))
@@ -121,8 +122,7 @@ def _expand_repeats(runs: tuple[Ints, ...], units: Ints, n_chunks_of: Ints) -> t
     is_kept = (repeat > 1) & (units[space] >= 0) & (np.minimum(begin, last) >= 0)
     is_kept &= np.maximum(begin, last) + n <= n_chunks
     times = np.where(is_kept, 1, repeat)
-    index = np.repeat(np.arange(len(owner)), times)
-    turn = np.arange(len(index)) - running_total(times)[:-1][index]
+    index, turn = expand(times)
     owner, space, first, n, stride, repeat, is_kept = (
         column[index] for column in (owner, space, first, n, stride, repeat, is_kept)
     )
@@ -141,9 +141,8 @@ def _unwrap(runs: tuple[Ints, ...], n_chunks_of: Ints) -> tuple[Ints, ...]:
     wraps = first + n > n_chunks
     if not wraps.any():
         return owner, space, first, n, stride, repeat
-    index = np.repeat(np.arange(len(owner)), 1 + wraps)
-    is_tail = np.zeros(len(index), dtype=bool)
-    is_tail[1:] = index[1:] == index[:-1]
+    index, part = expand(1 + wraps)
+    is_tail = part > 0
     head = (n_chunks - first)[index]
     wrapped = wraps[index]
     n = np.where(is_tail, n[index] - head, np.where(wrapped, head, n[index]))
@@ -152,7 +151,7 @@ def _unwrap(runs: tuple[Ints, ...], n_chunks_of: Ints) -> tuple[Ints, ...]:
     return owner[index], space[index], first, n, *pattern
 
 
-_SPAN = np.int64(MAX_SCRATCH * SCRATCH_STRIDE)
+_SPAN = MAX_SCRATCH * SCRATCH_STRIDE
 
 
 def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
@@ -164,7 +163,7 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
     for number, part in enumerate(parts):
         # What lies between repeats may be touched by nobody: they move one by one then.
         place, low, high = _scratch_of(part)
-        at = np.searchsorted(start, low, side="right") - 1
+        at = last_at_or_below(start, low)
         is_inside = np.zeros(len(low), dtype=bool)
         is_inside[at >= 0] = end[at[at >= 0]] >= high[at >= 0]
         apart = place[(part.repeat[place] > 1) & ~is_inside]
@@ -174,13 +173,11 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
     if not len(start):
         return np.zeros(n_ranks, dtype=np.int64)
     rank = start // _SPAN
-    top = running_total(end - start)
     sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
-    first_of_rank = np.searchsorted(rank, rank)
-    base = top[:-1] - top[first_of_rank]
+    base = group_offsets(rank, end - start)
     for part in parts:
         place, low, _ = _scratch_of(part)
-        block = np.searchsorted(start, low, side="right") - 1
+        block = last_at_or_below(start, low)
         part.offset[place] += base[block] - start[block] + part.rank[place] * _SPAN
     return sizes
 
@@ -188,11 +185,10 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
 def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
     """Return which runs are in scratch, and where on the line of all scratch they begin and end."""
     place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
-    begin = part.rank[place] * _SPAN + part.offset[place]
-    reach = np.zeros(1, dtype=np.int64)
-    if not csr.is_constant(part.repeat):
-        reach = part.stride[place] * (part.repeat[place] - 1)
-    return place, begin + np.minimum(reach, 0), begin + np.maximum(reach, 0) + part.count[place]
+    begin, count = joint_key(part.rank[place], part.offset[place], _SPAN), part.count[place]
+    if csr.is_constant(part.repeat):
+        return place, begin, begin + count
+    return place, *hull(begin, count, part.stride[place], part.repeat[place])
 
 
 def _touched(parts: list[Located]) -> tuple[Ints, Ints]:
@@ -203,9 +199,4 @@ def _touched(parts: list[Located]) -> tuple[Ints, Ints]:
         once = part.repeat[place] == 1
         ends.append((low[once], high[once]))
     low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
-    order = np.argsort(low, kind="stable")
-    reach = np.maximum.accumulate(high[order])
-    begins = np.ones(len(low), dtype=bool)
-    begins[1:] = low[order][1:] > reach[:-1]
-    last = np.append(np.flatnonzero(begins)[1:] - 1, len(low) - 1)[: int(begins.sum())]
-    return low[order][begins], reach[last]
+    return union(low, high)

@@ -1,25 +1,29 @@
-"""From messages and local steps to tasks: rows, columns, landing places, dependencies."""
+"""Tasks made of messages and local steps: rows, columns, bounce buffers, dependencies.
+
+A message is received in place, or in a bounce buffer in scratch where it would
+overwrite what is still needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.lowering.bounce import arrivals, plan_landings
-from collplan.planner.lowering.lower import LocalTable, MessageTable
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key, occurrence, ranges
+from collplan.planner.arrays.intervals import union
+from collplan.planner.lowering.lower import LocalTable, MessageTable, Table
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.pieces import Pieces, running_total
-from collplan.planner.plan.plan import NONE, Op, Plan
-from collplan.planner.plan.tags import Edges, chain_streams, join_edges, joint_key, number_messages
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
 
 if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
     from collplan.specs import Machine, PlanSpec
 
 
@@ -44,11 +48,12 @@ class Placement:
 
 
 @dataclass
-class TaskTable:
+class TaskTable(Table):
     """Tasks in any order, one row each.
 
     `order` sorts rows within a round: sends, receives and what follows from
-    their arrival, then local steps.
+    their arrival, then local steps. `ordered` marks messages whose sends wait for
+    what their rank received in earlier rounds.
     """
 
     op: Ints
@@ -59,27 +64,19 @@ class TaskTable:
     peer: Ints
     tag: Ints
     stream: Ints
+    ordered: Bools
     reads: Pieces
     writes: Pieces
 
     @classmethod
     def stack(cls, tables: list[TaskTable]) -> TaskTable:
         """Return the rows of all tables, one table after another."""
-        names = list(vars(tables[0]))
-        columns = {name: [getattr(table, name) for table in tables] for name in names}
-        stacked: dict[str, Any] = {
-            name: csr.stack(parts) if isinstance(parts[0], Pieces) else np.concatenate(parts)
-            for name, parts in columns.items()
-        }
+        stacked: dict[str, Any] = {}
+        for name in vars(tables[0]):
+            parts: list[Any] = [getattr(table, name) for table in tables]
+            is_pieces = isinstance(parts[0], Pieces)
+            stacked[name] = csr.stack(parts) if is_pieces else np.concatenate(parts)
         return cls(**stacked)
-
-    def take(self, rows: Ints) -> TaskTable:
-        """Return the given rows, in the given order."""
-        taken: dict[str, Any] = {
-            name: column.take(rows) if isinstance(column, Pieces) else column[rows]
-            for name, column in vars(self).items()
-        }
-        return TaskTable(**taken)
 
 
 def build(
@@ -120,35 +117,23 @@ def build(
     shared_sizes : ndarray of int64, shape (n_nodes,), optional
         Elements of the nodes' shared buffers, where `messages` or `steps` touch them.
     """
-    tag, stream = number_messages(messages.source, messages.dest, len(placement.node))
     landing = plan_landings(messages, buffer_sizes)
     arrived = arrivals(messages, landing)
-    place: Ints = np.arange(len(placement.node)) if only_node is None else placement.node
-    only = only_rank if only_node is None else only_node
-    sending = _rows_of(place[messages.source], only)
-    receiving = _rows_of(place[messages.dest], only)
-    arriving = _rows_of(place[arrived.rank], only)
-    send_order = np.zeros_like(landing.recv_order)
-    tasks = TaskTable.stack(
-        [
-            _message_tasks(Op.SEND, messages, send_order, tag, stream, messages.read, sending),
-            _message_tasks(
-                Op.RECV, messages, landing.recv_order, tag, stream, landing.received, receiving
-            ),
-            _local_tasks(arrived, landing.arrival_order).take(arriving),
-            _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
-        ]
-    )
-    position = tasks.round.astype(np.int64) * (landing.last_order + 1) + tasks.order
-    by_row = np.argsort(position, kind="stable")
-    row_of = np.empty_like(by_row)
-    row_of[by_row] = np.arange(len(by_row))
-    intents = _ordered_after(
-        messages, sending, receiving, row_of[: len(sending)], row_of[len(sending) :]
-    )
-    tasks = tasks.take(by_row)
-    del arrived, position, by_row, row_of  # millions of rows each: their room is needed now
-    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank, intents)
+    tables = [
+        *_message_tasks(messages, landing, len(placement.node)),
+        _local_tasks(arrived, landing.arrival_order),
+        _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
+    ]
+    if only_rank is not None:
+        tables = [table.select(table.rank == only_rank) for table in tables]
+    elif only_node is not None:
+        tables = [table.select(placement.node[table.rank] == only_node) for table in tables]
+    tasks = TaskTable.stack(tables)
+    del tables, arrived  # millions of rows each: their room is needed now
+    position = joint_key(tasks.round, tasks.order, landing.last_order + 1)
+    tasks = tasks.take(np.argsort(position, kind="stable"))
+    del position
+    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank)
     return plan if shared_sizes is None else plan.replace(shared_sizes=shared_sizes)
 
 
@@ -159,19 +144,14 @@ def _assemble(
     spec: PlanSpec,
     phases: Sequence[Phase],
     only_rank: int | None,
-    intents: Edges,
 ) -> Plan:
-    """Give tasks in row order their places, lanes, priorities and dependencies.
-
-    `intents` are edges (before, after, kind) between rows that are kept
-    beside the hazards; messages of one stream are chained by their starts.
-    """
+    """Give tasks in row order their places, lanes, priorities and dependencies."""
     is_message = tasks.op <= Op.RECV
     peer = np.where(is_message, tasks.peer, tasks.rank)
     dest = np.where(tasks.op == Op.SEND, peer, tasks.rank)
     crosses = placement.node[tasks.rank] != placement.node[peer]
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
-    edges = join_edges(chains, intents)
+    edges = join_edges(chains, _ordered_after(tasks))
     reads, writes, patterns = csr.to_extents(tasks.reads, tasks.writes)
     n = len(tasks.op)
     return Plan(
@@ -204,36 +184,37 @@ def _assemble(
     )
 
 
-def _rows_of(place: Ints, only: int | None) -> Ints:
-    return np.arange(len(place)) if only is None else np.flatnonzero(place == only)
-
-
 def _message_tasks(
-    op: Op,
-    messages: MessageTable,
-    order: Ints,
-    tag: Ints,
-    stream: Ints,
-    extents: Pieces,
-    rows: Ints,
-) -> TaskTable:
-    n = len(rows)
-    own, other = messages.source[rows], messages.dest[rows]
-    if op is Op.RECV:
-        own, other = other, own
-    moved, nothing = extents.take(rows), csr.empty(n)
-    return TaskTable(
-        op=np.full(n, op, dtype=np.int8),
-        order=order[rows],
-        phase=messages.phase[rows],
-        round=messages.round[rows],
-        rank=own,
-        peer=other,
-        tag=tag[rows],
-        stream=stream[rows],
-        reads=moved if op is Op.SEND else nothing,
-        writes=nothing if op is Op.SEND else moved,
+    messages: MessageTable, landing: Landing, n_ranks: int
+) -> tuple[TaskTable, TaskTable]:
+    """Return the sends and the receives of all messages."""
+    tag, stream = number_messages(messages.source, messages.dest, n_ranks)
+    n = len(tag)
+    columns: dict[str, Any] = {name: getattr(messages, name) for name in _SHARED_COLUMNS}
+    columns |= {"tag": tag, "stream": stream}
+    sends = TaskTable(
+        **columns,
+        op=np.full(n, Op.SEND, dtype=np.int8),
+        order=np.zeros(n, dtype=landing.recv_order.dtype),
+        rank=messages.source,
+        peer=messages.dest,
+        reads=messages.read,
+        writes=csr.empty(n),
     )
+    recvs = TaskTable(
+        **columns,
+        op=np.full(n, Op.RECV, dtype=np.int8),
+        order=landing.recv_order,
+        rank=messages.dest,
+        peer=messages.source,
+        reads=csr.empty(n),
+        writes=landing.received,
+    )
+    return sends, recvs
+
+
+_SHARED_COLUMNS: Final = ("phase", "round", "ordered")
+"""Columns of messages that their tasks have, too."""
 
 
 def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
@@ -247,27 +228,201 @@ def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
         peer=none,
         tag=none,
         stream=none,
+        ordered=np.zeros(len(none), dtype=bool),
         reads=steps.read,
         writes=steps.write,
     )
 
 
-def _ordered_after(
-    messages: MessageTable, sending: Ints, receiving: Ints, send_row: Ints, recv_row: Ints
-) -> Edges:
+def _ordered_after(tasks: TaskTable) -> Edges:
     """Make every ordered send wait for what its rank received in earlier rounds."""
-    send_row = send_row[messages.ordered[sending]]
-    sending = sending[messages.ordered[sending]]
-    is_ordered = messages.ordered[receiving]
-    recv_row = recv_row[: len(receiving)][is_ordered]
-    receiving = receiving[is_ordered]
-    n_rounds = int(messages.round.max(initial=0)) + 1
-    arrival = joint_key(messages.dest[receiving], messages.round[receiving], n_rounds)
+    sends = np.flatnonzero(tasks.ordered & (tasks.op == Op.SEND))
+    recvs = np.flatnonzero(tasks.ordered & (tasks.op == Op.RECV))
+    n_rounds = int(tasks.round.max(initial=0)) + 1
+    arrival = joint_key(tasks.rank[recvs], tasks.round[recvs], n_rounds)
     order = np.argsort(arrival, kind="stable")
-    rank = joint_key(messages.source[sending], np.zeros_like(sending), n_rounds)
+    rank = joint_key(tasks.rank[sends], np.zeros_like(sends), n_rounds)
     first = np.searchsorted(arrival[order], rank)
-    n = np.searchsorted(arrival[order], rank + messages.round[sending]) - first
-    starts = running_total(n)
-    index = np.repeat(first - starts[:-1], n) + np.arange(starts[-1])
-    before, after = recv_row[order[index]], np.repeat(send_row, n)
+    n = np.searchsorted(arrival[order], rank + tasks.round[sends]) - first
+    before, after = recvs[order[ranges(first, n)]], np.repeat(sends, n)
     return before, after, np.zeros(len(before), dtype=np.int8)
+
+
+N_LANDINGS = 2
+"""Landing slots a rank has at least: one fills while the other is combined."""
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Where messages are received, and when within their round.
+
+    Parameters
+    ----------
+    landed : ndarray of bool, shape (n_messages,)
+        Which messages land in scratch first.
+    received : Pieces
+        Where every message is received.
+    recv_order, arrival_order : ndarray of int64
+        Place within the round: of every receive, and of every copy or
+        reduction that follows an arrival.
+    last_order : int
+        A place after all of those.
+    buffer_sizes : ndarray of int64, shape (n_ranks, 3)
+        With the landing slots in scratch.
+    """
+
+    landed: Bools
+    received: Pieces
+    recv_order: Ints
+    arrival_order: Ints
+    last_order: int
+    buffer_sizes: Ints
+
+
+def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
+    """Decide where every message is received.
+
+    A message lands in scratch where its receiver sends or combines, in the
+    same round, what the message would overwrite: received in place it would
+    have to wait for that send, and the two ends could wait for each other.
+    """
+    landed = _must_land(messages)
+    n_ranks = len(buffer_sizes)
+    n_slots = _count_slots(messages, landed, n_ranks)
+    received, sizes = _land(messages, landed, n_slots, buffer_sizes)
+    arriving = np.flatnonzero(landed | messages.combining)
+    index = occurrence(joint_key(messages.round, messages.dest, n_ranks)[arriving])
+    # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
+    # arrival j - n_slots comes right after that, the others come first.
+    recv_order = np.ones(len(landed), dtype=np.int32)
+    reused = 2 * (index - n_slots[messages.dest[arriving]]) + 3
+    recv_order[arriving] = np.where(landed[arriving], np.maximum(1, reused), 1)
+    last_order = 2 * int(index.max(initial=0)) + 3
+    return Landing(landed, received, recv_order, 2 * index + 2, last_order, sizes)
+
+
+def _must_land(messages: MessageTable) -> Bools:
+    """Mark messages that would overwrite what their receiver reads in the same round."""
+    rows = np.arange(len(messages.round))
+    if all(csr.is_constant(table.repeat) for table in (messages.read, messages.write)):
+        return _conflicts(messages, rows, _whole)
+    # Blocks at strides are many: most often the first, or the ends, of each say enough.
+    landed = _conflicts(messages, rows, _first)
+    unclear = _conflicts(messages, rows, _whole) & ~landed
+    rows = np.flatnonzero(unclear)
+    if len(rows):
+        landed[rows] = _conflicts(messages, rows, Pieces.blocks)
+    return landed
+
+
+Blocks = tuple[Ints, Ints, Ints, Ints]
+"""Row, buffer, begin and end of pieces of memory."""
+
+
+def _first(pieces: Pieces) -> Blocks:
+    """Return the first block of every piece."""
+    return pieces.owner, pieces.buffer, pieces.offset, pieces.offset + pieces.count
+
+
+def _whole(pieces: Pieces) -> Blocks:
+    """Return every piece from its first to its last element, gaps filled."""
+    return pieces.owner, pieces.buffer, *pieces.hulls()
+
+
+def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces], Blocks]) -> Bools:
+    """Mark which of the given messages overlap what their receiver reads, by some of the blocks."""
+    n, n_ranks = len(rows), 1 + max(int(c.max(initial=0)) for c in (messages.source, messages.dest))
+    is_written = np.zeros(len(Buffer), dtype=bool)
+    is_written[messages.write.buffer] = True
+    at = np.zeros(0, dtype=np.int64) if n == len(messages.round) else np.unique(
+        joint_key(messages.round[rows], messages.dest[rows], n_ranks))  # fmt: skip
+    row, buffer, low, high = blocks_of(messages.write.take(rows))
+    writes = (messages.round[rows][row], messages.dest[rows][row], buffer, low, high)
+    parts = []
+    for table, rank in ((messages.read, messages.source), (messages.combine, messages.dest)):
+        readers = np.arange(len(rank))
+        if len(at):
+            readers = np.flatnonzero(np.isin(joint_key(messages.round, rank, n_ranks), at))
+        pieces = table.take(readers)
+        pieces = pieces.select(is_written[pieces.buffer])
+        reader, *place = blocks_of(pieces)
+        parts.append((messages.round[readers][reader], rank[readers][reader], *place))
+    reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    landed = np.zeros(n, dtype=bool)
+    for which in np.flatnonzero(np.bincount(buffer)):
+        mine, theirs = writes[2] == which, reads[2] == which
+        hit = _overlaps([c[mine] for c in writes], [c[theirs] for c in reads])
+        landed[row[mine][hit]] = True
+    return landed
+
+
+def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
+    """Mark writes that overlap a read of the same round and rank."""
+    n_ranks = int(max(writes[1].max(initial=0), reads[1].max(initial=0))) + 1
+    span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
+    n_rounds = int(writes[0].max(initial=0)) + 1
+    assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
+    # No access reaches into the next rank's keys.
+    low, high = union(*(joint_key(joint_key(*reads[:2], n_ranks), end, span) for end in reads[3:]))
+    home = joint_key(*writes[:2], n_ranks)
+    before = np.searchsorted(low, joint_key(home, writes[4], span)) - 1
+    if not len(low):
+        return before >= 0
+    return (before >= 0) & (high[before] > joint_key(home, writes[3], span))
+
+
+def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
+    """Return the landing slots of every rank.
+
+    A rank that sends in the round, too, has one for every landing of it: if a
+    receive waited for a slot, and so for a combination that waits for a send,
+    two ranks could wait for each other.
+    """
+    n_slots = np.full(n_ranks, N_LANDINGS)
+    homes, counts = np.unique(
+        joint_key(messages.round, messages.dest, n_ranks)[landed], return_counts=True
+    )
+    sends_too = np.isin(homes, joint_key(messages.round, messages.source, n_ranks))
+    np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
+    return n_slots
+
+
+def _land(
+    messages: MessageTable, landed: Bools, n_slots: Ints, buffer_sizes: Ints
+) -> tuple[Pieces, Ints]:
+    """Return where every message is received, and the buffer sizes with landing slots."""
+    rows = np.flatnonzero(landed)
+    sizes = buffer_sizes.copy()
+    if not len(rows):
+        return messages.write, sizes
+    rank, elements = messages.dest[rows], messages.write.elements[rows]
+    slot_size = np.zeros(len(sizes), dtype=np.int64)
+    np.maximum.at(slot_size, rank, elements)
+    slot = occurrence(rank) % n_slots[rank]
+    places = csr.contiguous(
+        np.arange(len(rows) + 1),
+        np.full(len(rows), Buffer.SCRATCH, dtype=np.int8),
+        sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank],
+        elements,
+    )
+    n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
+    sizes[:, Buffer.SCRATCH] += n_used * slot_size
+    return csr.replaced(messages.write, rows, places), sizes
+
+
+def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
+    """Return the copies and reductions that follow the receipt of messages."""
+    rows = np.flatnonzero(landing.landed | messages.combining)
+    n = len(rows)
+    operands = csr.stack((landing.received.take(rows), messages.combine.take(rows)))
+    left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
+    in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
+    both = operands.take(in_order).merged(np.arange(0, 2 * n + 1, 2))
+    return LocalTable(
+        phase=messages.phase[rows],
+        round=messages.round[rows],
+        rank=messages.dest[rows],
+        op=np.where(messages.combining[rows], Op.REDUCE, Op.COPY).astype(np.int8),
+        read=both,
+        write=messages.write.take(rows),
+    )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
 
 

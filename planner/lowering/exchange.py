@@ -24,12 +24,13 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.coalesced import Coalesced
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
 
 STAGE, TRANSFER, DELIVER = 0, 1, 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import occurrence, running_total
 from collplan.planner.blueprint.blueprint import Component
-from collplan.planner.blueprint.locations import BLOCK_KINDS, SCRATCH_STRIDE
+from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.lowering.address import (
     MAX_SCRATCH,
@@ -26,16 +27,31 @@ from collplan.planner.lowering.address import (
 )
 from collplan.planner.lowering.collect import Collected, collect
 from collplan.planner.plan.phases import Phase, Trees
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
-from collplan.planner.plan.tags import occurrence
 
 Positions = tuple[int, ...]
 """Positions of a group, ascending."""
 
 
+class Table:
+    """Columns of rows: arrays, and `Pieces` with a row each."""
+
+    def take(self, rows: Ints) -> Self:
+        """Return the given rows, in the given order."""
+        taken = {
+            name: column.take(rows) if isinstance(column, Pieces) else column[rows]
+            for name, column in vars(self).items()
+        }
+        return type(self)(**taken)
+
+    def select(self, mask: Bools) -> Self:
+        """Return the rows in `mask`."""
+        return self if mask.all() else self.take(np.flatnonzero(mask))
+
+
 @dataclass
-class MessageTable:
+class MessageTable(Table):
     """Messages of all rounds, in program order; extents per message."""
 
     phase: Ints
@@ -49,17 +65,9 @@ class MessageTable:
     write: Pieces
     combine: Pieces
 
-    def take(self, rows: Ints) -> MessageTable:
-        """Return the given messages, in the given order."""
-        return MessageTable(**_take_all(vars(self), rows))
-
-    def select(self, mask: Bools) -> MessageTable:
-        """Return the messages in `mask`."""
-        return self if mask.all() else self.take(np.flatnonzero(mask))
-
 
 @dataclass
-class LocalTable:
+class LocalTable(Table):
     """Copies and reductions of all rounds, in program order; `read` is left, then right."""
 
     phase: Ints
@@ -68,20 +76,6 @@ class LocalTable:
     op: Ints
     read: Pieces
     write: Pieces
-
-    def select(self, mask: Bools) -> LocalTable:
-        """Return the steps in `mask`."""
-        if mask.all():
-            return self
-        rows = np.flatnonzero(mask)
-        return LocalTable(**_take_all(vars(self), rows))
-
-
-def _take_all(columns: dict[str, Any], rows: Ints) -> dict[str, Any]:
-    return {
-        name: column.take(rows) if isinstance(column, Pieces) else column[rows]
-        for name, column in columns.items()
-    }
 
 
 Shape = tuple[int, int]
@@ -199,12 +193,12 @@ class _Batch:
         self.ranks = component.groups.ranks[self.members]
         self.layouts: list[Layout]
         self.counts: Ints
-        if component.kind == "alltoall":
+        if component.traits.is_pairwise:
             self._lay_out_pairs(component)
             return
         n_chunks = parts = self.part.algorithm.n_parts(self.size)
         rows: Ints = self.groups
-        if component.kind in BLOCK_KINDS:
+        if component.traits.has_blocks:
             rows, n_chunks, parts = self.members, self.size, 1
         first_row = np.repeat(np.arange(len(self.groups)) * n_chunks, self.size)
         ends = (component.given, component.received)

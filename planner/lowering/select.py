@@ -11,7 +11,6 @@ from collplan.planner.algorithms.local import LOCAL
 from collplan.planner.algorithms.registry import Use
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
-from collplan.planner.decompose import is_commutative
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.plan.phases import is_inside
@@ -40,7 +39,7 @@ def state(blueprint: Blueprint) -> list[Stated]:
 
 def is_regular(component: Component) -> bool:
     """Return whether all blocks of an alltoall are of one size, group by group."""
-    if component.kind != "alltoall" or isinstance(component.given, PairTable):
+    if not component.traits.is_pairwise or isinstance(component.given, PairTable):
         return True
     totals, start = component.given.totals, 0
     for size in component.groups.sizes:
@@ -57,7 +56,7 @@ class _Choices:
     def __init__(self, blueprint: Blueprint) -> None:
         spec = blueprint.spec
         self.blueprint = blueprint
-        self.commutative = is_commutative(spec)
+        self.commutative = spec.collective.is_commutative
         self.itemsize = spec.collective.itemsize
         self.by_role: Mapping[str, AlgorithmChoice] = {}
         self.single = AUTO

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from collplan.planner.blueprint.blueprint import Blueprint
-from collplan.planner.decompose import is_commutative
 from collplan.planner.lowering.exchange import exchange_tables
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Stated, lower
 from collplan.planner.lowering.select import state
@@ -60,6 +59,6 @@ def tables_of(
         rank_node = np.array(spec.machine.rank_to_node)
         rank = None if only_ranks is None else only_ranks[0]
         return exchange_tables(exchange, rank_node, spec.machine.nodes, rank)[:2]
-    n_ranks, commutative = spec.machine.n_ranks, is_commutative(spec)
+    n_ranks, commutative = spec.machine.n_ranks, spec.collective.is_commutative
     parts = state(blueprint) if parts is None else parts
     return lower(parts, n_ranks, blueprint.n_scratch, commutative, only_ranks)[:2]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import is_number, register_pass
+from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.pieces import running_total
 from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
 
 MAX_NS = 2**62
 """Longer computations would overflow clocks in ns."""
+Duration = Annotated[int, Field(ge=0, lt=MAX_NS), "{} is not a number of ns from 0 to 2**62"]
 
 
 @register_pass("add_compute", level="plan", locality="rank")
-def add_compute(plan: Plan, duration_ns: int = 1_000_000) -> Plan:
+def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
     """Give every rank a computation between its start and its wait.
 
     It runs on the rank's own core, begins when all that runs inside start has
@@ -43,10 +45,6 @@ def add_compute(plan: Plan, duration_ns: int = 1_000_000) -> Plan:
         If `duration_ns` is not a number of at least 0, there are computations
         already, or the plan is one rank's program and shares memory.
     """
-    if not is_number(duration_ns, 0) or duration_ns >= MAX_NS:
-        raise AlgorithmError(
-            f"passes.add_compute.duration_ns: {duration_ns!r} is not a number of ns from 0 to 2**62"
-        )
     if (plan.op == Op.COMPUTE).any():
         raise AlgorithmError("passes.add_compute: the plan computes already; use it once")
     if len(plan.foreign) or len(plan.foreign.awaited):

@@ -8,19 +8,12 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
-from collplan.planner.plan.pieces import Pieces, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Op, Plan
 from collplan.planner.plan.tags import Edges
-
-
-def pieces_of(plan: Plan) -> tuple[Pieces, Pieces]:
-    """Return what the tasks of a plan read and write."""
-    return (
-        csr.from_extents(plan.reads, plan.patterns),
-        csr.from_extents(plan.writes, plan.patterns),
-    )
 
 
 def rebuild(
@@ -41,8 +34,7 @@ def rebuild(
     edges = stated_edges(plan) if edges is None else edges
     rank = changes.get("rank", plan.rank)
     changes.setdefault("deps", derive_dependencies(rank, reads, writes, plan.rank_node, edges))
-    read_extents, write_extents, patterns = csr.to_extents(reads, writes)
-    return plan.replace(reads=read_extents, writes=write_extents, patterns=patterns, **changes)
+    return csr.with_pieces(plan, reads, writes, **changes)
 
 
 def become_copies(columns: dict[str, Ints], is_copy: Bools) -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from functools import cache, wraps
+from typing import Any, Final, Literal, TypeVar, cast, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
-from collplan.specs.explaining import number_lines
-from collplan.specs.showing import show_value
+from collplan.specs.errors import show_value
+from collplan.specs.explaining import explain, number_lines
 
 Level = Literal["blueprint", "plan"]
 Locality = Literal["rank", "node", "global"]
+Rewrite = TypeVar("Rewrite", bound=Callable[..., Any])
 
 
 NEEDS: Final = "something to change"
@@ -79,13 +83,14 @@ pass_registry: dict[str, Pass] = {}
 
 def register_pass(
     name: str, *, level: Level, locality: Locality, needs: str = NEEDS, **global_with: Any
-) -> Callable[[Callable[..., Plan]], Callable[..., Plan]]:
+) -> Callable[[Rewrite], Rewrite]:
     """Register the decorated function as pass `name`."""
 
-    def register(rewrite: Callable[..., Plan]) -> Callable[..., Plan]:
+    def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, level, locality, global_with, needs)
-        return rewrite
+        checked = check_options(name, rewrite)
+        pass_registry[name] = Pass(name, checked, level, locality, global_with, needs)
+        return checked
 
     return register
 
@@ -93,6 +98,49 @@ def register_pass(
 def is_number(value: Any, least: int) -> bool:
     """Return whether an option is a whole number of at least `least`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def check_options(name: str, rewrite: Rewrite) -> Rewrite:
+    """Return `rewrite` such that its options are validated, and converted, by their annotations.
+
+    Numbers and texts are not converted into each other. A text in an annotation,
+    as in ``Annotated[int, Field(ge=2), "{} is not at least 2; give more"]``, is
+    the message about a value that does not fit.
+
+    Raises
+    ------
+    AlgorithmError
+        From what is returned, naming pass, option and value.
+    """
+    signature = inspect.signature(rewrite)
+
+    @cache
+    def types_of_options() -> dict[str, tuple[TypeAdapter[Any], str | None]]:
+        found = {}
+        for option in list(signature.parameters.values())[1:]:
+            of = option.annotation
+            if isinstance(of, str):  # as in a module that postpones evaluation
+                of = eval(of, rewrite.__globals__)
+            text = next((one for one in get_args(of)[1:] if isinstance(one, str)), None)
+            found[option.name] = TypeAdapter(of, config=ConfigDict(strict=True)), text
+        return found
+
+    @wraps(rewrite)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        given = signature.bind(*arguments, **options)
+        given.apply_defaults()
+        for option, (adapter, text) in types_of_options().items():
+            value = given.arguments[option]
+            try:
+                given.arguments[option] = adapter.validate_python(value)
+            except ValidationError as error:
+                where = f"passes.{name}.{option}: "
+                if text is None or error.errors()[0]["type"] == "value_error":
+                    raise AlgorithmError(explain(error, before=where)) from None
+                raise AlgorithmError(where + text.format(show_value(value))) from None
+        return rewrite(*given.args, **given.kwargs)
+
+    return cast(Rewrite, checked)
 
 
 VERIFY_LIMIT = 100_000
@@ -179,20 +227,6 @@ def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
         for name in choice.options:
             if name not in there:
                 yield f"passes.{choice.name}.{name}: no such option; {way_out}"
-
-
-Rewrite = Callable[..., Blueprint]
-
-
-def register_blueprint_pass(name: str, needs: str = NEEDS) -> Callable[[Rewrite], Rewrite]:
-    """Register the decorated function as pass `name` of the blueprint level."""
-
-    def register(rewrite: Rewrite) -> Rewrite:
-        assert name not in pass_registry, f"pass {name} registered twice"
-        pass_registry[name] = Pass(name, rewrite, "blueprint", "global", needs=needs)
-        return rewrite
-
-    return register
 
 
 def run_blueprint_passes(

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.arrays.csr import expand, running_total
 from collplan.planner.memory import require_memory
-from collplan.planner.passes.rebuild import pieces_of, rebuild
+from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import stated_edges
-from collplan.planner.plan.kernels import slice_blocks
-from collplan.planner.plan.pieces import Pieces, expand, running_total
+from collplan.planner.plan.pieces import Pieces, slice_blocks
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
-from collplan.specs.sizes import parse_bytes
+from collplan.specs.numbers import PositiveBytes
 
 BYTES_PER_SEGMENT: Final = 250
 """Peak memory of cutting, in bytes per task of the new plan."""
@@ -29,7 +28,9 @@ BYTES_PER_SEGMENT: Final = 250
     locality="rank",
     needs="messages, copies or reductions longer than max_bytes",
 )
-def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
+def segment(
+    plan: Plan, max_bytes: Annotated[PositiveBytes, "{} is not at least 1 byte"] = 64 * 1024
+) -> Plan:
     """Cut every message, copy and reduction into segments of at most `max_bytes`.
 
     Dependencies are derived anew, segment by segment: a chain of p ranks and
@@ -53,23 +54,17 @@ def segment(plan: Plan, max_bytes: int | str = "64KiB") -> Plan:
     AlgorithmError
         If `max_bytes` is not a positive size, or there are more segments than fit into memory.
     """
-    try:
-        limit_bytes = parse_bytes(max_bytes)
-    except ValueError as error:
-        raise AlgorithmError(f"passes.segment.max_bytes: {error}") from None
-    if limit_bytes < 1:
-        raise AlgorithmError(f"passes.segment.max_bytes: {max_bytes!r} is not at least 1 byte")
-    limit = max(1, limit_bytes // plan.itemsize)
+    limit = max(1, max_bytes // plan.itemsize)
     elements = plan.elements
     n_segments = np.maximum(1, -(-elements // limit))
     if n_segments.max(initial=1) == 1:
         return plan
     require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
-    row, number = expand(np.zeros_like(n_segments), n_segments)
+    row, number = expand(n_segments)
     low = number * limit
     high = np.minimum(low + limit, elements[row])
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
-    whole, written = pieces_of(plan)
+    whole, written = csr.pieces_of(plan)
     reads = _cut(whole, row, low, high)
     reduces = columns["op"] == Op.REDUCE
     if reduces.any():
@@ -110,7 +105,7 @@ def _spread_intents(plan: Plan, n_segments: Ints) -> Edges:
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
     first, n_before = running_total(n_segments), n_segments[before]
-    index, turn = expand(np.zeros_like(n_before), n_before * n_segments[after])
+    index, turn = expand(n_before * n_segments[after])
     return (
         first[before][index] + turn % n_before[index],
         first[after][index] + turn // n_before[index],

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import SkipValidation
+
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import is_number, register_blueprint_pass
+from collplan.planner.passes.registry import is_number, register_pass
 
 
-@register_blueprint_pass(
-    "split_lanes", needs="a number of leaders other than that of the decomposition"
+@register_pass(
+    "split_lanes",
+    level="blueprint",
+    locality="global",
+    needs="a number of leaders other than that of the decomposition",
 )
-def split_lanes(blueprint: Blueprint, leaders: int = 2) -> Blueprint:
+def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
 
     From one leader per node (hierarchical) to all ranks (full_lane): each

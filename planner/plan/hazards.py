@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.plan.kernels import derive_hazards, number_accesses
-from collplan.planner.plan.pieces import Pieces, is_constant, running_total, sorted_unique
-from collplan.planner.plan.plan import INTENT, Buffer, Dependencies
-from collplan.planner.plan.tags import Edges, joint_key
+from collplan.planner.arrays.csr import (
+    indptr_of,
+    joint_key,
+    ranges,
+    row_numbers,
+    run_starts,
+    running_total,
+    sorted_unique,
+)
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.plan.address_space import buffer_owner
+from collplan.planner.plan.pieces import Pieces, is_constant
+from collplan.planner.plan.plan import INTENT, Buffer, Dependencies, Plan
+from collplan.planner.plan.tags import Edges
 
-if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Plan
 
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Accesses:
+class Accesses(NamedTuple):
     """Contiguous accesses in CSR by task, cut along atoms: intervals no access divides.
 
-    Access j covers atoms ``low[j]:high[j]``; atoms are numbered over all
-    buffers of all ranks, `n_atoms` in all.
+    Access j covers atoms ``low[j]:high[j]``, which are numbered over all buffers of all
+    ranks.
     """
 
     indptr: Ints
     low: Ints
     high: Ints
-    n_atoms: int
 
 
 def cut_into_atoms(
     owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints
-) -> tuple[Accesses, Accesses]:
+) -> tuple[Accesses, Accesses, int]:
     """Cut what tasks access into atoms.
 
     Parameters
@@ -42,54 +45,54 @@ def cut_into_atoms(
     owner : ndarray, shape (n_tasks,)
         Rank of every task.
     reads, writes : Pieces
-        A row a task. Reads of buffers nobody writes are left out: nothing
-        can come of them.
+        A row per task. Reads of buffers that nobody writes are left out: they conflict with
+        nothing.
     rank_node : ndarray, shape (n_ranks,)
         Node of every rank, for shared buffers.
+
+    Returns
+    -------
+    reads, writes : Accesses
+    n_atoms : int
     """
     written = np.zeros(len(Buffer), dtype=bool)
     written[writes.buffer] = True
     reads = _without_gaps(owner, reads, writes, rank_node)
-    sides = []
+    rows, sides = [], []
     for pieces in (reads, writes):
         row, buffer, low, high = pieces.blocks()
         kept = written[buffer]
         if not kept.all():
             row, buffer, low, high = row[kept], buffer[kept], low[kept], high[kept]
-        home = owner[row]
-        is_shared = buffer == Buffer.SHARED
-        if is_shared.any():
-            home = np.where(is_shared, rank_node[home], home)
-        sides.append((row, buffer, home, low, high))
-    # A home is a rank's number or, for shared buffers, a node's; nodes may be empty.
-    n_homes = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
+        rows.append(row)
+        sides.append((buffer, buffer_owner(owner[row], buffer, rank_node), low, high))
     n_nodes = int(rank_node.max(initial=0)) + 1
-    atoms, n_atoms = _number_atoms([side[1:] for side in sides], n_homes, n_nodes)
-    accesses = [
-        Accesses(running_total(np.bincount(side[0], minlength=len(owner))), low, high, n_atoms)
-        for side, (low, high) in zip(sides, atoms, strict=True)
-    ]
-    return accesses[0], accesses[1]
+    # Nodes may be empty, so there may be more of them than ranks.
+    atoms, n_atoms = _number_atoms(sides, max(len(rank_node), n_nodes), n_nodes)
+    read, write = (
+        Accesses(indptr_of(row, len(owner)), low, high)
+        for row, (low, high) in zip(rows, atoms, strict=True)
+    )
+    return read, write, n_atoms
 
 
 def _without_gaps(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> Pieces:
     """Return strided reads as whole intervals where no write fits between their blocks.
 
-    Whatever write touches such an interval touches a block, so conflicts stay
+    A write that touches such an interval touches a block, so conflicts stay
     what they are, and a column of a block of rows is one access, not many.
     """
     if is_constant(reads.repeat) or not (reads.repeat > 1).any():
         return reads
-    n_homes = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
-    least = np.full(len(Buffer) * n_homes, np.iinfo(np.int64).max)
-    sides = []
-    for pieces in (reads, writes):
-        home = owner[pieces.owner]
-        home = np.where(pieces.buffer == Buffer.SHARED, rank_node[home], home)
-        sides.append(joint_key(pieces.buffer, home, n_homes))
-    np.minimum.at(least, sides[1], writes.count)
+    n_owners = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
+    least = np.full(len(Buffer) * n_owners, np.iinfo(np.int64).max)
+    read, written = (
+        joint_key(side.buffer, buffer_owner(owner[side.owner], side.buffer, rank_node), n_owners)
+        for side in (reads, writes)
+    )
+    np.minimum.at(least, written, writes.count)
     gap = reads.stride - reads.count
-    whole = (reads.repeat > 1) & (gap >= 0) & (gap < least[sides[0]])
+    whole = (reads.repeat > 1) & (gap >= 0) & (gap < least[read])
     reach = np.where(whole, reads.stride * (reads.repeat - 1), 0)
     return Pieces(
         reads.indptr,
@@ -102,7 +105,7 @@ def _without_gaps(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -
 
 
 Sides = list[tuple[Any, Any, Any, Any]]
-"""For reads and writes: buffer, home (rank or node), low and high of every access."""
+"""Buffer, its owner (a rank or a node), low and high of every access, for reads and writes."""
 
 
 def _in_units(sides: Sides) -> Sides:
@@ -114,10 +117,10 @@ def _in_units(sides: Sides) -> Sides:
             unit = int(np.gcd.reduce(ends, initial=unit)) if unit != 1 else 1
     if unit < 2:
         return sides
-    return [(buffer, home, low // unit, high // unit) for buffer, home, low, high in sides]
+    return [(buffer, owner, low // unit, high // unit) for buffer, owner, low, high in sides]
 
 
-def _number_atoms(sides: Sides, n_homes: int, n_nodes: int) -> tuple[list[tuple[Ints, Ints]], int]:
+def _number_atoms(sides: Sides, n_owners: int, n_nodes: int) -> tuple[list[tuple[Ints, Ints]], int]:
     """Return the first atom of every access and the one past its last, and how many there are."""
     sides = _in_units(sides)
     n_accesses = sum(len(side[0]) for side in sides)
@@ -128,22 +131,20 @@ def _number_atoms(sides: Sides, n_homes: int, n_nodes: int) -> tuple[list[tuple[
             marks[buffer, low] = True
             marks[buffer, high] = True
         width = marks.sum(axis=1)
-        homes = np.full(len(Buffer), n_homes)
-        homes[Buffer.SHARED] = n_nodes
-        if int((homes * width).sum()) <= 8 * n_accesses + (1 << 16):
+        owners = np.full(len(Buffer), n_owners)
+        owners[Buffer.SHARED] = n_nodes
+        if int((owners * width).sum()) <= 8 * n_accesses + (1 << 16):
             # Ranks cut their buffers alike: one table, looked up directly, serves all.
             number = np.cumsum(marks, axis=1, dtype=np.int32) - 1
-            base = running_total(width * homes)
+            base = running_total(width * owners)
             return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
-    keys = [
-        (joint_key(buffer, home, n_homes) * span + low,
-         joint_key(buffer, home, n_homes) * span + high)
-        for buffer, home, low, high in sides
-    ]  # fmt: skip
-    edges = sorted_unique(np.concatenate([key for side in keys for key in side]))
-    return [(np.searchsorted(edges, low), np.searchsorted(edges, high)) for low, high in keys], len(
-        edges
-    )
+    keys = []
+    for buffer, owner, low, high in sides:
+        start = joint_key(buffer, owner, n_owners) * span
+        keys += [start + low, start + high]
+    edges = sorted_unique(np.concatenate(keys))
+    ends = [np.searchsorted(edges, key) for key in keys]
+    return [(ends[0], ends[1]), (ends[2], ends[3])], len(edges)
 
 
 def derive_dependencies(
@@ -166,23 +167,19 @@ def derive_dependencies(
     if intents is None or not len(intents[0]):
         return Dependencies(indptr, before, np.zeros(len(before), dtype=np.int8))
     n = len(owner)
-    after = np.concatenate((np.repeat(np.arange(n), np.diff(indptr)), intents[1]))
+    after = np.concatenate((row_numbers(indptr), intents[1]))
     before = np.concatenate((before, intents[0]))
     kind = np.concatenate((np.zeros(len(before) - len(intents[0]), np.int8), intents[2] | INTENT))
     # A hazard on completion says all an intent says: keep one edge of a pair, hazards first.
     order = np.lexsort((kind, before, after))
-    pair = after[order].astype(np.int64) * n + before[order]
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = pair[1:] != pair[:-1]
-    order = order[fresh]
-    indptr = running_total(np.bincount(after[order], minlength=n))
-    return Dependencies(indptr, before[order], kind[order])
+    order = order[run_starts(after[order], before[order])]
+    return Dependencies(indptr_of(after[order], n), before[order], kind[order])
 
 
 def stated_edges(plan: Plan) -> Edges:
     """Return the edges of a plan that state scheduling intent, which hazards do not imply."""
     intends = (plan.deps.kind & INTENT) > 0
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+    after = row_numbers(plan.deps.indptr)
     return plan.deps.task[intends], after[intends], plan.deps.kind[intends].astype(np.int8)
 
 
@@ -205,19 +202,14 @@ def _hazards(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> tup
     indptr = running_total(lengths)
     joined = np.empty(indptr[-1], dtype=np.int32)
     for rows, own, before in parts:
-        first = np.repeat(indptr[rows] - own[:-1], np.diff(own))
-        joined[first + np.arange(len(before))] = before
+        joined[ranges(indptr[rows], np.diff(own))] = before
     return indptr.astype(np.int32), joined
 
 
 def _hazards_at_once(
     owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints
 ) -> tuple[Ints, Ints]:
-    read, write = cut_into_atoms(owner, reads, writes, rank_node)
-    n_reads = int((read.high - read.low).sum())
-    indptr, before = derive_hazards(
-        read.indptr, read.low, read.high, write.indptr, write.low, write.high, read.n_atoms, n_reads
-    )
+    indptr, before = derive_hazards(*cut_into_atoms(owner, reads, writes, rank_node))
     return indptr, before
 
 
@@ -235,3 +227,87 @@ def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> lis
     order = np.argsort(batch, kind="stable")
     ends = np.flatnonzero(np.diff(batch[order])) + 1
     return list(np.split(order, ends))
+
+
+@compiled
+def number_accesses(
+    buffer: Any, owner: Any, low: Ints, high: Ints, number: Any, width: Ints, base: Ints
+) -> Any:
+    """Look up the atoms between which every access lies.
+
+    Atom `number[b, x]` begins at element x of buffer b; every owner has
+    ``width[b]`` of them, from ``base[b]`` on.
+    """
+    first, last = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
+    for i in range(len(low)):
+        b = buffer[i]
+        start = base[b] + owner[i] * width[b]
+        first[i] = start + number[b, low[i]]
+        last[i] = start + number[b, high[i]]
+    return first, last
+
+
+@compiled
+def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
+    """Find, in row order, every access that must come before each task.
+
+    Each task reads, then writes. A read waits for the atom's last writer; a write
+    for all readers since, or where there are none for the last writer.
+
+    Returns the CSR (indptr, predecessors) of the hazards; the predecessors of
+    a task are distinct.
+    """
+    n = len(reads.indptr) - 1
+    last_writer = np.full(n_atoms, -1, np.int32)
+    # The readers of an atom since it was written are a linked list.
+    n_links = (reads.high - reads.low).sum()
+    head = np.full(n_atoms, -1, np.int32)
+    reader, following = np.empty(n_links, np.int32), np.empty(n_links, np.int32)
+    link = 0
+    seen = np.full(n, -1, np.int32)
+    indptr = np.zeros(n + 1, np.int32)
+    before = np.empty(2 * n + 16, np.int32)
+    k = 0
+    for task in range(n):
+        for j in range(reads.indptr[task], reads.indptr[task + 1]):
+            for atom in range(reads.low[j], reads.high[j]):
+                if k == len(before):
+                    before = _doubled(before)
+                k = _add_hazard(before, k, seen, last_writer[atom], task)
+                reader[link], following[link] = task, head[atom]
+                head[atom] = link
+                link += 1
+        for j in range(writes.indptr[task], writes.indptr[task + 1]):
+            for atom in range(writes.low[j], writes.high[j]):
+                has_other_reader = False
+                at = head[atom]
+                while at >= 0:
+                    if reader[at] != task:
+                        has_other_reader = True
+                        if k == len(before):
+                            before = _doubled(before)
+                        k = _add_hazard(before, k, seen, reader[at], task)
+                    at = following[at]
+                # A reader waits for the writer before it, so the writer itself is implied.
+                if not has_other_reader:
+                    if k == len(before):
+                        before = _doubled(before)
+                    k = _add_hazard(before, k, seen, last_writer[atom], task)
+                last_writer[atom], head[atom] = task, -1
+        indptr[task + 1] = k
+    return indptr, before[:k].copy()
+
+
+@compiled
+def _doubled(array: Ints) -> Any:
+    return np.concatenate((array, np.empty_like(array)))
+
+
+@compiled
+def _add_hazard(before: Ints, k: int, seen: Ints, row: int, task: int) -> int:
+    """Append a predecessor of a task unless it is none (-1) or known; return how many there are."""
+    if row < 0 or seen[row] == task:
+        return k
+    seen[row] = task
+    before[k] = row
+    return k + 1

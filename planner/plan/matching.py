@@ -1,19 +1,16 @@
-"""Which receive gets which send: MPI's matching, decided before anything runs."""
+"""Matching of sends and receives as MPI does it, decided before anything runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.errors import SizeMismatchError, UnmatchedRecvError, UnmatchedSendError
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.plan import Op, Plan
 
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
-
-Rows = npt.NDArray[np.integer[Any]]
+Rows = Ints
+"""Rows of one end of every message."""
 
 
 def match_messages(plan: Plan) -> tuple[Rows, Rows]:
@@ -54,14 +51,12 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
     return send_rows[order], recv_rows[order]
 
 
-def _ends(plan: Plan, op: Op, source: npt.ArrayLike, dest: npt.ArrayLike) -> tuple[Rows, Rows]:
-    """Rows of `op` sorted by message key, then row; and those keys."""
+def _ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Ints]:
+    """Return the rows of `op` sorted by message key, then row; and those keys."""
     rows = np.flatnonzero(plan.op == op)
-    pair = np.asarray(source)[rows].astype(np.int64) * plan.n_ranks + np.asarray(dest)[rows]
-    tag = plan.tag[rows].astype(np.int64)
-    span = int(plan.tag.max(initial=0)) + 1
+    pair = joint_key(source[rows], dest[rows], plan.n_ranks)
     # Pair and tag share one int64: ranks stay below 2**16 and tags below 2**31.
-    keys = pair * span + tag
+    keys = joint_key(pair, plan.tag[rows], int(plan.tag.max(initial=0)) + 1)
     order = np.argsort(keys, kind="stable")
     return rows[order], keys[order]
 
@@ -79,7 +74,7 @@ def _raise_unmatched(
     raise UnmatchedRecvError(f"{recv}: rank {recv.peer} has no send for it")
 
 
-def _occurrence_missing(keys: Rows, others: Rows) -> npt.NDArray[np.bool_]:
+def _occurrence_missing(keys: Rows, others: Rows) -> Bools:
     """Mark entries of sorted `keys` whose k-th occurrence `others` lacks."""
     occurrence = np.arange(len(keys)) - np.searchsorted(keys, keys, side="left")
     available = np.searchsorted(others, keys, side="right") - np.searchsorted(others, keys)

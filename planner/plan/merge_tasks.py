@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import row_numbers
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import COLUMNS, Dependencies
-
-if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.pieces import Pieces, pieces_of, recompressed, replaced, with_pieces
+from collplan.planner.plan.plan import COLUMNS, Dependencies, Plan
 
 
 def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
@@ -41,7 +37,7 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
     """
     begins, n = bounds[:-1], len(bounds) - 1
     target = np.empty(plan.n_tasks, dtype=np.int32)
-    target[order] = np.repeat(np.arange(n, dtype=np.int32), np.diff(bounds))
+    target[order] = row_numbers(bounds)
     columns = {name: getattr(plan, name)[order[begins]] for name in COLUMNS}
     if n:
         columns["priority"] = np.minimum.reduceat(plan.priority[order], begins)
@@ -58,26 +54,15 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
             f"passes.{what}: {plan.task(int(order[bounds[ahead]]))} waits for a message that would "
             "come later, as part of a greater one; leave the pass out"
         )
-    sides = [
-        _joined(csr.from_extents(side, plan.patterns), order, bounds)
-        for side in (plan.reads, plan.writes)
-    ]
-    reads, writes, patterns = csr.to_extents(sides[0], sides[1])
-    return plan.replace(
-        **columns,
-        reads=reads,
-        writes=writes,
-        patterns=patterns,
-        deps=Dependencies(indptr, before, kind),
-        foreign=None,
-    )
+    reads, writes = (_joined(side, order, bounds) for side in pieces_of(plan))
+    deps = Dependencies(indptr, before, kind)
+    return with_pieces(plan, reads, writes, **columns, deps=deps, foreign=None)
 
 
 def _joined(pieces: Pieces, order: Ints, bounds: Ints) -> Pieces:
-    taken = pieces.take(order)
-    joined = Pieces(taken.indptr[bounds], *taken.columns())
+    joined = pieces.take(order).merged(bounds)
     rows = np.flatnonzero((np.diff(bounds) > 1) & (np.diff(joined.indptr) > 1))
-    return csr.replaced(joined, rows, csr.recompressed(joined.take(rows)))
+    return replaced(joined, rows, recompressed(joined.take(rows)))
 
 
 @compiled

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
-from collplan.planner.plan.kernels import compress_pieces
-from collplan.planner.plan.plan import NO_PATTERN, Extents
-
-if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
-
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import (
+    expand,
+    indptr_of,
+    ranges,
+    row_numbers,
+    row_sums,
+    running_total,
+)
+from collplan.planner.arrays.intervals import hull
+from collplan.planner.arrays.jit import compiled
+from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
 
 _ZERO = np.zeros(1, dtype=np.int64)
 _ONE = np.ones(1, dtype=np.int64)
@@ -43,7 +47,7 @@ class Pieces:
     @property
     def owner(self) -> Ints:
         """Return the row of every piece."""
-        return np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return row_numbers(self.indptr)
 
     @property
     def elements(self) -> Ints:
@@ -51,8 +55,7 @@ class Pieces:
         elements = self.count if is_constant(self.repeat) else self.count * self.repeat
         if len(elements) == len(self) and (np.diff(self.indptr) == 1).all():
             return elements
-        running = running_total(elements)
-        return running[self.indptr[1:]] - running[self.indptr[:-1]]
+        return row_sums(self.indptr, elements)
 
     def take(self, rows: Ints) -> Pieces:
         """Return the given rows, in the given order."""
@@ -62,24 +65,38 @@ class Pieces:
         if (every_length == 1).all():
             index = np.asarray(rows)  # a piece a row: no gather of ranges is needed
         else:
-            index = np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
-            index += np.arange(indptr[-1])
+            index = ranges(self.indptr[:-1][rows], lengths)
         return Pieces(indptr, *(gather(column, index) for column in self.columns()))
 
-    def masked(self, kept: npt.NDArray[np.bool_]) -> Pieces:
+    def select(self, kept: Bools) -> Pieces:
+        """Return the same rows with only the pieces in `kept`."""
+        if kept.all():
+            return self
+        index = np.flatnonzero(kept)
+        indptr = running_total(kept)[self.indptr]
+        return Pieces(indptr, *(gather(column, index) for column in self.columns()))
+
+    def masked(self, kept: Bools) -> Pieces:
         """Return the same rows, those outside `kept` without pieces."""
-        lengths = np.where(kept, np.diff(self.indptr), 0)
-        index = np.flatnonzero(np.repeat(kept, np.diff(self.indptr)))
-        return Pieces(running_total(lengths), *(gather(column, index) for column in self.columns()))
+        return self.select(np.repeat(kept, np.diff(self.indptr)))
+
+    def merged(self, bounds: Ints) -> Pieces:
+        """Return rows ``bounds[i]:bounds[i+1]``, which cover all, as row i."""
+        return Pieces(self.indptr[bounds], *self.columns())
 
     def blocks(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Return every contiguous block as ``(row, buffer, low, high)``."""
         if is_constant(self.repeat) or (self.repeat == 1).all():
             return self.owner, self.buffer, self.offset, self.offset + self.count
-        index = np.repeat(np.arange(len(self.buffer)), self.repeat)
-        turn = np.arange(len(index)) - np.repeat(running_total(self.repeat)[:-1], self.repeat)
+        index, turn = expand(self.repeat)
         low = self.offset[index] + turn * self.stride[index]
         return self.owner[index], self.buffer[index], low, low + self.count[index]
+
+    def hulls(self) -> tuple[Ints, Ints]:
+        """Return the first element of every piece and the one past its last."""
+        if is_constant(self.repeat):
+            return self.offset, self.offset + self.count
+        return hull(self.offset, self.count, self.stride, self.repeat)
 
     def columns(self) -> tuple[Any, ...]:
         """Return the columns of the pieces, indptr left out."""
@@ -108,87 +125,6 @@ def concatenate(columns: Sequence[Ints]) -> Any:
         if entries and all(entry == entries[0] for entry in entries):
             return _repeated(entries[0], sum(map(len, columns)))
     return np.concatenate(columns)
-
-
-def running_total(lengths: npt.ArrayLike) -> Ints:
-    """Return cumulative sums that begin with 0: a CSR's indptr."""
-    lengths = np.asarray(lengths)
-    total = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=total[1:])
-    return total
-
-
-def expand(first: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """Return the numbers of several ranges, one range after another.
-
-    Returns
-    -------
-    owner, index : ndarray of int64, shape (sum of lengths,)
-        The range of every number, and the number itself.
-
-    Examples
-    --------
-    >>> [column.tolist() for column in expand(np.array([5, 0]), np.array([2, 3]))]
-    [[0, 0, 1, 1, 1], [5, 6, 0, 1, 2]]
-    """
-    begins = running_total(lengths)
-    owner = np.repeat(np.arange(len(lengths)), lengths)
-    return owner, np.arange(begins[-1]) + (first - begins[:-1])[owner]
-
-
-def group_offsets(group: Ints, sizes: Ints) -> Ints:
-    """Return the begins of pieces that each group lays one after another.
-
-    Examples
-    --------
-    >>> group_offsets(np.array([1, 0, 1, 1]), np.array([5, 7, 2, 4])).tolist()
-    [0, 0, 5, 7]
-    """
-    order = np.argsort(group, kind="stable")
-    ends = running_total(sizes[order])
-    first = np.searchsorted(group[order], group[order])
-    begins = np.empty(len(sizes), dtype=np.int64)
-    begins[order] = ends[:-1] - ends[first]
-    return begins
-
-
-def run_starts(*keys: Ints) -> npt.NDArray[np.bool_]:
-    """Mark the entries at which any of some columns differs from the entry before.
-
-    Examples
-    --------
-    >>> run_starts(np.array([3, 3, 3, 5]), np.array([0, 0, 1, 1])).tolist()
-    [True, False, True, True]
-    """
-    starts = np.zeros(len(keys[0]), dtype=bool)
-    starts[:1] = True
-    for key in keys:
-        starts[1:] |= key[1:] != key[:-1]
-    return starts
-
-
-DENSE: Final = 16
-"""Values are dense if their range holds at most this many integers per value."""
-
-
-def sorted_unique(values: Ints) -> Ints:
-    """Return the distinct values in ascending order.
-
-    Numpy's own function hashes, which is slow on millions of values. Dense values,
-    such as addresses in buffers, are marked in one pass; others are sorted.
-    """
-    if not len(values):
-        return values
-    least = values.min()
-    extent = int(values.max()) - int(least) + 1
-    if extent <= DENSE * len(values):
-        is_there = np.zeros(extent, dtype=bool)
-        is_there[values - least] = True
-        return np.asarray(np.flatnonzero(is_there) + least)
-    ordered = np.sort(values)
-    fresh = np.ones(len(ordered), dtype=bool)
-    fresh[1:] = ordered[1:] != ordered[:-1]
-    return ordered[fresh]
 
 
 def contiguous(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> Pieces:
@@ -225,8 +161,7 @@ def join(left: Pieces, right: Pieces) -> Pieces:
     n = len(left)
     both = stack((left, right))
     interleaved = np.arange(2 * n).reshape(2, n).T.ravel()
-    joined = both.take(interleaved)
-    return Pieces(joined.indptr[::2], *joined.columns())
+    return both.take(interleaved).merged(np.arange(0, 2 * n + 1, 2))
 
 
 def without_gapless(pieces: Pieces) -> Pieces:
@@ -245,9 +180,7 @@ def without_gapless(pieces: Pieces) -> Pieces:
 def recompressed(pieces: Pieces) -> Pieces:
     """Return the same elements, in as few pieces as can be."""
     row, buffer, low, high = pieces.blocks()
-    return contiguous(
-        running_total(np.bincount(row, minlength=len(pieces))), buffer, low, high - low
-    )
+    return contiguous(indptr_of(row, len(pieces)), buffer, low, high - low)
 
 
 def replaced(pieces: Pieces, rows: Ints, others: Pieces) -> Pieces:
@@ -305,10 +238,110 @@ def from_extents(extents: Extents, patterns: Ints) -> Pieces:
     stride, repeat, stride2, repeat2 = patterns[extents.pattern].T
     offset, buffer, count = extents.offset, extents.buffer, extents.count
     if (repeat2 > 1).any():
-        index = np.repeat(np.arange(len(buffer)), repeat2)
-        starts = running_total(repeat2)
-        turn = np.arange(len(index)) - starts[:-1][index]
+        index, turn = expand(repeat2)
         offset = offset[index] + turn * stride2[index]
         buffer, count, stride, repeat = (c[index] for c in (buffer, count, stride, repeat))
-        indptr = starts[indptr]
+        indptr = running_total(repeat2)[indptr]
     return Pieces(indptr, buffer, offset, count, stride, repeat)
+
+
+def pieces_of(plan: Plan) -> tuple[Pieces, Pieces]:
+    """Return what the tasks of a plan read and write, a row per task."""
+    return from_extents(plan.reads, plan.patterns), from_extents(plan.writes, plan.patterns)
+
+
+def with_pieces(plan: Plan, reads: Pieces, writes: Pieces, **changes: Any) -> Plan:
+    """Return a plan whose tasks read and write other pieces, and with other changed columns."""
+    read_extents, write_extents, patterns = to_extents(reads, writes)
+    return plan.replace(reads=read_extents, writes=write_extents, patterns=patterns, **changes)
+
+
+@compiled
+def compress_pieces(
+    indptr: Ints, buffer: Ints, offset: Ints, count: Ints, stride: Ints, repeat: Ints
+) -> Any:
+    """Merge the blocks of every row into longer ones, or strided ones.
+
+    `stride` and `repeat` are empty where no piece repeats. What comes out does not
+    depend on how blocks come in, one by one or as strided pieces.
+
+    Returns the new indptr, the number of pieces, and a row each of their buffer,
+    offset, count, stride and repeat.
+    """
+    repeats = len(repeat) > 0
+    out_indptr = np.zeros_like(indptr)
+    out = np.empty((5, len(buffer) + 1), np.int64)
+    k = 0
+    for row in range(len(indptr) - 1):
+        first = k
+        is_open = False
+        where, low, length = np.int64(0), np.int64(0), np.int64(0)
+        for i in range(indptr[row], indptr[row + 1]):
+            for turn in range(repeat[i] if repeats else 1):
+                begin = offset[i] + (turn * stride[i] if repeats else 0)
+                if is_open and where == buffer[i] and low + length == begin:
+                    length += count[i]
+                    continue
+                if is_open:
+                    k = _fold_block(out, first, k, where, low, length)
+                    if k == out.shape[1]:
+                        out = np.concatenate((out, np.empty_like(out)), axis=1)
+                is_open = True
+                where, low, length = buffer[i], begin, count[i]
+        if is_open:
+            k = _fold_block(out, first, k, where, low, length)
+            if k == out.shape[1]:
+                out = np.concatenate((out, np.empty_like(out)), axis=1)
+        out_indptr[row + 1] = k
+    return out_indptr, k, out
+
+
+@compiled
+def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int) -> int:
+    """Add a block to the strided piece before it, or as a piece; return how many there are."""
+    if k > first and out[0, k - 1] == where and out[2, k - 1] == length:
+        step = low - out[1, k - 1]
+        if out[4, k - 1] == 1:
+            out[3, k - 1], out[4, k - 1] = step, 2
+            return k
+        if step == out[3, k - 1] * out[4, k - 1]:
+            out[4, k - 1] += 1
+            return k
+    out[0, k], out[1, k], out[2, k], out[3, k], out[4, k] = where, low, length, 0, 1
+    return k + 1
+
+
+@compiled
+def slice_blocks(
+    indptr: Ints, buffer: Ints, offset: Ints, count: Ints, row: Ints, low: Ints, high: Ints
+) -> Any:
+    """Cut rows of blocks at element positions.
+
+    Slice k is elements ``low[k]:high[k]`` of row ``row[k]``, whose elements
+    are its blocks' one after another. Returns a CSR by slice: indptr, buffer,
+    offset, count.
+    """
+    n_out = 0
+    for fill in range(2):
+        if fill == 0:
+            out_buffer = np.empty(0, np.int64)
+            out_offset, out_count = out_buffer.copy(), out_buffer.copy()
+            out_indptr = np.zeros(len(row) + 1, np.int64)
+        else:
+            out_buffer = np.empty(n_out, np.int64)
+            out_offset, out_count = np.empty(n_out, np.int64), np.empty(n_out, np.int64)
+        n_out = 0
+        for k in range(len(row)):
+            start = 0
+            for i in range(indptr[row[k]], indptr[row[k] + 1]):
+                first = max(low[k], start)
+                last = min(high[k], start + count[i])
+                if first < last:
+                    if fill == 1:
+                        out_buffer[n_out] = buffer[i]
+                        out_offset[n_out] = offset[i] + first - start
+                        out_count[n_out] = last - first
+                    n_out += 1
+                start += count[i]
+            out_indptr[k + 1] = n_out
+    return out_indptr, out_buffer, out_offset, out_count

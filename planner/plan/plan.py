@@ -8,17 +8,17 @@ program order; dependencies and extents hang on the rows in CSR form. Objects
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import row_numbers, row_sums
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.cross_rank_waits import Foreign
 from collplan.planner.plan.phases import Phase
 
 if TYPE_CHECKING:
@@ -95,6 +95,14 @@ class Extents:
     as many elements as it writes.
     """
 
+    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
+        "indptr": np.int32,
+        "buffer": np.int8,
+        "offset": np.int64,
+        "count": np.int64,
+        "pattern": np.int32,
+    }
+
     indptr: Ints
     buffer: Ints
     offset: Ints
@@ -109,10 +117,9 @@ class Extents:
         repeats = patterns[:, 1] * patterns[:, 3]
         return np.asarray(self.count * repeats[self.pattern], dtype=np.int64)
 
-    def owner(self) -> npt.NDArray[np.int32]:
+    def owner(self) -> Ints:
         """Return the task each extent belongs to."""
-        n = len(self.indptr) - 1
-        return np.repeat(np.arange(n, dtype=np.int32), np.diff(self.indptr))
+        return row_numbers(self.indptr)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -123,12 +130,68 @@ class Dependencies:
     completion, or flags `ON_START` and `INTENT`.
     """
 
+    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
+        "indptr": np.int32,
+        "task": np.int32,
+        "kind": np.int8,
+    }
+
     indptr: Ints
     task: Ints
     kind: Ints
 
     def __len__(self) -> int:
         return len(self.task)
+
+    def owner(self) -> Ints:
+        """Return the task that waits, for every edge."""
+        return row_numbers(self.indptr)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CrossRankWaits:
+    """Tasks of other ranks of the node that one rank's program waits for, in CSR.
+
+    Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program; all wait
+    for completion. A plan of all ranks has these edges among its `deps`.
+
+    Parameters
+    ----------
+    indptr : ndarray of int32, shape (n_tasks + 1,)
+    rank : ndarray of int32, shape (n_edges,)
+        The rank whose task it is.
+    task : ndarray of int32, shape (n_edges,)
+        Its row in that rank's own program.
+    flag : ndarray of int32, shape (n_edges,)
+        Its number among that rank's awaited tasks.
+    awaited : ndarray of int32, shape (n_awaited,)
+        Rows of this program that others of the node wait for, ascending;
+        place k is their flag k.
+    """
+
+    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
+        "indptr": np.int32,
+        "rank": np.int32,
+        "task": np.int32,
+        "flag": np.int32,
+        "awaited": np.int32,
+    }
+
+    indptr: Ints
+    rank: Ints
+    task: Ints
+    flag: Ints
+    awaited: Ints
+
+    @classmethod
+    def none(cls, n_tasks: int) -> CrossRankWaits:
+        """Return the waits of a program that waits for no other rank."""
+        nothing = np.zeros(0, dtype=np.int32)
+        indptr = np.broadcast_to(np.int32(0), (n_tasks + 1,))
+        return cls(indptr, nothing, nothing, nothing, nothing)
+
+    def __len__(self) -> int:
+        return len(self.rank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +284,8 @@ class Plan:
         Set where the plan holds one rank's program only.
     phases : tuple of Phase
         The component collectives that tasks belong to.
-    foreign : Foreign, optional
-        Of one rank's program: what it waits for in others, and what others wait for.
+    foreign : CrossRankWaits, optional
+        Of one rank's program: tasks of others it waits for, and its own that others wait for.
     mirrors : ndarray of int64, shape (n_ranks, 2), optional
         Where in its node's shared buffer each rank stages its send and its recv
         buffer, element by element; -1 where it doesn't. Nothing else uses that room.
@@ -254,23 +317,21 @@ class Plan:
     spec: PlanSpec | None = None
     only_rank: int | None = None
     phases: tuple[Phase, ...] = (Phase(),)
-    foreign: Foreign = None  # type: ignore[assignment]
+    foreign: CrossRankWaits = None  # type: ignore[assignment]
     mirrors: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         # Most plans share nothing, and a changed plan may have other tasks.
         if self.foreign is None or (not len(self.foreign) and not len(self.foreign.awaited)):
-            object.__setattr__(self, "foreign", Foreign.none(self.n_tasks))
+            object.__setattr__(self, "foreign", CrossRankWaits.none(self.n_tasks))
         if self.mirrors is None:
             object.__setattr__(self, "mirrors", np.full((len(self.rank_node), 2), NONE))
         for name, dtype in COLUMNS.items():
             object.__setattr__(self, name, _freeze(getattr(self, name), dtype))
-        for name, dtype in _TABLES.items():
+        for name, dtype in TABLES.items():
             object.__setattr__(self, name, _freeze(getattr(self, name), dtype, constant=False))
-        for name in ("reads", "writes"):
-            object.__setattr__(self, name, _freeze_csr(getattr(self, name), _EXTENT_TYPES))
-        object.__setattr__(self, "deps", _freeze_csr(self.deps, _DEPENDENCY_TYPES))
-        object.__setattr__(self, "foreign", _freeze_csr(self.foreign, _FOREIGN_TYPES))
+        for name in CSR_PARTS:
+            object.__setattr__(self, name, _freeze_csr(getattr(self, name)))
         self._check_lengths()
 
     @property
@@ -294,8 +355,7 @@ class Plan:
         totals = np.zeros(self.n_tasks, dtype=np.int64)
         # A task that writes (RECV, COPY, REDUCE) is measured by what it writes.
         for extents in (self.reads, self.writes):
-            running = np.concatenate(([0], np.cumsum(extents.elements(self.patterns))))
-            own = np.diff(running[extents.indptr])
+            own = row_sums(extents.indptr, extents.elements(self.patterns))
             has = np.diff(extents.indptr) > 0
             totals[has] = own[has]
         totals.flags.writeable = False
@@ -304,9 +364,10 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Return the bytes of memory the plan occupies."""
-        arrays = [getattr(self, name) for name in (*COLUMNS, *_TABLES)]
-        for part in (self.reads, self.writes, self.deps, self.foreign):
-            arrays += [getattr(part, field.name) for field in fields(part)]
+        arrays = [getattr(self, name) for name in (*COLUMNS, *TABLES)]
+        for name in CSR_PARTS:
+            part = getattr(self, name)
+            arrays += [getattr(part, column) for column in part.TYPES]
         return sum(array.itemsize if array.strides == (0,) else array.nbytes for array in arrays)
 
     def _check_lengths(self) -> None:
@@ -315,7 +376,7 @@ class Plan:
             if len(getattr(self, name)) != self.n_tasks:
                 length = len(getattr(self, name))
                 raise PlanFormatError(f"column {name} has {length} rows, op has {self.n_tasks}")
-        for name in ("reads", "writes", "deps", "foreign"):
+        for name in CSR_PARTS:
             part = getattr(self, name)
             indptr = part.indptr
             if len(indptr) != self.n_tasks + 1 or indptr[0] != 0 or indptr[-1] != len(part):
@@ -368,7 +429,7 @@ class Plan:
         return replace(self, **changes)
 
 
-_TABLES: Final[dict[str, npt.DTypeLike]] = {
+TABLES: Final[dict[str, npt.DTypeLike]] = {
     "patterns": np.int64,
     "buffer_sizes": np.int64,
     "shared_sizes": np.int64,
@@ -377,25 +438,15 @@ _TABLES: Final[dict[str, npt.DTypeLike]] = {
     "rank_core": np.int32,
     "mirrors": np.int64,
 }
-_EXTENT_TYPES: Final[dict[str, npt.DTypeLike]] = {
-    "indptr": np.int32,
-    "buffer": np.int8,
-    "offset": np.int64,
-    "count": np.int64,
-    "pattern": np.int32,
+"""The columns of a plan that do not go by tasks, with their types."""
+
+CSR_PARTS: Final[dict[str, type]] = {
+    "reads": Extents,
+    "writes": Extents,
+    "deps": Dependencies,
+    "foreign": CrossRankWaits,
 }
-_DEPENDENCY_TYPES: Final[dict[str, npt.DTypeLike]] = {
-    "indptr": np.int32,
-    "task": np.int32,
-    "kind": np.int8,
-}
-_FOREIGN_TYPES: Final[dict[str, npt.DTypeLike]] = {
-    "indptr": np.int32,
-    "rank": np.int32,
-    "task": np.int32,
-    "flag": np.int32,
-    "awaited": np.int32,
-}
+"""The ragged parts of a plan, rows of which belong to tasks."""
 
 
 def _freeze(column: npt.ArrayLike, dtype: npt.DTypeLike, constant: bool = True) -> Ints:
@@ -413,10 +464,10 @@ def _freeze(column: npt.ArrayLike, dtype: npt.DTypeLike, constant: bool = True) 
     return view
 
 
-def _freeze_csr(part: Any, types: dict[str, npt.DTypeLike]) -> Any:
+def _freeze_csr(part: Any) -> Any:
     return type(part)(
         **{
             name: _freeze(getattr(part, name), dtype, constant=name in ("pattern", "kind"))
-            for name, dtype in types.items()
+            for name, dtype in part.TYPES.items()
         }
     )

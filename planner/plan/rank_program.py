@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import (
+    group_offsets,
+    indptr_of,
+    occurrence,
+    row_numbers,
+    take_rows,
+)
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.plan.cross_rank_waits import Foreign
-from collplan.planner.plan.pieces import running_total
-from collplan.planner.plan.plan import COLUMNS, ON_START, Dependencies, Extents
-
-if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import (
+    COLUMNS,
+    ON_START,
+    CrossRankWaits,
+    Dependencies,
+    Extents,
+    Plan,
+)
 
 
 def restrict(plan: Plan, rank: int) -> Plan:
@@ -68,80 +75,73 @@ def restrict(plan: Plan, rank: int) -> Plan:
             "restrict the plan of all ranks"
         )
     rows = np.flatnonzero(plan.rank == rank)
-    reads, writes = _take_extents(plan.reads, rows), _take_extents(plan.writes, rows)
-    used = np.unique(np.concatenate(([0], reads.pattern, writes.pattern)))
-    number = np.zeros(len(plan.patterns), dtype=np.int32)
-    number[used] = np.arange(len(used))
+    reads, writes, patterns = _take_extents(plan, rows)
     deps, foreign = _split_dependencies(plan, rank, rows)
     return plan.replace(
         **{name: getattr(plan, name)[rows] for name in COLUMNS},
-        reads=_with_pattern(reads, number),
-        writes=_with_pattern(writes, number),
+        reads=reads,
+        writes=writes,
         deps=deps,
-        patterns=plan.patterns[used],
+        patterns=patterns,
         only_rank=rank,
         foreign=foreign,
     )
 
 
-def _take(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the new indptr and the old entries of some rows of a CSR."""
-    lengths = np.diff(indptr)[rows]
-    new = running_total(lengths)
-    return new, np.arange(new[-1]) + np.repeat(indptr[rows] - new[:-1], lengths)
+def _take_extents(plan: Plan, rows: Ints) -> tuple[Extents, Extents, Ints]:
+    """Return what some rows read and write, and the patterns they use."""
+    taken = [(side, *take_rows(side.indptr, rows)) for side in (plan.reads, plan.writes)]
+    used = np.zeros(len(plan.patterns), dtype=bool)
+    used[0] = True
+    for side, _, entries in taken:
+        used[side.pattern[entries]] = True
+    number = np.cumsum(used) - 1
+    reads, writes = (
+        Extents(
+            indptr,
+            side.buffer[entries],
+            side.offset[entries],
+            side.count[entries],
+            number[side.pattern[entries]],
+        )
+        for side, indptr, entries in taken
+    )
+    return reads, writes, plan.patterns[used]
 
 
-def _take_extents(extents: Extents, rows: Ints) -> Extents:
-    indptr, entries = _take(extents.indptr, rows)
-    columns = (extents.buffer, extents.offset, extents.count, extents.pattern)
-    return Extents(indptr, *(column[entries] for column in columns))
-
-
-def _with_pattern(extents: Extents, number: Ints) -> Extents:
-    pattern = number[extents.pattern]
-    return Extents(extents.indptr, extents.buffer, extents.offset, extents.count, pattern)
-
-
-def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies, Foreign]:
+def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies, CrossRankWaits]:
     """Return what some rows wait for: among themselves, and in other ranks' programs."""
-    indptr, entries = _take(plan.deps.indptr, rows)
+    indptr, entries = take_rows(plan.deps.indptr, rows)
     before, kind = plan.deps.task[entries], plan.deps.kind[entries]
-    after = np.repeat(np.arange(len(rows)), np.diff(indptr))
+    after = row_numbers(indptr)
     is_own = plan.rank[before] == rank
     own = Dependencies(
-        running_total(np.bincount(after[is_own], minlength=len(rows))),
-        np.searchsorted(rows, before[is_own]),
-        kind[is_own],
+        indptr_of(after[is_own], len(rows)), np.searchsorted(rows, before[is_own]), kind[is_own]
     )
-    return own, _foreign(plan, rank, rows, after[~is_own], before[~is_own], kind[~is_own])
+    return own, _cross_rank_waits(plan, rows, after[~is_own], before[~is_own], kind[~is_own])
 
 
-def _foreign(plan: Plan, rank: int, rows: Ints, after: Ints, before: Ints, kind: Ints) -> Foreign:
-    """Name foreign tasks as their own ranks do: by row and flag there."""
+def _cross_rank_waits(
+    plan: Plan, rows: Ints, after: Ints, before: Ints, kind: Ints
+) -> CrossRankWaits:
+    """Name tasks of other ranks as their own programs do: by row and flag there."""
     if (kind & ON_START).any():
         i = int(np.argmax(kind & ON_START))
+        waiting = rows[after[i]]
         raise AlgorithmError(
-            f"rank: task #{rows[after[i]]} of rank {rank} waits for the start of task "
+            f"rank: task #{waiting} of rank {plan.rank[waiting]} waits for the start of task "
             f"#{before[i]} of rank {plan.rank[before[i]]}; ranks tell each other of completions "
             "only, so bind the plan of all ranks"
         )
-    waiting = np.repeat(plan.rank, np.diff(plan.deps.indptr))
-    crosses = waiting != plan.rank[plan.deps.task]
+    crosses = plan.rank[plan.deps.owner()] != plan.rank[plan.deps.task]
     if not crosses.any():
-        return Foreign.none(len(rows))
+        return CrossRankWaits.none(len(rows))
     awaited = np.zeros(plan.n_tasks, dtype=bool)
     awaited[plan.deps.task[crosses]] = True
-    order = np.argsort(plan.rank, kind="stable")
-    first = np.searchsorted(plan.rank[order], np.arange(plan.n_ranks + 1))
-    row_of = np.empty(plan.n_tasks, dtype=np.int64)
-    row_of[order] = np.arange(plan.n_tasks) - np.repeat(first[:-1], np.diff(first))
-    flags = running_total(awaited[order])
-    flag_of = np.empty(plan.n_tasks, dtype=np.int64)
-    flag_of[order] = flags[:-1] - np.repeat(flags[first[:-1]], np.diff(first))
-    return Foreign(
-        running_total(np.bincount(after, minlength=len(rows))),
+    return CrossRankWaits(
+        indptr_of(after, len(rows)),
         plan.rank[before],
-        row_of[before],
-        flag_of[before],
+        occurrence(plan.rank)[before],
+        group_offsets(plan.rank, awaited)[before],
         np.flatnonzero(awaited[rows]),
     )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collplan.planner.errors import PlanError
-from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.barrier import check_barrier
 from collplan.planner.verify.contents import check_contents, check_operations
 from collplan.planner.verify.format_check import check_format
-from collplan.planner.verify.mirrors import check_mirrors
-from collplan.planner.verify.moves import AddressSpace, check_overlaps, element_moves
-from collplan.planner.verify.order import completion_order
+from collplan.planner.verify.moves import check_overlaps, element_moves
+from collplan.planner.verify.order import Execution, check_stages
 from collplan.planner.verify.races import check_races
-from collplan.planner.verify.restarts import check_restarts, gated_tasks
-from collplan.planner.verify.stages import check_stages
+from collplan.planner.verify.restarts import check_mirrors, check_restarts, gated_tasks
 
 __all__ = ["verify"]
 
@@ -45,19 +43,18 @@ def verify(plan: Plan) -> None:
             f"this is rank {plan.only_rank}'s program alone; only the plan of all ranks has a proof"
         )
     check_format(plan)
-    sends, recvs = match_messages(plan)
-    start, completion = completion_order(plan, sends, recvs)
-    check_stages(plan, sends, recvs)
-    check_races(plan, sends, recvs, start, completion)
-    check_restarts(plan, sends, recvs, start, completion, gated_tasks(plan))
-    space = AddressSpace.of(plan)
-    moves = element_moves(plan, space, sends, recvs, completion)
+    execution = Execution.of(plan)
+    check_stages(plan, execution)
+    check_races(plan, execution)
+    check_restarts(plan, execution, gated_tasks(plan))
+    space = AddressSpace.of_plan(plan)
+    moves = element_moves(plan, space, execution)
     check_overlaps(plan, moves)
     check_mirrors(plan, space, moves)
     if plan.spec is None:
         return
     check_operations(plan)
-    if plan.spec.collective.kind == "barrier":
-        check_barrier(plan, sends, recvs, start, completion)
+    if not plan.spec.collective.has_data:
+        check_barrier(plan, execution)
     else:
         check_contents(plan, space, moves)

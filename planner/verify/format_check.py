@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays.csr import row_sums
+from collplan.planner.arrays.intervals import hull
 from collplan.planner.blueprint.locations import Home, bind_collective
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Stage
@@ -127,8 +129,7 @@ def _contradict(name: str, stored: object, field: str, meant: object) -> NoRetur
 
 
 def _check_dependencies(plan: Plan) -> None:
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
-    before = plan.deps.task
+    after, before = plan.deps.owner(), plan.deps.task
     foreign = plan.rank[before] != plan.rank[after]
     shares = plan.rank_node[plan.rank[before]] == plan.rank_node[plan.rank[after]]
     if (foreign & ~shares).any():
@@ -211,21 +212,17 @@ def _check_extents(plan: Plan, name: str, extents: Extents) -> None:
 
 def extent_bounds(patterns: Ints, extents: Extents) -> tuple[Ints, Ints]:
     """Return the first element and one past the last that each extent touches."""
-    first = patterns[:, 0] * (patterns[:, 1] - 1), patterns[:, 2] * (patterns[:, 3] - 1)
-    reach_low = np.minimum(first[0], 0) + np.minimum(first[1], 0)
-    reach_high = np.maximum(first[0], 0) + np.maximum(first[1], 0)
-    low = extents.offset + reach_low[extents.pattern]
-    high = extents.offset + reach_high[extents.pattern] + extents.count
-    return low, high
+    stride, repeat, stride2, repeat2 = patterns.T
+    low, high = hull(np.zeros_like(stride), np.zeros_like(stride), stride, repeat)
+    low2, high2 = hull(low, high - low, stride2, repeat2)
+    offset, number = extents.offset, extents.pattern
+    return offset + low2[number], offset + high2[number] + extents.count
 
 
 def _check_operands(plan: Plan) -> None:
     """Each task has the operands its op needs, of the size it writes."""
     reads, writes = (
-        np.add.reduceat(np.append(extents.elements(plan.patterns), 0), extents.indptr[:-1])
-        * (np.diff(extents.indptr) > 0)
-        if plan.n_tasks
-        else np.zeros(0, dtype=np.int64)
+        row_sums(extents.indptr, extents.elements(plan.patterns))
         for extents in (plan.reads, plan.writes)
     )
     op = plan.op

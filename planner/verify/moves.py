@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import indptr_of
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import RaceError
-from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.matching import Rows
-from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import Buffer, Op, Plan
-
-Ints = npt.NDArray[np.integer[Any]]
+from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.pieces import Pieces, pieces_of
+from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.verify.order import Execution
 
 
-@dataclass(frozen=True, eq=False)
-class AddressSpace:
-    """All buffers of all ranks one after another, as one line of addresses.
-
-    `base` has shape (n_ranks, 4): where each rank's buffers begin; a node's
-    shared buffer begins at the same address for all its ranks.
-    """
-
-    base: Ints
-    size: int
-
-    @classmethod
-    def of(cls, plan: Plan) -> AddressSpace:
-        """Lay out the buffers of `plan`."""
-        sizes = np.concatenate((plan.buffer_sizes.ravel(), plan.shared_sizes))
-        starts = csr.running_total(sizes)
-        own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
-        shared = starts[plan.n_ranks * 3 + plan.rank_node]
-        return cls(np.column_stack((own, shared)), int(starts[-1]))
-
-    def locate(self, address: int) -> tuple[int, Buffer, int]:
-        """Return rank, buffer and offset of an address."""
-        below = np.where(self.base <= address, self.base, -1)
-        # Empty buffers share their address with the next one: take the last of equals.
-        flat = len(below.ravel()) - 1 - int(np.argmax(below.ravel()[::-1]))
-        rank, buffer = divmod(flat, len(Buffer))
-        return rank, Buffer(buffer), address - int(self.base[rank, buffer])
-
-
-@dataclass(frozen=True, eq=False)
-class Moves:
+class Moves(NamedTuple):
     """Element moves in execution order: ``dest = left`` or ``dest = left op right``.
 
     `right` is -1 for plain moves; `task` is the row that performs the move, a
@@ -59,19 +27,15 @@ class Moves:
     left: Ints
     right: Ints
     dest: Ints
-    count: Ints
+    length: Ints
 
 
-def element_moves(
-    plan: Plan, space: AddressSpace, sends: Rows, recvs: Rows, completion: Ints
-) -> Moves:
+def element_moves(plan: Plan, space: AddressSpace, execution: Execution) -> Moves:
     """Return what every task and message moves, in the order of completion."""
-    reads = csr.from_extents(plan.reads, plan.patterns)
-    writes = csr.from_extents(plan.writes, plan.patterns)
-    source = np.arange(plan.n_tasks)
-    source[recvs] = sends
+    reads, writes = pieces_of(plan)
+    source = np.where(execution.sender >= 0, execution.sender, np.arange(plan.n_tasks))
     acting = np.flatnonzero(np.isin(plan.op, (Op.RECV, Op.COPY, Op.REDUCE)))
-    acting = acting[np.argsort(completion[acting], kind="stable")]
+    acting = acting[np.argsort(execution.completion[acting], kind="stable")]
     task, left, right, dest, count = pair_blocks(
         *_addresses(plan, space, reads, source[acting]),
         *_addresses(plan, space, writes, acting),
@@ -84,9 +48,8 @@ def _addresses(
     plan: Plan, space: AddressSpace, pieces: Pieces, rows: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Return the blocks of the given rows as CSR of addresses and counts."""
-    index, buffer, low, high = pieces.take(rows).blocks()
-    address = space.base[plan.rank[rows[index]], buffer] + low
-    return csr.running_total(np.bincount(index, minlength=len(rows))), address, high - low
+    row, low, high = space.blocks(pieces.take(rows), plan.rank[rows])
+    return indptr_of(row, len(rows)), low, high - low
 
 
 @compiled
@@ -148,26 +111,27 @@ def check_overlaps(plan: Plan, moves: Moves) -> None:
 
     An operand may lie exactly where the result goes.
     """
-    bad = _first_overlap(moves.task, moves.left, moves.right, moves.dest, moves.count)
+    bad = _first_overlap(moves)
     if bad >= 0:
         task = plan.task(int(moves.task[bad]))
         raise RaceError(f"{task} overlaps itself: it overwrites what it has yet to read or write")
 
 
 @compiled
-def _first_overlap(task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints) -> Any:
+def _first_overlap(moves: Moves) -> Any:
     """Return the first move of a task at fault, -1 if there is none."""
+    task, left, right, dest, length = moves
     n = len(task)
     first = 0
     while first < n:
         last = first
-        low, high = dest[first], dest[first] + count[first]
+        low, high = dest[first], dest[first] + length[first]
         while last < n and task[last] == task[first]:
-            low, high = min(low, dest[last]), max(high, dest[last] + count[last])
+            low, high = min(low, dest[last]), max(high, dest[last] + length[last])
             last += 1
         if last == first + 1:  # most tasks: nothing to sort
             for place in (left[first], right[first]):
-                touches = place >= 0 and place < high and place + count[first] > low
+                touches = place >= 0 and place < high and place + length[first] > low
                 if touches and place != dest[first]:
                     return first
             first = last
@@ -175,16 +139,16 @@ def _first_overlap(task: Ints, left: Ints, right: Ints, dest: Ints, count: Ints)
         order = first + np.argsort(dest[first:last])
         written = dest[order]
         for k in range(1, last - first):
-            if dest[order[k]] < dest[order[k - 1]] + count[order[k - 1]]:
+            if dest[order[k]] < dest[order[k - 1]] + length[order[k - 1]]:
                 return order[k]
         for i in range(first, last):
             for operand in range(2):
                 place = left[i] if operand == 0 else right[i]
-                if place < 0 or place >= high or place + count[i] <= low:
+                if place < 0 or place >= high or place + length[i] <= low:
                     continue
                 # The blocks written are disjoint: those that reach the operand stand together.
-                k = np.searchsorted(written, place + count[i]) - 1
-                while k >= 0 and dest[order[k]] + count[order[k]] > place:
+                k = np.searchsorted(written, place + length[i]) - 1
+                while k >= 0 and dest[order[k]] + length[order[k]] > place:
                     if order[k] != i or place != dest[i]:
                         return i
                     k -= 1

@@ -1,4 +1,4 @@
-"""An order in which everything can complete, or the cycle that forbids one."""
+"""A legal execution in which everything completes, or the cycle that forbids one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from textwrap import shorten
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.jit import compiled
-from collplan.planner.errors import DeadlockError
-from collplan.planner.plan.matching import Rows
-from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.planner.errors import DeadlockError, StageError
+from collplan.planner.plan.matching import Rows, match_messages
+from collplan.planner.plan.plan import ON_START, Op, Plan, Stage, Task
 
-Ints = npt.NDArray[np.integer[Any]]
 Waits = Callable[[int], Iterator[int]]
 """A function from an event to the events it waits for."""
 
@@ -29,6 +28,126 @@ MOST_LETTERS: Final = 400
 """Letters of each, which may wait for thousands of others."""
 MOST_SEEN: Final = 100_000
 """Events, and waits of each, that are looked at to find a shorter cycle through an event."""
+
+
+class Execution(NamedTuple):
+    """The waits of a plan of n tasks, and one legal sequential execution, for compiled kernels.
+
+    Task x starts as event x and completes as event n + x.
+
+    Parameters
+    ----------
+    indptr, before, kind : ndarray
+        Dependencies in CSR by task, as the plan has them.
+    sender : ndarray of int64, shape (n_tasks,)
+        The row of every receive's send; -1 for other tasks.
+    when : ndarray of int64, shape (2 * n_tasks,)
+        The position of every event; the two ends of a message complete together.
+    """
+
+    indptr: Ints
+    before: Ints
+    kind: Ints
+    sender: Ints
+    when: Ints
+
+    @classmethod
+    def of(cls, plan: Plan) -> Execution:
+        """Execute a plan of all ranks; raise as `match_messages` and `completion_order` do."""
+        sends, recvs = match_messages(plan)
+        sender = np.full(plan.n_tasks, -1, dtype=np.int64)
+        sender[recvs] = sends
+        when = np.concatenate(completion_order(plan, sends, recvs))
+        return cls(*_contiguous(plan), sender, when)
+
+    @property
+    def completion(self) -> Ints:
+        """Return the position of every task's completion."""
+        return self.when[len(self.sender) :]
+
+    def events(self) -> Ints:
+        """Return all events in the order in which they happen."""
+        # At one position a start precedes the completion it belongs to.
+        return np.lexsort((np.arange(len(self.when)) >= len(self.sender), self.when))
+
+
+def _contiguous(plan: Plan) -> tuple[Ints, Ints, Ints]:
+    """Return the dependencies of a plan as compiled kernels take them."""
+    columns = (plan.deps.indptr, plan.deps.task, plan.deps.kind)
+    indptr, before, kind = map(np.ascontiguousarray, columns)
+    return indptr, before, kind
+
+
+@compiled
+def spread(execution: Execution, events: Ints, seeds: Any) -> Any:
+    """Spread bits from starts of tasks along dependencies and eager messages.
+
+    Parameters
+    ----------
+    execution : Execution
+    events : ndarray of int64
+        All events in the order in which they happen.
+    seeds : ndarray of uint64, shape (n_tasks,)
+        The bits that each task has when it starts.
+
+    Returns
+    -------
+    at_start, at_end : ndarray of uint64, shape (n_tasks,)
+        The bits that have reached each task when it starts and when it completes.
+        A receive has those of its send's start: a send may complete earlier.
+    """
+    n = len(seeds)
+    at_start, at_end = seeds.copy(), np.zeros(n, np.uint64)
+    for event in events:
+        if event < n:
+            for j in range(execution.indptr[event], execution.indptr[event + 1]):
+                before = execution.before[j]
+                on_start = (execution.kind[j] & 1) != 0
+                at_start[event] |= at_start[before] if on_start else at_end[before]
+        else:
+            task = event - n
+            at_end[task] = at_start[task]
+            if execution.sender[task] >= 0:
+                at_end[task] |= at_start[execution.sender[task]]
+    return at_start, at_end
+
+
+def check_stages(plan: Plan, execution: Execution) -> None:
+    """Raise `StageError` where a task waits for one of a later stage.
+
+    Tasks inside start wait for others inside start only; tasks inside wait are
+    waited for by others inside wait only. A start that waited for another rank's
+    background tasks could wait forever, as that rank may be at whatever its program
+    does before it comes back to the collective. And background tasks must be able
+    to end before anybody waits. Each end of a message waits for the other to start,
+    as a send may wait for its receive (rendezvous).
+
+    Raises
+    ------
+    StageError
+        Naming the two tasks.
+    """
+    if (plan.stage == Stage.BACKGROUND).all():
+        return
+    after = plan.deps.owner()
+    recvs = np.flatnonzero(execution.sender >= 0)
+    sends = execution.sender[recvs]
+    first = np.concatenate((plan.deps.task, sends, recvs))
+    second = np.concatenate((after, recvs, sends))
+    is_later = plan.stage[first] > plan.stage[second]
+    if is_later.any():
+        i = int(np.argmax(is_later))
+        how = "waits for" if i < len(after) else "is one message with"
+        one, other = plan.task(int(second[i])), plan.task(int(first[i]))
+        raise StageError(f"{one} runs {_when(one)}, but {how} {other}, which runs {_when(other)}")
+
+
+def _when(task: Task) -> str:
+    return (
+        "in the background"
+        if task.stage is Stage.BACKGROUND
+        else f"inside {task.stage.name.lower()}"
+    )
 
 
 def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
@@ -52,34 +171,14 @@ def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
     completion = rows.copy()
     completion[sends] = recvs
     before = plan.deps.task
-    after = np.repeat(rows, np.diff(plan.deps.indptr))
     waits_for = np.where(plan.deps.kind & ON_START, before, completion[before])
     # What the builder makes runs in row order: each message completes at its receive.
-    if (recvs > sends).all() and (waits_for < after).all():
+    if (recvs > sends).all() and (waits_for < plan.deps.owner()).all():
         return rows, completion
-    start, completion, done = _execute(
-        np.ascontiguousarray(plan.deps.indptr),
-        np.ascontiguousarray(before),
-        np.ascontiguousarray(plan.deps.kind),
-        _partners(plan, sends, recvs),
-    )
+    start, completion, done = _execute(*_contiguous(plan), _partners(plan, sends, recvs))
     if done < plan.n_tasks:
         _raise_deadlock(plan, sends, recvs, start, completion)
     return start, completion
-
-
-def event_order(start: Ints, completion: Ints) -> Ints:
-    """Return starts (x) and completions (n + x) in the order in which they happen.
-
-    Parameters
-    ----------
-    start, completion : ndarray of int64, shape (n_tasks,)
-        As `completion_order` returns them.
-    """
-    n = len(start)
-    when = np.concatenate((start, completion))
-    # At one position a start precedes the completion it belongs to.
-    return np.lexsort((np.repeat((0, 1), n), when))
 
 
 def _partners(plan: Plan, sends: Rows, recvs: Rows) -> Ints:
@@ -88,16 +187,21 @@ def _partners(plan: Plan, sends: Rows, recvs: Rows) -> Ints:
     return partner
 
 
+class _Successors(NamedTuple):
+    """Tasks that wait for each task, in CSR: for its start or its completion."""
+
+    indptr: Ints
+    task: Ints
+    on_start: Bools
+
+
 @compiled
-def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
-    """Run Kahn's algorithm over starts and completions; -1 marks what never happens."""
+def _successors(indptr: Ints, before: Ints, kind: Ints) -> Any:
+    """Turn dependencies around."""
     n = len(indptr) - 1
-    waiting = np.zeros(n, np.int32)
     n_after = np.zeros(n + 1, np.int64)
-    for task in range(n):
-        waiting[task] = indptr[task + 1] - indptr[task]
-        for j in range(indptr[task], indptr[task + 1]):
-            n_after[before[j] + 1] += 1
+    for other in before:
+        n_after[other + 1] += 1
     first = np.cumsum(n_after)
     fill = first.copy()
     after = np.empty(len(before), np.int64)
@@ -107,6 +211,15 @@ def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
             after[fill[before[j]]] = task
             on_start[fill[before[j]]] = (kind[j] & 1) != 0
             fill[before[j]] += 1
+    return _Successors(first, after, on_start)
+
+
+@compiled
+def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
+    """Run Kahn's algorithm over starts and completions; -1 marks what never happens."""
+    n = len(indptr) - 1
+    after = _successors(indptr, before, kind)
+    waiting = indptr[1:] - indptr[:-1]
     start, completion = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     ready = np.empty(n, np.int64)
     head, tail, clock, done = 0, 0, 0, 0
@@ -119,28 +232,31 @@ def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
         head += 1
         start[task] = clock
         clock += 1
-        for j in range(first[task], first[task + 1]):
-            if on_start[j]:
-                waiting[after[j]] -= 1
-                if waiting[after[j]] == 0:
-                    ready[tail] = after[j]
-                    tail += 1
+        tail = _release(after, task, True, waiting, ready, tail)
         other = partner[task]
         if other >= 0 and start[other] < 0:
             continue
         for end in (task, other):
-            if end < 0:
-                continue
-            completion[end] = clock
-            done += 1
-            for j in range(first[end], first[end + 1]):
-                if not on_start[j]:
-                    waiting[after[j]] -= 1
-                    if waiting[after[j]] == 0:
-                        ready[tail] = after[j]
-                        tail += 1
+            if end >= 0:
+                completion[end] = clock
+                done += 1
+                tail = _release(after, end, False, waiting, ready, tail)
         clock += 1
     return start, completion, done
+
+
+@compiled
+def _release(
+    after: _Successors, task: int, on_start: bool, waiting: Ints, ready: Ints, tail: int
+) -> int:
+    """Queue the tasks that waited for nothing else; return where the queue ends then."""
+    for j in range(after.indptr[task], after.indptr[task + 1]):
+        if after.on_start[j] == on_start:
+            waiting[after.task[j]] -= 1
+            if waiting[after.task[j]] == 0:
+                ready[tail] = after.task[j]
+                tail += 1
+    return tail
 
 
 def _raise_deadlock(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: Ints) -> None:

@@ -1,4 +1,4 @@
-"""Two starts, one after the other: what one leaves to do the next does not overtake.
+"""Two consecutive starts of a plan: neither overtakes the other in shared memory.
 
 Plans are started again and again. A rank's start begins when its start before
 has completed; other ranks of its node may then still be at work in the start
@@ -8,19 +8,18 @@ shared memory waits until all ranks of its node have completed the start before.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.csr import ranges, sorted_unique
+from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.errors import RaceError
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import Accesses, cut_into_atoms
-from collplan.planner.plan.matching import Rows
-from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import Buffer, Plan
-from collplan.planner.verify.order import event_order
+from collplan.planner.plan.pieces import pieces_of
+from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.planner.verify.moves import Moves
+from collplan.planner.verify.order import Execution, spread
 
 
 def gated_tasks(plan: Plan) -> Bools:
@@ -30,18 +29,13 @@ def gated_tasks(plan: Plan) -> Bools:
     return gated
 
 
-def check_restarts(
-    plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: Ints, gated: Bools
-) -> None:
+def check_restarts(plan: Plan, execution: Execution, gated: Bools) -> None:
     """Raise where a task touches shared memory before others are done with it in the start before.
 
     Parameters
     ----------
     plan : Plan
-    sends, recvs : ndarray
-        Rows of the two ends of every message.
-    start, completion : ndarray
-        A legal execution, as `completion_order` returns it.
+    execution : Execution
     gated : ndarray of bool, shape (n_tasks,)
         The tasks that wait at the gate, as `gated_tasks` marks them.
 
@@ -60,18 +54,19 @@ def check_restarts(
     """
     if not plan.shared_sizes.any():
         return
-    sender = np.full(plan.n_tasks, -1, dtype=np.int64)
-    sender[recvs] = sends
-    columns = (plan.deps.indptr, plan.deps.task, plan.deps.kind)
-    graph = (*map(np.ascontiguousarray, columns), sender)
-    node = np.ascontiguousarray(plan.rank_node[plan.rank])
-    passed = _spread_gates(*graph, node, gated, event_order(start, completion))
-    early = np.flatnonzero(~passed)
+    node = plan.rank_node[plan.rank]
+    # Chains to a gate stay inside the node.
+    sender = execution.sender
+    is_inside = (sender >= 0) & (node[sender] == node)
+    inside = execution._replace(sender=np.where(is_inside, sender, NONE))
+    passed, _ = spread(inside, execution.events(), gated.astype(np.uint64))
+    early = np.flatnonzero(passed == 0)
     if not len(early):
         return
-    sides = (_shared(plan.reads, plan), _shared(plan.writes, plan))
-    reads, writes = cut_into_atoms(plan.rank, sides[0], sides[1], plan.rank_node)
-    for task in early[_touches(reads)[early] | _touches(writes)[early]].tolist():
+    read, written = (side.select(side.buffer == Buffer.SHARED) for side in pieces_of(plan))
+    reads, writes, _ = cut_into_atoms(plan.rank, read, written, plan.rank_node)
+    touches = (np.diff(reads.indptr) > 0) | (np.diff(writes.indptr) > 0)
+    for task in early[touches[early]].tolist():
         others = _rivals(plan, reads, writes, task)
         if others:
             finished = _finished_before(plan, sender, node, gated, task)
@@ -83,38 +78,6 @@ def check_restarts(
             )
 
 
-def _shared(extents: Any, plan: Plan) -> Pieces:
-    """Return the pieces in shared buffers only."""
-    pieces = csr.from_extents(extents, plan.patterns)
-    kept = pieces.buffer == Buffer.SHARED
-    lengths = np.bincount(pieces.owner[kept], minlength=len(pieces))
-    return Pieces(csr.running_total(lengths), *(column[kept] for column in pieces.columns()))
-
-
-def _touches(accesses: Accesses) -> Bools:
-    return np.asarray(np.diff(accesses.indptr) > 0)
-
-
-@compiled
-def _spread_gates(
-    indptr: Ints, before: Ints, kind: Ints, sender: Ints, node: Ints, gated: Bools, events: Ints
-) -> Any:
-    """Mark tasks that start after a gated one of their node, along chains inside the node."""
-    n = len(node)
-    at_start, at_end = gated.copy(), gated.copy()
-    for event in events:
-        if event < n:
-            for j in range(indptr[event], indptr[event + 1]):
-                on_start = (kind[j] & 1) != 0
-                at_start[event] |= at_start[before[j]] if on_start else at_end[before[j]]
-        else:
-            task = event - n
-            at_end[task] = at_start[task]
-            if sender[task] >= 0 and node[sender[task]] == node[task]:
-                at_end[task] |= at_start[sender[task]]
-    return at_start
-
-
 def _rivals(plan: Plan, reads: Accesses, writes: Accesses, task: int) -> list[int]:
     """Return tasks of other ranks that conflict with a task in shared memory, in row order."""
     found: set[int] = set()
@@ -122,9 +85,7 @@ def _rivals(plan: Plan, reads: Accesses, writes: Accesses, task: int) -> list[in
         for j in range(mine.indptr[task], mine.indptr[task + 1]):
             for other in theirs:
                 hit = (other.low < mine.high[j]) & (other.high > mine.low[j])
-                found |= set(
-                    (np.searchsorted(other.indptr, np.flatnonzero(hit), side="right") - 1).tolist()
-                )
+                found |= set(last_at_or_below(other.indptr, np.flatnonzero(hit)).tolist())
     return sorted(row for row in found if plan.rank[row] != plan.rank[task])
 
 
@@ -153,3 +114,70 @@ def _past(plan: Plan, sender: Ints, events: list[int]) -> set[int]:
         seen.update(fresh)
         stack += fresh
     return seen
+
+
+def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
+    """Raise where a mirror is not what its buffer is once it has been staged.
+
+    All that is written there must be copied by its rank from the same element
+    of its buffer, which then stays as it is until the start ends.
+
+    Parameters
+    ----------
+    plan : Plan
+    space : AddressSpace
+    moves : Moves
+        What tasks move, in execution order.
+
+    Raises
+    ------
+    RaceError
+        Naming the task that writes something else, or too late.
+    """
+    rank, buffer = np.nonzero(plan.mirrors != NONE)
+    if not len(rank):
+        return
+    begin = space.base[rank, Buffer.SHARED] + plan.mirrors[rank, buffer]
+    end, own = begin + plan.buffer_sizes[rank, buffer], space.base[rank, buffer]
+    order = np.argsort(begin, kind="stable")
+    begin, end, own, rank = begin[order], end[order], own[order], rank[order]
+    overlaps = np.flatnonzero(begin[1:] < end[:-1])
+    if len(overlaps):
+        pair = rank[overlaps[0]], rank[overlaps[0] + 1]
+        raise RaceError(f"mirrors of ranks {pair[0]} and {pair[1]} overlap in shared memory")
+    # The last mirror that begins before a write ends is the only one it can be in, if it fits one.
+    which = np.searchsorted(begin, moves.dest + moves.length) - 1
+    inside = np.flatnonzero((which >= 0) & (end[which] > moves.dest))
+    place, task = which[inside], moves.task[inside]
+    shift = own[place] - begin[place]
+    stages = (plan.op[task] == Op.COPY) & (plan.rank[task] == rank[place])
+    first, last = moves.dest[inside], moves.dest[inside] + moves.length[inside]
+    stages &= (moves.left[inside] == first + shift) & (first >= begin[place])
+    stages &= last <= end[place]
+    if not stages.all():
+        i = int(np.argmin(stages))
+        raise RaceError(
+            f"{plan.task(int(task[i]))} writes to the mirror of a buffer of rank "
+            f"{rank[place[i]]}, but not that buffer's own elements"
+        )
+    late = _first_overwritten(moves, inside)
+    if late >= 0:
+        raise RaceError(
+            f"{plan.task(int(moves.task[late]))} overwrites what its rank has staged in a mirror"
+        )
+
+
+def _first_overwritten(moves: Moves, staging: Ints) -> int:
+    """Return the first move that writes what a move of `staging` before it has read, or -1."""
+    low, count = moves.left[staging], moves.length[staging]
+    edges = sorted_unique(np.concatenate((low, low + count)))
+    first = np.searchsorted(edges, low)
+    n = np.searchsorted(edges, low + count) - first
+    staged = np.full(len(edges), len(moves.task))
+    np.minimum.at(staged, ranges(first, n), np.repeat(staging, n))
+    # Of the atoms that a move writes into the earliest staged decides.
+    first = np.maximum(last_at_or_below(edges, moves.dest), 0)
+    n = np.maximum(np.searchsorted(edges, moves.dest + moves.length) - first, 0)
+    writes = np.repeat(np.arange(len(n)), n)
+    late = writes[staged[ranges(first, n)] < writes]
+    return int(late[0]) if len(late) else -1

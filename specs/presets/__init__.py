@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from collplan.specs.documents import parse_yaml
-from collplan.specs.showing import show_value
+from collplan.specs.errors import show_value
 
 
 @cache

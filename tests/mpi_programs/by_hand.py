@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding import bound_plan as binding
-from collplan.executors.mpi.engine import running
+from collplan.executors.mpi.engine.engine import this_thread
 from collplan.executors.mpi.errors import BindError
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Stage
 from collplan.specs.errors import CollplanError
@@ -187,7 +187,7 @@ def several_waited_for_in_other_orders() -> None:
         for turn, result in enumerate(results):
             assert (result == p - 1 + turn).all()
             result[:] = 0
-    assert not running.this_thread.engines
+    assert not this_thread.engines
     for bound in bounds:
         bound.free()
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.program.message_rows import Messages
+from collplan.executors.mpi.program.messages import Messages
 from collplan.planner.collective.operations import get_operation, register_operation
 from collplan.planner.errors import DeadlockError, PlanFormatError
 from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan

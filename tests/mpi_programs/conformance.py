@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.host.cores import affinity
+from collplan.executors.mpi.host.processes import affinity
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case
 from collplan.planner import compile_plan
@@ -97,7 +97,7 @@ def run(collective: dict[str, object], turn: int) -> int:
     spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
     truth = expected(spec.collective, make_inputs(spec.collective, p, seed=turn))[rank]
     n_plans = 0
-    commutative = not hasattr(spec.collective, "op") or spec.collective.op.commutative
+    commutative = spec.collective.is_commutative
     for algorithm in registry.of(str(collective["kind"])):
         one = {"machine": machine, "collective": collective, "algorithms": algorithm.name}
         spec = PlanSpec.model_validate(one)
@@ -116,7 +116,7 @@ def run(collective: dict[str, object], turn: int) -> int:
         ways = WAYS if turn % 2 else WAYS[::-1]
         if p > FEW:
             ways = ways[:1]
-        op = getattr(spec.collective, "op", None)
+        op = spec.collective.op
         for way in ways:
             operation = InPython(op.name) if op is not None and way == "python" else None
             with bind(plan, comm, case.sendbuf, case.recvbuf, operation=operation) as bound:

@@ -17,7 +17,7 @@ from mpi4py import MPI
 from collplan.compiling import compile_spec
 from collplan.emulate.counters import lane_bytes
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.together import first_alone
 from collplan.measure.run import Case
 from collplan.planner import Plan
 from collplan.planner.collective.reference import expected, make_inputs

@@ -15,7 +15,7 @@ from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.collective.reference import make_inputs
 from collplan.specs import PlanSpec, numpy_dtype
-from collplan.specs.datatype import PAIRS
+from collplan.specs.elements import PAIRS
 from mpi_plans import refuses
 
 comm = MPI.COMM_WORLD

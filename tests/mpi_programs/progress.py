@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
-from collplan.executors.mpi.engine import running
+from collplan.executors.mpi.engine.engine import this_thread
 from collplan.measure.run import Case
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.errors import DeadlockError
@@ -121,7 +121,7 @@ def several_at_once() -> None:
         for i, (_, result) in enumerate(buffers):
             total = p * (p - 1) // 2 + p * (start + i)
             assert (result == (start if kinds[i] == "bcast" else total)).all(), (start, i, result)
-    assert not running.this_thread.engines
+    assert not this_thread.engines
     for bound in bounds:
         bound.free()
 
@@ -179,7 +179,7 @@ def errors() -> None:
         bound = bind_placed(cycle.plan(), one, one.copy(), progress="thread")
         words = "2 tasks of this rank wait for each other"
         refuses(DeadlockError, words, lambda way=way, bound=bound: way(bound))
-        assert not running.this_thread.engines
+        assert not this_thread.engines
 
 
 def ends() -> None:

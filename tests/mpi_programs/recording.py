@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from collplan.executors.cost import simulate
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.engine.recording import Recorder
+from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.errors import BindError
 from collplan.measure import task_times
 from collplan.measure.clocks import Clocks

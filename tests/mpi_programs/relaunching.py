@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from collplan.executors.mpi.launch.launch import relaunch
+from collplan.executors.mpi.launch.jobs import relaunch
 from collplan.specs.errors import CollplanError
 
 name, timeout_s, *arguments = sys.argv[1:]

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.loop.loading import load
+from collplan.executors.mpi.loop.reductions import load
 from collplan.measure.run import Case
 from collplan.planner import compile_plan
 from collplan.planner.collective.reference import expected, make_inputs
@@ -87,7 +87,7 @@ def all_collectives(every: int, first: int) -> int:
         case = Case(plan, spec.collective, comm, seed=turn) if has_data else None
         truth = expected(spec.collective, make_inputs(spec.collective, p, turn))[rank]
         buffers = () if case is None else (case.sendbuf, case.recvbuf)
-        op = getattr(spec.collective, "op", None)
+        op = spec.collective.op
         operation = None if op is None else reduction(WAYS[turn // 2 % 2], op.name)
         with bind(plan, comm, *buffers, operation=operation) as bound:
             for own in (False, True, True, False):

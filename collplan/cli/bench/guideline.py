@@ -189,7 +189,7 @@ def _prepare(
     spec = resize(open_spec(source), ranks)
     collective = spec.collective
     counts = [collective.count]
-    if sizes is not None and collective.kind != "barrier":
+    if sizes is not None and collective.has_data:
         parsed = parse_sizes(sizes, collective.itemsize, collective.datatype)
         counts = [size // collective.itemsize for size in parsed]
         _check_counts(spec, counts)
@@ -236,7 +236,7 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
 
 
 def _but_for_count(collective: Collective) -> Collective:
-    return collective if collective.kind == "barrier" else collective.replace(count=0)
+    return collective.with_count(0)
 
 
 def _check_name(name: str, others: dict[str, PlanSpec]) -> None:

@@ -278,12 +278,12 @@ def _check_collective(kind: str) -> None:
     from collplan.specs.collective import COLLECTIVES
     from collplan.specs.errors import CollplanError
 
-    kinds = [name for name in COLLECTIVES if name != "barrier"]
+    kinds = [name for name, model in COLLECTIVES.items() if model.has_data]
     if kind in kinds:
         return
-    if kind == "barrier":
+    if kind in COLLECTIVES:
         raise CollplanError(
-            f"--collective: a barrier moves nothing over the lanes; valid: {', '.join(kinds)}"
+            f"--collective: a {kind} moves nothing over the lanes; valid: {', '.join(kinds)}"
         )
     close = difflib.get_close_matches(kind, kinds, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""

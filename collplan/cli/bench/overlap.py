@@ -67,7 +67,7 @@ def command(
     chain; beside the native call, blocking, non-blocking, and with the
     library's own asynchronous progress.
     """
-    from collplan.executors.mpi.launch.launch import is_under_mpi, n_cores
+    from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
 
     run = partial(run_benchmark, timeout_s=timeout, progress=progress)
     if job is not None:
@@ -91,7 +91,7 @@ def command(
 
 def _surroundings() -> tuple[int, int]:
     """Return how many ranks there are, and processors; collective."""
-    from collplan.executors.mpi.host.pinning import usable_processors
+    from collplan.executors.mpi.host.cores import usable_processors
     from collplan.executors.mpi.world import join_world
 
     comm = join_world()
@@ -135,7 +135,7 @@ def _launch(
     timeout_s: float,
     progress: bool | None,
 ) -> int:
-    from collplan.executors.mpi.launch.launch import find_launcher
+    from collplan.executors.mpi.launch.launcher import find_launcher
 
     job = Job(report.sweep, "methods", computation_s, repetitions)
     shown = sys.stderr.isatty() if progress is None else progress

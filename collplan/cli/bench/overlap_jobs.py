@@ -153,7 +153,7 @@ def launch_all(
     Exit
         With the ranks' status, where they failed and have said why.
     """
-    from collplan.executors.mpi.launch.launch import find_launcher
+    from collplan.executors.mpi.launch.launcher import find_launcher
 
     family = find_launcher().library.family
     variable = ASYNCHRONOUS.get(family)
@@ -174,7 +174,7 @@ def launch_all(
 def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     """Run a job on ranks started for it, and return what they measured."""
     from collplan.executors.mpi.launch.jobs import run_job
-    from collplan.executors.mpi.launch.launch import find_launcher, launch_environment
+    from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job.json")

@@ -154,7 +154,7 @@ class Asked:
         from collplan.executors.cost.traces import check_trace_path
         from collplan.reports.plots import check_plot_path
         from collplan.specs.errors import CollplanError
-        from collplan.specs.transport import TRANSPORTS
+        from collplan.specs.named_option import TRANSPORTS
 
         if self.plot is not None:
             check_plot_path(self.plot)

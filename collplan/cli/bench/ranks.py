@@ -68,7 +68,8 @@ def run_benchmark(
     CollplanError
         If the input is bad, here or on a rank.
     """
-    from collplan.executors.mpi.launch.launch import is_under_mpi, relaunch
+    from collplan.executors.mpi.launch.jobs import relaunch
+    from collplan.executors.mpi.launch.launcher import is_under_mpi
 
     shown = sys.stderr.isatty() if progress is None else progress
     if is_under_mpi():
@@ -84,11 +85,12 @@ def run_benchmark(
 
 
 def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
+    from collplan.executors.mpi.together import together
     from collplan.executors.mpi.world import join_world
 
     comm: Any = join_world()
     try:
-        benchmark = _agreed(comm, prepare)
+        benchmark = together(comm, prepare)
         join_world(benchmark.n_ranks)
         with _progress_bar(benchmark.n_steps, shows_progress and comm.rank == 0) as advance:
             document = benchmark.measure(comm, advance)
@@ -105,7 +107,7 @@ def _run_as_rank(prepare: Callable[[], Benchmark], shows_progress: bool) -> int:
 
 def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
     """End all ranks where one cannot go on: the others would wait for it."""
-    from collplan.executors.mpi.host.aborting import abort
+    from collplan.executors.mpi.together import abort
 
     abort(comm, status, reason)
     raise typer.Exit(status)
@@ -114,7 +116,7 @@ def _end_all(comm: Any, reason: str, status: int) -> NoReturn:
 @contextmanager
 def _one_voice() -> Iterator[None]:
     """Let rank 0 alone say what is wrong for all ranks; the others end with the same status."""
-    from collplan.executors.mpi.launch.launch import launcher_rank
+    from collplan.executors.mpi.launch.launcher import launcher_rank
 
     try:
         yield
@@ -122,19 +124,6 @@ def _one_voice() -> Iterator[None]:
         if launcher_rank() > 0:
             raise typer.Exit(_BAD_INPUT) from None
         raise
-
-
-def _agreed(comm: Any, prepare: Callable[[], Benchmark]) -> Benchmark:
-    """Return the benchmark; where one rank has none, all raise instead of waiting for it."""
-    benchmark, error = None, None
-    try:
-        benchmark = prepare()
-    except CollplanError as failure:
-        error = str(failure)
-    errors = [text for text in comm.allgather(error) if text is not None]
-    if errors or benchmark is None:
-        raise CollplanError(errors[0])
-    return benchmark
 
 
 @contextmanager

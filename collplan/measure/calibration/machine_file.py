@@ -6,7 +6,7 @@ from typing import Any
 
 from collplan.measure.calibration.fit import Calibration, Parameter, Value, machine_document
 from collplan.measure.calibration.measurements import Measurements
-from collplan.specs.showing import printable
+from collplan.specs.errors import printable
 
 
 def machine_text(calibration: Calibration, measurements: Measurements) -> str:

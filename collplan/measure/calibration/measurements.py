@@ -13,16 +13,17 @@ from collplan.specs.documents import parse_json, require_regular
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.numbers import (
     MAX_RANKS,
+    Bytes,
     Natural,
     Node,
     NumberOfDomains,
     NumberOfLanes,
     NumberOfRanks,
     Positive,
+    PositiveBytes,
     Rank,
     Seconds,
 )
-from collplan.specs.sizes import Bytes, PositiveBytes
 
 FORMAT: Final = "collplan-measurements"
 VERSION: Final = 1

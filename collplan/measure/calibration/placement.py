@@ -9,7 +9,8 @@ from typing import Final
 
 from mpi4py import MPI
 
-from collplan.executors.mpi.host.cores import affinity, host, ranks_per_core
+from collplan.executors.mpi.host.cores import host, ranks_per_core
+from collplan.executors.mpi.host.processes import affinity
 from collplan.measure.calibration.measurements import Place
 from collplan.measure.lanes import node_of_ranks
 

@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.host.pinning import pin_thread, usable_processors
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.host.cores import pin_thread, usable_processors
+from collplan.executors.mpi.together import first_alone
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.mapping import map_cores

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.cost.traces.states import CoreStates, State
-from collplan.executors.mpi.world import first_alone
+from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
 from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed

@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,7 +31,7 @@ https://github.com/open-mpi/ompi/issues/10648.
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one rank brings.
+    """One rank's part of an agreement.
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What all ranks know of each other when they bring the same.
+    """Common knowledge of ranks that bring the same plan.
 
     Parameters
     ----------
@@ -187,13 +186,3 @@ def _fields(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
         return
     for key, inner in value.items():
         yield from _fields(inner, f"{name}.{key}" if name else str(key))
-
-
-def is_timeout(timeout_s: object) -> bool:
-    """Return whether a value is a time limit that ranks can wait for."""
-    return isinstance(timeout_s, Real) and float(timeout_s) > 0
-
-
-def bad_timeout(timeout_s: object) -> BindError:
-    """Return the error of a time limit that is none."""
-    return BindError(f"timeout_s is {timeout_s!r}, must be above 0 s; leave it out for no limit")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -16,12 +14,9 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.agreement import (
     DOING,
     Agreement,
-    Claim,
     agree,
-    bad_timeout,
-    is_timeout,
 )
-from collplan.executors.mpi.binding.prepared import Prepared
+from collplan.executors.mpi.binding.prepared import Local, prepare
 from collplan.executors.mpi.engine.background import (
     Background,
     Progress,
@@ -33,17 +28,15 @@ from collplan.executors.mpi.engine.background import (
 )
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.node_memory import NodeMemory
-from collplan.executors.mpi.engine.reduction import Applies, Reduction, load_by_turns
+from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
 from collplan.executors.mpi.errors import BindError, StallError, still_running
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.host.peers import Peers
-from collplan.executors.mpi.program.program import shares_memory
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.stall.watchdog import Watch
-from collplan.planner.plan.plan import COLUMNS, Buffer
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.recording import Recorder
+    from collplan.executors.mpi.engine.loop_memory import Recorder
     from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -68,62 +61,52 @@ def bind(
     Parameters
     ----------
     plan : Plan
-        A plan for as many ranks as `comm` has: the whole plan, or this rank's
-        program; the same on all ranks.
+        A plan for as many ranks as `comm` has: the whole plan, or this rank's program.
     comm : MPI.Intracomm
-        An intracommunicator; the plan gets a duplicate, so its messages never
-        meet others'.
+        The plan gets a duplicate, so its messages never meet others'.
     sendbuf, recvbuf : ndarray or None
-        C-contiguous, with at least the elements the plan says, of one dtype
-        whose size is the plan's. They must not overlap. None where the plan
-        uses none. Without any,
-        `BoundPlan.allocate` or `BoundPlan.rebind` must provide them before a
-        start.
+        C-contiguous, apart, of one dtype of the plan's size, None where the plan uses none.
+        Without any, `BoundPlan.allocate` or `BoundPlan.rebind` must provide them.
     operation : object with ``apply(left, right, out)``, optional
         The reduction; taken from the plan's spec by default.
     recorder : Recorder, optional
         Where the engine notes when this rank's tasks start and end.
     timeout_s : float, optional
-        How long to wait for other ranks here, and later in a start, a wait or
-        tests without any task's end. Then every rank that waits says on
-        standard error what for, and the job is aborted. By default for ever.
+        How long to wait for other ranks here, and later in a start, a wait or tests without
+        any task's end, by default for ever. Then every rank that waits says on standard
+        error what for, and the job is aborted.
     progress : {"auto", "caller", "thread"}
-        Who runs background tasks that the plan puts on communication cores: a
-        thread on the processors of those cores, where that can be, or the
-        caller's. "thread" does not do without.
+        Who runs background tasks that the plan puts on communication cores: the caller, or
+        a thread on their processors, with "auto" where that can be.
     cores : sequence of int, optional
-        The processor of each core of this rank's node; several cores may have
-        the same. By default those that the node's ranks may use, in ascending
-        order, if there are enough.
-
-    Returns
-    -------
-    BoundPlan
-        To be started any number of times, then freed.
+        The processor of each core of this rank's node; several cores may have the same. By
+        default those that the node's ranks may use, in ascending order, if there are enough.
 
     Raises
     ------
     BindError
-        If communicator, buffers, operation, progress or cores do not fit the plan,
-        here or on another rank.
+        If an argument does not fit the plan, or another rank raises anything.
     UnsupportedPlanError
         If ranks wait for each other but share no memory.
     StallError
         If a rank did not come in time: the job has been told to end.
-    Exception
-        Whatever else goes wrong on this rank; the others raise a `BindError` that names it.
     """
     if comm.Is_inter():
         raise BindError(
             "comm is an intercommunicator, plans run among the ranks of one group; "
             "pass an intracommunicator, such as comm.Merge() returns"
         )
-    local = _prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
+    local = prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
+    return _acquire(plan, comm, local, recorder)
+
+
+def _acquire(plan: Plan, comm: MPI.Intracomm, local: Local, recorder: Recorder | None) -> BoundPlan:
+    """Agree with other ranks, and make with them what the bound plan needs."""
     agreed = agree(plan, comm, local.claim, local.limit_s)
     resources = _Resources(comm, agreed)
     try:
         resources.acquire(plan, local, agreed)
-        return resources.call.together(lambda: _bound(plan, local, resources, recorder))
+        return resources.call.together(lambda: BoundPlan(plan, local, resources, recorder))
     except StallError:
         raise
     except Exception:  # on all ranks
@@ -131,65 +114,8 @@ def bind(
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Local:
-    """What one rank found out alone.
-
-    Parameters
-    ----------
-    claim : Claim
-        What it tells the others: its programs' digests, or what went wrong here.
-    limit_s : float or None
-        The time limit for other ranks.
-    wish : Wish
-    prepared, reduction
-        Not there if something went wrong, which no rank survives.
-    """
-
-    claim: Claim
-    limit_s: float | None
-    wish: Wish
-    prepared: Prepared = None  # type: ignore[assignment]
-    reduction: Reduction = None  # type: ignore[assignment]
-
-
-def _prepare(
-    plan: Plan,
-    comm: MPI.Intracomm,
-    buffers: tuple[Array | None, Array | None],
-    operation: Applies | None,
-    wish: Wish,
-    timeout_s: float | None,
-) -> _Local:
-    """Check all that one rank can check alone; what fails becomes its claim."""
-    limit_s = timeout_s if is_timeout(timeout_s) else None
-    # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
-    try:
-        if limit_s != timeout_s:
-            raise bad_timeout(timeout_s)
-        prepared = Prepared(plan, comm, *buffers, operation)
-        wish.check(plan, comm.rank)
-        reduction = Reduction.of(prepared.program, prepared.dtype, prepared.operation)
-        shape, whole = _digests(plan)
-        claim = Claim(
-            error=None,
-            shape=shape,
-            whole=whole,
-            dtype=None if prepared.arrays is None else prepared.dtype_name,
-            operation=prepared.operation_name,
-            is_loaded=reduction.is_loaded,
-            shares_memory=shares_memory(plan),
-            is_watched=limit_s is not None,
-            has_background=wish.progress == "thread"
-            or is_placed(plan, prepared.program, comm.rank),
-        )
-    except Exception as error:
-        return _Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
-    return _Local(claim, limit_s, wish, prepared, reduction)
-
-
 class _Resources:
-    """What ranks make together for a plan: a communicator, its node's memory, a thread's place."""
+    """Resources that ranks make together: a communicator, node memory, a thread's place."""
 
     def __init__(self, comm: MPI.Intracomm, agreed: Agreement) -> None:
         self.comm = _duplicate(comm, agreed.limit_s)
@@ -198,9 +124,9 @@ class _Resources:
         self.background: Background | str = ""
         self.engine: Engine | None = None
 
-    def acquire(self, plan: Plan, local: _Local, agreed: Agreement) -> None:
+    def acquire(self, plan: Plan, local: Local, agreed: Agreement) -> None:
         """Load machine code, find a place for a thread, and make the node's memory."""
-        program, reduction = local.prepared.program, local.reduction
+        program, reduction = local.prepared.program, local.prepared.reduction
         if not agreed.is_loaded:
             load_by_turns(self.comm, reduction, self.call)
         rank = self.comm.rank
@@ -221,17 +147,8 @@ class _Resources:
         self.comm.Free()
 
 
-def _bound(
-    plan: Plan, local: _Local, resources: _Resources, recorder: Recorder | None
-) -> BoundPlan:
-    bound = BoundPlan(plan, local, resources, recorder)
-    if local.prepared.arrays is not None:
-        bound._use(local.prepared.arrays)
-    return bound
-
-
 class _NoEngine:
-    """What a bound plan has before it has buffers, and after it was freed.
+    """Stand-in for the engine of a bound plan without buffers, or one that was freed.
 
     Parameters
     ----------
@@ -282,11 +199,11 @@ class BoundPlan:
     """
 
     def __init__(
-        self, plan: Plan, local: _Local, resources: _Resources, recorder: Recorder | None
+        self, plan: Plan, local: Local, resources: _Resources, recorder: Recorder | None
     ) -> None:
         comm, call, program = resources.comm, resources.call, local.prepared.program
         background = resources.background
-        self.why_callback = local.reduction.why_callback
+        self.why_callback = local.prepared.reduction.why_callback
         self.why_caller = background if isinstance(background, str) else None
         self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
         self.lacks_thread = self.progress == "caller" and is_placed(plan, program, comm.rank)
@@ -301,7 +218,7 @@ class BoundPlan:
             program,
             plan.patterns,
             comm=comm,
-            reduction=local.reduction,
+            reduction=local.prepared.reduction,
             ranks_per_core=ranks_per_core(comm),
             node=resources.node,
             background=None if isinstance(background, str) else background,
@@ -312,6 +229,8 @@ class BoundPlan:
         self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
         )
+        if local.prepared.arrays is not None:
+            self._use(local.prepared.arrays)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""
@@ -399,7 +318,7 @@ class BoundPlan:
         """
         self._require_idle("given other buffers")
         sendbuf, recvbuf = self._buffers.allocate(self._node)
-        if self._node is not None and max(self._node.mirrors) >= 0:
+        if self._node is not None and self._node.has_mirrors:
             # The caller writes there before the next start: nobody may read there still.
             self._node.wait_for_others(self._epoch, self._comm, self._timeout_s)
             self._ends_together = True
@@ -467,29 +386,3 @@ def _duplicate(comm: MPI.Intracomm, limit_s: float | None) -> MPI.Intracomm:
     # Errors become exceptions, whatever the communicator at hand does with its own.
     own.Set_errhandler(MPI.ERRORS_RETURN)
     return own
-
-
-def _digests(plan: Plan) -> tuple[int, int | None]:
-    """Return digests of what any two ranks' programs share, and of the whole plan if it is one."""
-    # A rank's own program need not know the scratch of others.
-    callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
-    shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
-    text = plan.spec.to_json() if plan.spec is not None else ""
-    shape = _digest(shared, text)
-    if plan.only_rank is not None:
-        return shape, None
-    columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns, plan.buffer_sizes]
-    columns += [plan.shared_sizes, plan.mirrors]
-    for part in (plan.reads, plan.writes, plan.deps):
-        columns += [getattr(part, field.name) for field in fields(part)]
-    return shape, _digest(columns, text)
-
-
-def _digest(arrays: Sequence[Array], text: str) -> int:
-    digest = hashlib.blake2b(text.encode(), digest_size=8)
-    for array in arrays:
-        # A constant column is stored once; its length and value say all.
-        stored = array[:1] if array.strides == (0,) else array
-        digest.update(f"{array.shape}{array.dtype.str}{len(stored)}".encode())
-        digest.update(np.ascontiguousarray(stored).data)
-    return int.from_bytes(digest.digest(), "little")

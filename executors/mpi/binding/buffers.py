@@ -24,7 +24,7 @@ _ON_HOST: Final = (1, 3, 13)
 
 
 class Buffers:
-    """What a rank's buffers must be for a plan.
+    """Requirements of a plan on a rank's buffers.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Buffers:
         self._n_sent, self._n_received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
         self._n_scratch = int(sizes[Buffer.SCRATCH])
         self._itemsize = plan.itemsize
-        self._datatype = getattr(plan.spec.collective, "datatype", None) if plan.spec else None
+        self._datatype = plan.spec.collective.datatype if plan.spec else None
         self._scratch: Array | None = None
 
     @property

@@ -18,13 +18,12 @@ from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.binding.prepared import Prepared
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.in_flight import Flight, board
-from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import PENDING, START
 from collplan.executors.mpi.program.program import shares_memory
-from collplan.executors.mpi.stall.notices import largest_tag
+from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.plan.plan import Stage
 from collplan.planner.plan.tags import MAX_TAGS
 
@@ -69,7 +68,7 @@ class LocalProgram:
                 "ranks share memory, which they have to make together; bind the plan"
             )
         prepared = Prepared(plan, comm, None, None, None)
-        reduction = Reduction.of(prepared.program, prepared.dtype, prepared.operation)
+        reduction = prepared.reduction
         if reduction.why_callback is not None:
             raise UnsupportedPlanError(
                 f"{reduction.why_callback}, and a thread does not run Python; bind the plan"

@@ -1,30 +1,71 @@
-"""What one rank can find out and check about a plan before it meets the others."""
+"""Checks of a plan that one rank can make before it meets the others."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
-from collplan.executors.mpi.binding.plan_check import check_plan
+from collplan.executors.mpi.engine.background import Wish, is_placed
+from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.program.program import Program, rank_program
-from collplan.executors.mpi.stall.notices import largest_tag
+from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
+from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
-from collplan.planner.plan.plan import Op
+from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op
+from collplan.planner.verify.format_check import check_format
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.reduction import Applies
     from collplan.planner.plan.plan import Plan
 
+LARGEST_ELEMENT: Final = 2**14
+"""Bytes of an element; times 2**48 elements they are a number of 64 bits."""
+FARTHEST: Final = 2**48
+"""Elements a buffer has at most, and between two repeats of an extent."""
+
+
+def check_plan(plan: Plan) -> None:
+    """See that nothing in a plan, whoever made it, leads outside of its buffers.
+
+    Raises
+    ------
+    PlanFormatError
+        If an entry is malformed, or products of sizes could overflow.
+    """
+    check_format(plan)
+    if not 0 < plan.itemsize <= LARGEST_ELEMENT:
+        raise PlanFormatError(
+            f"itemsize is {plan.itemsize} bytes, must be 1 to {LARGEST_ELEMENT} to be executed"
+        )
+    # Strides of extents without repeats count, too: engines multiply them all the same.
+    for name, values in (
+        ("patterns", plan.patterns),
+        ("buffer_sizes", plan.buffer_sizes),
+        ("shared_sizes", plan.shared_sizes),
+    ):
+        far = np.flatnonzero((values <= -FARTHEST) | (values >= FARTHEST))
+        if len(far):
+            raise PlanFormatError(
+                f"{name} has an entry of {values.flat[far[0]]} elements, must be below 2**48 to be "
+                "executed"
+            )
+
+
 Array = npt.NDArray[Any]
 
 
 class Prepared:
-    """What one rank can find out and check alone."""
+    """A plan's program, buffers and reduction on one rank, checked without the others."""
 
     def __init__(
         self,
@@ -54,6 +95,7 @@ class Prepared:
         self.program = rank_program(plan, comm.rank)
         _check_tags(self.program, comm)
         self.operation = _resolve_operation(plan, self.program, operation)
+        self.reduction = Reduction.of(self.program, self.dtype, self.operation)
 
     @property
     def dtype_name(self) -> str:
@@ -82,7 +124,91 @@ def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
 def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) -> Applies | None:
     if operation is not None or not np.any(program.op == Op.REDUCE):
         return operation
-    op = getattr(plan.spec.collective, "op", None) if plan.spec else None
+    op = plan.spec.collective.op if plan.spec else None
     if op is None:
         raise BindError("the plan reduces but names no operation; pass operation=")
     return get_operation(op.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Results of one rank's preparation.
+
+    Parameters
+    ----------
+    claim : Claim
+        What it tells the others: its programs' digests, or what went wrong here.
+    limit_s : float or None
+        The time limit for other ranks.
+    wish : Wish
+    prepared : Prepared
+        Not there if something went wrong, which no rank survives.
+    """
+
+    claim: Claim
+    limit_s: float | None
+    wish: Wish
+    prepared: Prepared = None  # type: ignore[assignment]
+
+
+def prepare(
+    plan: Plan,
+    comm: MPI.Intracomm,
+    buffers: tuple[Array | None, Array | None],
+    operation: Applies | None,
+    wish: Wish,
+    timeout_s: float | None,
+) -> Local:
+    """Check all that one rank can check alone; what fails becomes its claim."""
+    is_limit = isinstance(timeout_s, Real) and float(timeout_s) > 0
+    limit_s = timeout_s if is_limit else None
+    # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
+    try:
+        if limit_s != timeout_s:
+            raise BindError(
+                f"timeout_s is {timeout_s!r}, must be above 0 s; leave it out for no limit"
+            )
+        prepared = Prepared(plan, comm, *buffers, operation)
+        wish.check(plan, comm.rank)
+        shape, whole = _digests(plan)
+        claim = Claim(
+            error=None,
+            shape=shape,
+            whole=whole,
+            dtype=None if prepared.arrays is None else prepared.dtype_name,
+            operation=prepared.operation_name,
+            is_loaded=prepared.reduction.is_loaded,
+            shares_memory=shares_memory(plan),
+            is_watched=limit_s is not None,
+            has_background=wish.progress == "thread"
+            or is_placed(plan, prepared.program, comm.rank),
+        )
+    except Exception as error:
+        return Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
+    return Local(claim, limit_s, wish, prepared)
+
+
+def _digests(plan: Plan) -> tuple[int, int | None]:
+    """Return digests of what any two ranks' programs share, and of the whole plan if it is one."""
+    # A rank's own program need not know the scratch of others.
+    callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
+    shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
+    text = plan.spec.to_json() if plan.spec is not None else ""
+    shape = _digest(shared, text)
+    if plan.only_rank is not None:
+        return shape, None
+    columns = [getattr(plan, name) for name in COLUMNS] + [plan.patterns, plan.buffer_sizes]
+    columns += [plan.shared_sizes, plan.mirrors]
+    for part in (plan.reads, plan.writes, plan.deps):
+        columns += [getattr(part, field.name) for field in fields(part)]
+    return shape, _digest(columns, text)
+
+
+def _digest(arrays: Sequence[Array], text: str) -> int:
+    digest = hashlib.blake2b(text.encode(), digest_size=8)
+    for array in arrays:
+        # A constant column is stored once; its length and value say all.
+        stored = array[:1] if array.strides == (0,) else array
+        digest.update(f"{array.shape}{array.dtype.str}{len(stored)}".encode())
+        digest.update(np.ascontiguousarray(stored).data)
+    return int.from_bytes(digest.digest(), "little")

@@ -1,4 +1,4 @@
-"""Where a rank's background tasks run: on communication cores, by a thread, or by its caller.
+"""Placement of background tasks: on communication cores by a thread, or with the caller.
 
 A plan counts cores by node, the system counts processors. The cores of a node are the
 processors that its ranks may use, in ascending order; nodes of one host, as emulated
@@ -18,8 +18,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.host.cores import affinity, host
-from collplan.executors.mpi.program.computing import own_computations, why_not_apart
+from collplan.executors.mpi.host.cores import host
+from collplan.executors.mpi.host.processes import affinity
+from collplan.executors.mpi.program.program import own_computations, why_not_apart
 from collplan.planner.plan.plan import Op, Stage
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _WORD_BITS: Final = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Background:
-    """What a progress thread needs to know.
+    """Processors of a progress thread and of its tasks.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ class Background:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a rank asked for.
+    """A rank's request for who runs background tasks, and where.
 
     Parameters
     ----------
@@ -208,7 +209,7 @@ def _find_place(
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """Where one rank is."""
+    """Host, node and processors of one rank."""
 
     host: str
     name: str
@@ -219,7 +220,7 @@ class _Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What one rank found: whether it is placed, insists on a thread, lacks one, and where."""
+    """One rank's finding: whether it is placed, insists on a thread or lacks one, and where."""
 
     is_placed: bool
     insists: bool

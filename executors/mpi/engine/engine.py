@@ -1,21 +1,28 @@
-"""The engine: one rank's bound program, run by the compiled loop."""
+"""The engine: one rank's bound program, run by the compiled loop.
+
+Ranks may wait for several plans in different orders. A rank that advanced only the one it waits
+for would keep others from completing the one that they wait for, so a wait advances them all.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from ctypes import c_int32
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.background_thread import ProgressThread
 from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory
-from collplan.executors.mpi.engine.running import advance_others, note_end, this_thread
+from collplan.executors.mpi.engine.progress_thread import ProgressThread
 from collplan.executors.mpi.errors import still_running
-from collplan.executors.mpi.host.cores import sleep_between_polls, yields_help
+from collplan.executors.mpi.host.cores import yields_help
+from collplan.executors.mpi.host.waiting import sleep_between_polls
+from collplan.executors.mpi.loop.calls import address_of
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import (
     BUSY,
@@ -26,24 +33,65 @@ from collplan.executors.mpi.loop.state import (
     PENDING,
     RAISED,
     RUN,
+    SERVE,
     START,
     STATE,
     TEST,
     WAIT,
 )
-from collplan.executors.mpi.loop.symbols import address_of
-from collplan.executors.mpi.program.message_rows import Messages, handle_of
-from collplan.executors.mpi.stall.stall_report import Standstill
+from collplan.executors.mpi.program.messages import Messages, handle_of
+from collplan.executors.mpi.stall.watchdog import Standstill
 from collplan.planner.errors import DeadlockError
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.background import Background
+    from collplan.executors.mpi.engine.loop_memory import Recorder
     from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.engine.recording import Recorder
     from collplan.executors.mpi.engine.reduction import Reduction
     from collplan.executors.mpi.program.program import Program
     from collplan.executors.mpi.stall.watchdog import Watch
     from collplan.planner.arrays import Ints
+
+
+class _Running(threading.local):
+    """Started engines; plans of another thread are that thread's to advance."""
+
+    def __init__(self) -> None:
+        self.engines: list[Engine] = []
+
+
+this_thread = _Running()
+"""What this thread has started and not seen completed."""
+
+
+def note_start(engine: Engine) -> None:
+    """Let others' waits advance an engine from now on, if it has anything left to do."""
+    if engine.is_running:
+        this_thread.engines.append(engine)
+
+
+def note_end(engine: Engine) -> None:
+    """Forget an engine that has completed or failed."""
+    if engine in this_thread.engines:
+        this_thread.engines.remove(engine)
+
+
+def advance_others(engine: Engine) -> int:
+    """Advance all started engines but the one that is waited for; forget the completed.
+
+    Returns
+    -------
+    int
+        How many tasks they have left.
+    """
+    n_left = 0
+    for other in this_thread.engines.copy():
+        if other is not engine:
+            if other.advance():
+                note_end(other)
+            n_left += other.n_left
+    return n_left
+
 
 Array = npt.NDArray[Any]
 
@@ -139,7 +187,10 @@ class Engine:
         if background is not None:
             longest_s = sleep_between_polls(background.crowd)
             self._memory.set_idling(longest_s, yields_help(comm), of_thread=True)
-            self._thread = ProgressThread(self._memory, self)
+            memory = self._memory
+            stopping, wake = memory.address_in("is_stopping"), memory.get("handed")
+            serve = partial(_serve, memory)
+            self._thread = ProgressThread("collplan progress", serve, stopping, wake, self)
         if watch is not None:
             watch.over(self)
 
@@ -319,3 +370,8 @@ class Engine:
             if status.Get_error() not in (MPI.SUCCESS, MPI.ERR_PENDING):
                 return int(status.Get_error())
         return code
+
+
+def _serve(memory: LoopMemory) -> None:
+    """Run the background of every start, in the thread of an engine that may be gone."""
+    run_loop(memory.address, SERVE)

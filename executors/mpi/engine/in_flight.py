@@ -1,17 +1,14 @@
-"""What runs in the background of this process: programs, the thread that advances them, requests.
+"""Programs in flight in this process, the thread that advances them, and their requests.
 
 The thread begins with the first program that is started so, and sleeps while none is in flight.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import signal
 import threading
-import time
 from collections.abc import Callable
-from ctypes import c_int, c_uint, c_ulong, c_void_p
+from ctypes import c_int, c_ulong, c_void_p
 from functools import cache
 from typing import Any, Final
 
@@ -21,9 +18,10 @@ from mpi4py import MPI
 from numba import types
 
 from collplan.executors.mpi.engine.engine import HANDLE_BYTES, STATUS_BYTES
-from collplan.executors.mpi.engine.loop_memory import SEMAPHORE_BYTES
-from collplan.executors.mpi.loop.atomics import write_word
-from collplan.executors.mpi.loop.loading import load
+from collplan.executors.mpi.engine.loop_memory import SharedRecord
+from collplan.executors.mpi.engine.progress_thread import ProgressThread, semaphore, semaphore_call
+from collplan.executors.mpi.loop.calls import address_of, write_word
+from collplan.executors.mpi.loop.reductions import load
 from collplan.executors.mpi.loop.serving import (
     BOARD,
     COMPLETE_FLIGHT,
@@ -38,7 +36,6 @@ from collplan.executors.mpi.loop.serving import (
     run_board,
 )
 from collplan.executors.mpi.loop.state import DONE
-from collplan.executors.mpi.loop.symbols import address_of
 from collplan.planner.arrays.jit import compile_callback
 
 TURN_NS: Final = 50_000_000
@@ -49,8 +46,6 @@ FIRST_SLEEP_NS: Final = 20_000
 LONGEST_SLEEP_NS: Final = 200_000
 DOZES: Final = 50
 """Looks in vain before the thread sleeps until it is woken, which costs who does that."""
-LONGEST_JOIN_S: Final = 5.0
-"""How long an end waits for the thread: a copy may be long."""
 TIMER_SLACK_NS: Final = 1_000
 """By how much the system may prolong the thread's sleeps; by default by more than they last."""
 _SET_TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
@@ -60,14 +55,10 @@ _BOARD, _REQUEST, _NEEDS_PYTHON, _CODE, _OVER, _DONE, _FREED = (
     list(FLIGHT.names or ()).index(name)
     for name in ("board", "request", "needs_python", "code", "is_over", "is_done", "is_freed")
 )
-_SYSTEM: Final = (
-    *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post"),
-    *("clock_gettime", "nanosleep"),
-)
 _UNSIGNED: Final = f"u{HANDLE_BYTES}"
 
 
-class Flight:
+class Flight(SharedRecord):
     """A started program, and the generalized request that is complete when it is over.
 
     Parameters
@@ -82,55 +73,47 @@ class Flight:
     """
 
     def __init__(self, state: int) -> None:
-        self._record = np.zeros(1, dtype=FLIGHT)
-        self.address: int = self._record.ctypes.data
-        self._words: memoryview[int] = self._record.view(np.int64).data
+        super().__init__(FLIGHT)
         self._finishing = threading.Lock()
         self._handle = np.zeros(1, dtype=f"i{HANDLE_BYTES}")
         self.finish: Callable[[], None] | None = None
-        fields = FLIGHT.fields
-        assert fields is not None
-        self._set(state=state)
-        for name, word in (
-            *(("over", "is_over"), ("done", "is_done"), ("freed", "is_freed")),
-            *(("deadline", "deadline_s"), ("now", "now_s")),
-        ):
-            self._set(**{name: self.address + fields[word][1]})
+        self.set(state=state)
+        self.point(over="is_over", done="is_done", freed="is_freed")
 
     @property
     def is_over(self) -> bool:
         """Return whether the program is."""
-        return bool(self._words[_OVER])
+        return bool(self.words[_OVER])
 
     @property
     def is_done(self) -> bool:
         """Return whether the request is complete, too."""
-        return bool(self._words[_DONE])
+        return bool(self.words[_DONE])
 
     @property
     def is_freed(self) -> bool:
         """Return whether MPI has let go of the request: the flight may be used again."""
-        return bool(self._words[_DONE] and self._words[_FREED])
+        return bool(self.words[_DONE] and self.words[_FREED])
 
     def prepare(self, board: int, finish: Callable[[], None] | None) -> int:
         """Begin anew; return the handle of a request."""
         for word in (_CODE, _OVER, _DONE, _FREED):
-            self._words[word] = 0
+            self.words[word] = 0
         self.finish = finish
-        self._words[_BOARD], self._words[_NEEDS_PYTHON] = board, finish is not None
+        self.words[_BOARD], self.words[_NEEDS_PYTHON] = board, finish is not None
         code = _grequest_start()(*_callbacks(), self.address, self._handle.ctypes.data)
         if code != MPI.SUCCESS:
             raise MPI.Exception(code)
-        self._words[_REQUEST] = int(self._handle[0])
+        self.words[_REQUEST] = int(self._handle[0])
         return int(self._handle.view(_UNSIGNED)[0])
 
     def fail(self, code: int) -> None:
         """Let whoever waits see an error of MPI's."""
-        self._words[_CODE] = code
+        self.words[_CODE] = code
 
     def mark_over(self) -> None:
         """Let it be over, though nothing has run."""
-        self._words[_OVER] = 1
+        self.words[_OVER] = 1
 
     def end(self) -> None:
         """Do Python's part and complete the request, if that is left to do."""
@@ -145,58 +128,37 @@ class Flight:
                 self.finish = None
             run_board(self.address, COMPLETE_FLIGHT, 0)
 
-    def _set(self, **values: int) -> None:
-        for name, value in values.items():
-            self._record[name] = value
 
-
-class Board:
+class Board(SharedRecord):
     """All flights of this process, and the thread that advances them."""
 
     def __init__(self) -> None:
-        self._record = np.zeros(1, dtype=BOARD)
-        self.address: int = self._record.ctypes.data
-        self._lock, self._work = _semaphore(1), _semaphore(0)
+        super().__init__(BOARD)
+        self._lock, self._work = semaphore(1), semaphore()
         self._places = np.zeros(_FIRST_PLACES, dtype=np.int64)
-        self._old_places: list[npt.NDArray[np.int64]] = []
         self._free_places = list(range(_FIRST_PLACES))[::-1]
         self._flights: dict[int, Flight] = {}
         self._lingering: list[Flight] = []
         """Those that are over, and whose requests MPI still has."""
-        self._status = _empty_status()
         self._adding = threading.Lock()
-        fields = BOARD.fields
-        assert fields is not None
-        self._stopping: int = self.address + fields["is_stopping"][1]
-        self._post: Any = ctypes.CFUNCTYPE(c_int, c_void_p)(address_of("sem_post"))
-        self._wait: Any = ctypes.CFUNCTYPE(c_int, c_void_p)(address_of("sem_wait"))
-        self._over: int = self.address + fields["is_over"][1]
-        self._work_at: int = self._work.ctypes.data
-        self._set(
-            places=self._places.ctypes.data,
-            n_places=len(self._places),
-            lock=self._lock.ctypes.data,
-            work=self._work.ctypes.data,
-            stopping=self._stopping,
-            wanted=self.address + fields["is_wanted"][1],
-            awake=self.address + fields["is_awake"][1],
-            over=self._over,
+        self._post, self._wait = semaphore_call("sem_post"), semaphore_call("sem_wait")
+        status = _empty_status()
+        self.place(places=self._places, lock=self._lock, work=self._work, status=status)
+        self.point(stopping="is_stopping", wanted="is_wanted", awake="is_awake", over="is_over")
+        self.point(sleep="sleep_s")
+        self.set(
+            n_places=_FIRST_PLACES,
+            status_bytes=len(status),
             dozes=DOZES,
-            status=self._status.ctypes.data,
-            status_bytes=len(self._status),
-            sleep=self.address + fields["sleep_s"][1],
-            monotonic=time.CLOCK_MONOTONIC,
-            realtime=time.CLOCK_REALTIME,
             spins=SPINS,
             first_sleep_ns=FIRST_SLEEP_NS,
             longest_sleep_ns=LONGEST_SLEEP_NS,
-            grequest_complete=address_of("MPI_Grequest_complete", MPI.__file__),
-            **{name: address_of(name) for name in _SYSTEM},
         )
-        thread = threading.Thread(target=self._serve, name="collplan flights", daemon=True)
-        thread.start()
-        # Before Python's memory goes and MPI ends.
-        atexit.register(self._stop, thread)
+        self.find("sem_wait", "sem_trywait", "sem_post", "nanosleep")
+        self.set(grequest_complete=address_of("MPI_Grequest_complete", MPI.__file__))
+        self._over, self._work_at = self.get("over"), self.get("work")
+        name, stopping = "collplan flights", self.get("stopping")
+        self._thread = ProgressThread(name, self._serve, stopping, self._work_at, self)
 
     def add(self, flight: Flight) -> None:
         """Let the thread, or who waits, advance a flight that was prepared."""
@@ -236,16 +198,14 @@ class Board:
         while self._wait(self._lock.ctypes.data) != 0:
             pass
         more[:n] = self._places
-        # The thread may still look at the old ones.
-        self._old_places.append(self._places)
         self._places = more
-        self._set(places=more.ctypes.data, n_places=2 * n)
+        # The thread may still look at the old ones, which are kept.
+        self.place(places=more)
+        self.set(n_places=2 * n)
         self._post(self._lock.ctypes.data)
         self._free_places = list(range(2 * n - 1, n - 1, -1)) + self._free_places
 
     def _serve(self) -> None:
-        # Signals are the caller's, whose wait they end.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         _shorten_timer_slack()
         while run_board(self.address, SERVE_BOARD, 0) != DONE:
             write_word(self._over, 0)
@@ -253,15 +213,6 @@ class Board:
                 flight.end()
             # The others go on.
             self._post(self._work_at)
-
-    def _stop(self, thread: threading.Thread) -> None:
-        write_word(self._stopping, 1)
-        self._post(self._work_at)
-        thread.join(LONGEST_JOIN_S)
-
-    def _set(self, **values: int) -> None:
-        for name, value in values.items():
-            self._record[name] = value
 
 
 def load_machine_code() -> None:
@@ -277,14 +228,6 @@ def load_machine_code() -> None:
 def board() -> Board:
     """Return the board of this process; its thread begins now."""
     return Board()
-
-
-def _semaphore(value: int) -> npt.NDArray[np.uint8]:
-    memory = np.zeros(SEMAPHORE_BYTES, np.uint8)
-    initialise: Any = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_uint)(address_of("sem_init"))
-    if initialise(memory.ctypes.data, 0, value) != 0:
-        raise OSError("the system has no semaphores without names")
-    return memory
 
 
 def _empty_status() -> npt.NDArray[np.uint8]:

@@ -2,33 +2,67 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Sequence
-from ctypes import c_int, c_uint, c_void_p
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from collplan.executors.mpi.engine.progress_thread import semaphore
+from collplan.executors.mpi.loop.calls import address_of
 from collplan.executors.mpi.loop.moves import N_CURSORS
 from collplan.executors.mpi.loop.state import CURSOR, IDLING, RECV, STATE, TASK
-from collplan.executors.mpi.loop.symbols import address_of
-from collplan.executors.mpi.program.computing import left_to_caller
 from collplan.executors.mpi.program.local_tasks import (
     LEFT_STAGE,
     N_BASES,
     RIGHT_STAGE,
     local_tasks,
 )
+from collplan.executors.mpi.program.program import left_to_caller
 from collplan.planner.plan.plan import Stage
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.background import Background
     from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.engine.recording import Recorder
     from collplan.executors.mpi.program.program import Program
     from collplan.planner.arrays import Ints
+
+Longs = npt.NDArray[np.int64]
+
+
+class Recorder:
+    """Times of the tasks of one rank at the last start; pass it to `bind`.
+
+    A message starts right before it is handed to MPI and ends when its completion
+    is seen; a local task starts right before its work and ends right after.
+
+    Attributes
+    ----------
+    start_ns, end_ns : ndarray of int64, shape (n_tasks,)
+        Written by the loop, in the order of the program.
+    """
+
+    def __init__(self) -> None:
+        self.start_ns: Longs = np.zeros(0, dtype=np.int64)
+        self.end_ns: Longs = np.zeros(0, dtype=np.int64)
+        self._by_row: Longs = np.zeros(0, dtype=np.int64)
+
+    def prepare(self, program: Program) -> None:
+        """Make room for a program's tasks."""
+        self.start_ns, self.end_ns = np.zeros((2, program.n_tasks), dtype=np.int64)
+        self._by_row = np.argsort(program.row)
+
+    def times(self) -> Longs:
+        """Return starts and ends in ns of this process's monotonic clock.
+
+        Returns
+        -------
+        ndarray of int64, shape (2, n_tasks)
+            In the order of the tasks' rows in the plan.
+        """
+        return np.array((self.start_ns, self.end_ns))[:, self._by_row]
+
 
 Array = npt.NDArray[Any]
 
@@ -44,13 +78,62 @@ YIELDS: Final = 300
 """How often it gives its core away before it sleeps, where ranks share cores."""
 VAIN_YIELDS: Final = 5
 """The same where the system does not give the core to other ranks."""
-SEMAPHORE_BYTES: Final = 128
-"""More than any Linux's semaphores take."""
 SLEEP_STEPS: Final = 16
 """Sleeps in a row until they are as long as they get."""
 
 
-class LoopMemory:
+class SharedRecord:
+    """One record of numbers that compiled code and Python share, and the arrays it points to.
+
+    Parameters
+    ----------
+    dtype : dtype
+        Fields of 64 bits each.
+
+    Attributes
+    ----------
+    address : int
+        Where the record lies.
+    words : memoryview
+        The record's fields, for fast looks from Python.
+    """
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._row = np.zeros(1, dtype=dtype)
+        self._kept: list[Array] = []
+        self.address: int = self._row.ctypes.data
+        self.words: memoryview[int] = self._row.view(np.int64).data
+
+    def set(self, **values: int) -> None:
+        """Set fields."""
+        for name, value in values.items():
+            self._row[name] = value
+
+    def get(self, name: str) -> int:
+        """Return a field."""
+        return int(self._row[name][0])
+
+    def address_in(self, field: str) -> int:
+        """Return where a field lies."""
+        fields = self._row.dtype.fields
+        assert fields is not None
+        return int(self.address + fields[field][1])
+
+    def place(self, **arrays: Array) -> None:
+        """Keep arrays alive, and their addresses in fields."""
+        self._kept.extend(arrays.values())
+        self.set(**{name: array.ctypes.data for name, array in arrays.items()})
+
+    def point(self, **fields: str) -> None:
+        """Set fields to the addresses of other fields."""
+        self.set(**{name: self.address_in(field) for name, field in fields.items()})
+
+    def find(self, *functions: str, library: str | None = None) -> None:
+        """Set fields to the addresses of the C functions that they are named after."""
+        self.set(**{name: address_of(name, library) for name in functions})
+
+
+class LoopMemory(SharedRecord):
     """A state for the loop, and the arrays whose addresses it holds.
 
     Parameters
@@ -70,10 +153,6 @@ class LoopMemory:
 
     Attributes
     ----------
-    address : int
-        Where the state lies.
-    words : memoryview
-        The state's words, for fast looks from Python.
     bases : memoryview
         Where buffers lie, by their numbers.
     tasks : ndarray of TASK, shape (n_tasks + 1,)
@@ -93,39 +172,27 @@ class LoopMemory:
         reduce: int = 0,
         background: Background | None = None,
     ) -> None:
-        self._state = np.zeros(1, dtype=STATE)
-        self._kept: list[Array] = []
+        super().__init__(STATE)
         beside_ns = 0
         if background is not None:
             program, beside_ns = left_to_caller(program, background.processor >= 0)
-        self.address: int = self._state.ctypes.data
-        self.words: memoryview[int] = self._state.view(np.int64).data
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
         self.statuses = np.zeros(int((program.op <= RECV).sum()) * status_bytes, np.uint8)
         self._bases = np.zeros(N_BASES, dtype=np.int64)
         self.bases: memoryview[int] = self._bases.data
-        self._place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
+        self.place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
         self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS, beside_ns=beside_ns)
         self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)
         self._fill_tasks(program, patterns, itemsize)
         self._fill_queues(program, handle_bytes, has_thread=background is not None)
         self._fill_clock()
         self._idling, self._thread_idling = (np.zeros(1, dtype=IDLING) for _ in range(2))
-        self._place(idling=self._idling, caller_idling=self._idling)
-        self._place(thread_idling=self._thread_idling)
+        self.place(idling=self._idling, caller_idling=self._idling)
+        self.place(thread_idling=self._thread_idling)
         self.set_idling(0.0)
         self.tasks["processor"] = -1
         if background is not None:
             self._fill_thread(background)
-
-    def set(self, **values: int) -> None:
-        """Set fields of the state."""
-        for name, value in values.items():
-            self._state[name] = value
-
-    def get(self, name: str) -> int:
-        """Return a field of the state."""
-        return int(self._state[name][0])
 
     def set_idling(
         self, longest_sleep_s: float, yields_help: bool = True, *, of_thread: bool = False
@@ -155,7 +222,7 @@ class LoopMemory:
 
     def share(self, node: NodeMemory) -> None:
         """Tell other ranks of the node in their memory how far this one is, and look there."""
-        self._place(waits=node.waits)
+        self.place(waits=node.waits)
         self.set(
             n_sharing=node.n_ranks,
             counters=node.counters,
@@ -165,13 +232,8 @@ class LoopMemory:
 
     def record(self, recorder: Recorder) -> None:
         """Let the loop note when tasks start and end."""
-        self._place(start_ns=recorder.start_ns, end_ns=recorder.end_ns)
+        self.place(start_ns=recorder.start_ns, end_ns=recorder.end_ns)
         self.set(is_recorded=1)
-
-    def _place(self, **arrays: Array) -> None:
-        """Keep arrays alive, and their addresses where the loop finds them."""
-        self._kept.extend(arrays.values())
-        self.set(**{name: array.ctypes.data for name, array in arrays.items()})
 
     def _fill_tasks(self, program: Program, patterns: Ints, itemsize: int) -> None:
         local = local_tasks(program, patterns, itemsize)
@@ -183,7 +245,7 @@ class LoopMemory:
         tasks["flag"][:-1], tasks["first_wait"] = sharing.own_flag, sharing.indptr
         tasks["first_on_start"] = program.on_start.indptr
         tasks["first_on_completion"] = program.on_completion.indptr
-        self._place(
+        self.place(
             locals=local.rows,
             reads=local.reads,
             writes=local.writes,
@@ -198,15 +260,19 @@ class LoopMemory:
     def _fill_queues(self, program: Program, handle_bytes: int, *, has_thread: bool) -> None:
         # A thread, where there is one, runs what is not inside the start.
         is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
-        waits = program.sharing.waits
-        is_root = (program.n_before == 0) & ~waits
-        is_waiting_root = (program.n_before == 0) & waits & ~is_held
-        is_message = program.op <= RECV
-        self._place(
-            first_held=_places((program.n_before == 0) & is_held),
-            first_waiting=_places(is_waiting_root),
-            first_messages=_places(is_root & ~is_held & is_message),
-            first_local=_places(is_root & ~is_held & ~is_message),
+        waits, is_message = program.sharing.waits, program.op <= RECV
+        is_root = program.n_before == 0
+        is_free = is_root & ~is_held & ~waits
+        for name, chosen in (
+            ("first_held", is_root & is_held),
+            ("first_waiting", is_root & ~is_held & waits),
+            ("first_messages", is_free & is_message),
+            ("first_local", is_free & ~is_message),
+        ):
+            places = np.flatnonzero(chosen).astype(np.int32)
+            self.place(**{name: places})
+            self.set(**{f"n_{name}": len(places)})
+        self.place(
             n_before=program.n_before.astype(np.int32),
             on_start=program.on_start.task.astype(np.int32),
             on_completion=program.on_completion.task.astype(np.int32),
@@ -214,54 +280,31 @@ class LoopMemory:
         self.set(
             n_in_start=int((program.stage == Stage.START).sum()),
             n_held_in_all=int((program.stage == Stage.WAIT).sum()),
-            n_first_held=int(((program.n_before == 0) & is_held).sum()),
-            n_first_waiting=int(is_waiting_root.sum()),
             n_messages_in_all=int(is_message.sum()),
-            n_first_messages=int((is_root & ~is_held & is_message).sum()),
-            n_first_local=int((is_root & ~is_held & ~is_message).sum()),
         )
         n, n_messages = program.n_tasks, int(is_message.sum())
-        self._place(**{name: np.zeros(n, np.int32) for name in _BY_TASK})
-        self._place(
+        self.place(**{name: np.zeros(n, np.int32) for name in _BY_TASK})
+        self.place(
             active=np.zeros(n_messages, np.int32),
             finished=np.zeros(n_messages + 1, np.int32),
             requests=np.zeros(n_messages * handle_bytes, np.uint8),
         )
 
     def _fill_clock(self) -> None:
-        self.set(now=self.address_in("now_s"), sleep=self.address_in("sleep_s"))
-        self.set(monotonic=time.CLOCK_MONOTONIC, probed=self.address_in("n_probed"))
-        self.set(**{name: address_of(name) for name in _SYSTEM})
+        self.point(now="now_s", sleep="sleep_s", deadline="deadline_s", probed="n_probed")
+        self.set(monotonic=time.CLOCK_MONOTONIC, realtime=time.CLOCK_REALTIME)
+        self.find(*_SYSTEM)
 
     def _fill_thread(self, background: Background) -> None:
         self.tasks["processor"][:-1] = background.processor
         masks = background.masks()
-        self._place(masks=masks, handed=_semaphore(), over=_semaphore())
+        self.place(masks=masks, handed=semaphore(), over=semaphore())
         self.set(has_thread=1, thread_turn_ns=THREAD_TURN_NS, mask_bytes=masks[0].nbytes)
-        self.set(realtime=time.CLOCK_REALTIME, processor=-1)
-        self.set(deadline=self.address_in("deadline_s"), stopping=self.address_in("is_stopping"))
-        self.set(**{name: address_of(name) for name in _THREADING})
-
-    def address_in(self, field: str) -> int:
-        """Return where a field of the state lies."""
-        fields = STATE.fields
-        assert fields is not None
-        return int(self.address + fields[field][1])
+        self.set(processor=-1)
+        self.point(stopping="is_stopping")
+        self.find(*_THREADING)
 
 
 _BY_TASK: Final = ("before", "messages", "local", "held", "waiting", "next_wait")
-_SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield")
-_THREADING: Final = ("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity")
-
-
-def _places(chosen: npt.NDArray[np.bool_]) -> Array:
-    return np.flatnonzero(chosen).astype(np.int32)
-
-
-def _semaphore() -> Array:
-    """Return memory of a semaphore that stands at 0."""
-    semaphore = np.zeros(SEMAPHORE_BYTES, np.uint8)
-    initialise: Any = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_uint)(address_of("sem_init"))
-    if initialise(semaphore.ctypes.data, 0, 0) != 0:
-        raise OSError("the system has no semaphores without names")
-    return semaphore
+_SYSTEM: Final = ("clock_gettime", "nanosleep", "sched_yield", "sem_timedwait")
+_THREADING: Final = ("sem_wait", "sem_trywait", "sem_post", "sched_setaffinity")

@@ -15,7 +15,6 @@ import errno
 import functools
 import mmap
 import os
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.background_thread import stop_all
+from collplan.executors.mpi.engine.progress_thread import stop_all
 from collplan.executors.mpi.errors import BindError, StallError
-from collplan.executors.mpi.loop.atomics import read_word
+from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.loop.calls import read_word
 from collplan.executors.mpi.stall.watchdog import end_job, say
 from collplan.planner.plan.plan import Buffer
 
@@ -39,7 +39,6 @@ Index = npt.NDArray[np.int64]
 
 LINE_BYTES: Final = 64
 WORD_BYTES: Final = 8
-_WAITING_SLEEP_S: Final = 100e-6
 _SHARED_FOLDER: Final = "/dev/shm"
 """File system that holds shared memory on Linux."""
 _POPULATE_WRITE: Final = 23
@@ -151,16 +150,15 @@ class NodeMemory:
         StallError
             If that takes longer than `timeout_s`: the job has been told to end.
         """
-        begin_s = time.monotonic()
+        wait = Wait()
         for rank in range(self.n_ranks):
             while read_word(self.counters + rank * LINE_BYTES) < epoch:
                 # What this rank has sent may have to be pushed on.
                 comm.Iprobe()
-                time.sleep(_WAITING_SLEEP_S)
-                waited_s = time.monotonic() - begin_s
-                if timeout_s is not None and waited_s >= timeout_s:
+                wait.pause()
+                if timeout_s is not None and wait.waited_s >= timeout_s:
                     late = int(MPI.Group.Translate_ranks(self._comm.group, [rank], comm.group)[0])
-                    reason = f"waited {waited_s:.3g} s to allocate buffers"
+                    reason = f"waited {wait.waited_s:.3g} s to allocate buffers"
                     say(comm.rank, [f"{reason}; rank {late} has not completed start {epoch}"])
                     raise end_job(comm, reason)
 
@@ -273,7 +271,7 @@ def _free(window: MPI.Win) -> None:
 
 @functools.cache
 def _free_all_at_end() -> None:
-    """When MPI or Python ends, free what nobody did: some MPIs abort over what is left."""
+    """Free all windows when MPI or Python ends: some MPIs abort over windows that are left."""
     keyval = MPI.Comm.Create_keyval(delete_fn=lambda *_: _free_all())
     MPI.COMM_SELF.Set_attr(keyval, True)
     # When mpi4py ends MPI, at last, there is no Python any more.

@@ -17,7 +17,7 @@ from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.mpi.loop.loading import Predefined
+    from collplan.executors.mpi.loop.reductions import Predefined
     from collplan.executors.mpi.program.program import Program
 
 Array = npt.NDArray[Any]
@@ -98,7 +98,7 @@ class Callback:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How a program reduces, if it does.
+    """The reduction of a program, if it has one.
 
     Parameters
     ----------
@@ -130,13 +130,13 @@ class Reduction:
     @property
     def is_loaded(self) -> bool:
         """Return whether `load` takes no time."""
-        from collplan.executors.mpi.loop.loading import is_loaded
+        from collplan.executors.mpi.loop.reductions import is_loaded
 
         return is_loaded(self.predefined)
 
     def load(self) -> int:
         """Bring compiled code into this process; return the reduction's address."""
-        from collplan.executors.mpi.loop.loading import load
+        from collplan.executors.mpi.loop.reductions import load
 
         address = load(self.predefined)
         return address if self.callback is None else self.callback.address

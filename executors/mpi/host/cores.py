@@ -1,18 +1,17 @@
-"""How many ranks of a communicator share a core, so that idle ones should sleep."""
+"""The cores of a host: how many ranks share one, and how a thread stays on one."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from mpi4py import MPI
 
-IDLE_SLEEP_S: Final = 50e-6
-"""Sleep of an idle rank between polls in seconds, per rank on a shared core."""
-LONGEST_SLEEP_S: Final = 400e-6
-"""Longest sleep of an idle rank between polls, in seconds."""
+from collplan.executors.mpi.host.processes import affinity
+from collplan.specs.errors import CollplanError
+
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _cached_on_comm: list[int] = []
@@ -117,13 +116,25 @@ def host() -> str:
     return MPI.Get_processor_name()
 
 
-def affinity() -> set[int]:
-    """Return the processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return set(os.sched_getaffinity(0))
-    return set(range(os.cpu_count() or 1))
+def usable_processors(comm: MPI.Intracomm) -> list[int]:
+    """Return the processors that any rank of a node may use, ascending; collective."""
+    return sorted(set().union(*comm.allgather(affinity())))
 
 
-def sleep_between_polls(ranks_per_core: float) -> float:
-    """Return how long an idle rank sleeps between polls, in s: not at all on a core of its own."""
-    return min(LONGEST_SLEEP_S, ranks_per_core * IDLE_SLEEP_S) if ranks_per_core > 1 else 0.0
+def pin_thread(processor: int) -> None:
+    """Let the calling thread, and those it starts from now on, use one processor only.
+
+    Raises
+    ------
+    CollplanError
+        If the system does not allow it.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        raise CollplanError("threads cannot be kept on a processor on this system; Linux does that")
+    try:
+        os.sched_setaffinity(0, {processor})
+    except OSError as error:
+        raise CollplanError(
+            f"processor {processor}: the thread cannot be kept there: {error.strerror}; "
+            f"start the ranks without limits on their processors"
+        ) from None

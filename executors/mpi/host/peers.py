@@ -6,20 +6,17 @@ import os
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from itertools import groupby
-from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.host.cores import host
-
-_PROC: Final = Path("/proc")
+from collplan.executors.mpi.host.processes import stat_of
 
 
 class Peers:
-    """Which process each rank is, and whether it lives as far as this one can see.
+    """Processes of a communicator's ranks, and whether they live as far as this one can see.
 
     Collective over `comm`.
 
@@ -33,7 +30,7 @@ class Peers:
 
     def __init__(self, comm: MPI.Intracomm, wait: Callable[[MPI.Request], object]) -> None:
         self._place = _place()
-        mine = np.array([self._place, os.getpid(), began(os.getpid())], dtype=np.uint64)
+        mine = np.array([self._place, os.getpid(), stat_of(os.getpid())[1]], dtype=np.uint64)
         self._all: npt.NDArray[np.uint64] = np.empty((comm.size, 3), dtype=np.uint64)
         wait(comm.Iallgather(mine, self._all))
 
@@ -52,18 +49,7 @@ class Peers:
     def _has_ended(self, rank: int) -> bool:
         place, pid, beginning = (int(value) for value in self._all[rank])
         # Elsewhere, numbers of processes mean others.
-        return place == self._place and began(pid) != beginning
-
-
-def began(pid: int) -> int:
-    """Return when a process began, in ticks since boot; 0 if there is none, or only its remains."""
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return 0
-    # The name, in brackets, may hold anything; what follows is fixed.
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] in "ZXx" else int(fields[19])
+        return place == self._place and stat_of(pid)[1] != beginning
 
 
 def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
@@ -101,7 +87,7 @@ def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
 def _place() -> int:
     """Return what processes have in common that see each other: a kernel and its numbering."""
     try:
-        numbering = os.readlink(_PROC / "self" / "ns" / "pid")
+        numbering = os.readlink("/proc/self/ns/pid")
     except OSError:
         numbering = str(os.getpid())
     digest = blake2b(f"{host()} {numbering}".encode(), digest_size=8)

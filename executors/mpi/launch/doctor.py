@@ -1,4 +1,4 @@
-"""What is installed for executing and drawing plans, what would be used, what is wrong."""
+"""Diagnosis of the installation: what executes and draws plans, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch.jobs import capture_job
-from collplan.executors.mpi.launch.launch import (
+from collplan.executors.mpi.launch.launcher import (
     Launcher,
     Library,
     clean_environment,

@@ -1,20 +1,92 @@
-"""Run mpiexec so that whatever happens, none of its processes is left behind."""
+"""Run mpiexec where there is room for its ranks, and leave none of its processes behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import stat
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.guardian import die_with
+from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
+from collplan.executors.mpi.launch.launcher import find_launcher, launcher_rank
+from collplan.planner.memory import free_machine_bytes
 
-_PROC: Final = Path("/proc")
+if sys.platform != "win32":
+    import resource
+
+MOST_PER_CORE: Final = 8
+"""Ranks that one core may get before somebody has to ask for it."""
+BYTES_PER_RANK: Final = 80 * 2**20
+"""Memory that a rank of ``collplan run`` has for itself, beside its buffers.
+
+Measured: 82 MB for each of 8 ranks, with MPICH 5.0.2 and Python 3.11.
+"""
+FILES: Final = 32
+FILES_PER_RANK: Final = 4
+"""Open files that a launcher needs, and more of them for each rank.
+
+Measured: MPICH 5.0.2 needs 32 for 2 ranks and 80 for 16, Open MPI 5 needs 64 for 8.
+"""
+
+
+def check_crowd(n_ranks: int, n_cores: int) -> None:
+    """Raise `LaunchError` where cores would get too many ranks by mistake."""
+    per_core = -(-n_ranks // n_cores)
+    if per_core > MOST_PER_CORE:
+        raise LaunchError(
+            f"-n: {n_ranks} ranks would be {per_core} on each of {n_cores} cores; start fewer "
+            f"with -n, emulate a smaller cluster with 'collplan emulate', or add --oversubscribe"
+        )
+
+
+def check_room(n_ranks: int, buffer_bytes: int = 0) -> None:
+    """Raise `LaunchError` where ranks would get too little memory or too few open files.
+
+    Parameters
+    ----------
+    n_ranks : int
+        How many are to be started here.
+    buffer_bytes : int
+        What all their buffers take together.
+    """
+    needed, free = n_ranks * BYTES_PER_RANK + buffer_bytes, free_machine_bytes()
+    if needed > free:
+        raise LaunchError(
+            f"-n: {n_ranks} ranks need about {needed / 1e9:.3g} GB of memory, "
+            f"{free / 1e9:.3g} GB are free here; start fewer with -n, or give a smaller count"
+        )
+    files = n_files(n_ranks)
+    if sys.platform != "win32":
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if most != resource.RLIM_INFINITY and most < files:
+            raise LaunchError(
+                f"-n: {n_ranks} ranks need about {files} open files, {most} are allowed; "
+                f"raise the limit (ulimit -n {files}), or start fewer with -n"
+            )
+
+
+def n_files(n_ranks: int) -> int:
+    """Return how many open files a launcher of so many ranks needs."""
+    return FILES + FILES_PER_RANK * n_ranks
+
+
+def allow_files(n_ranks: int) -> None:
+    """Raise this process's limit of open files to what its ranks need, as far as it may."""
+    if sys.platform == "win32":
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < n_files(n_ranks):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (n_files(n_ranks), hard))
 
 
 def run_job(
@@ -133,31 +205,120 @@ def _stop(job: subprocess.Popen[str], first: signal.Signals) -> None:
         job.kill()
         job.wait()
     for pid, began in ranks.items():
-        if _stat(pid).get("began") == began:
+        if stat_of(pid)[1] == began:
             os.kill(pid, signal.SIGKILL)
 
 
 def _descendants(pid: int) -> dict[int, int]:
     """Return children of children: process id and time of start, so that ids are not mistaken."""
-    processes = {int(entry.name): _stat(int(entry.name)) for entry in _PROC.glob("[0-9]*")}
+    processes = all_processes()
     found: dict[int, int] = {}
     parents = {pid}
     while parents:
         children = {
-            child: stat["began"]
-            for child, stat in processes.items()
-            if stat.get("parent") in parents
+            child: began for child, (parent, began) in processes.items() if parent in parents
         }
         parents = set(children) - set(found)
         found |= children
     return found
 
 
-def _stat(pid: int) -> dict[str, int]:
+def is_under_futures() -> bool:
+    """Return whether this program runs under ``python -m mpi4py.futures``.
+
+    Loads nothing: outside it, mpi4py need not be there.
+    """
+    core = sys.modules.get("mpi4py.futures._core")
+    return core is not None and getattr(core, "SharedPool", None) is not None
+
+
+def mpi_executor(initializer: Callable[[], object] | None = None) -> Executor:
+    """Return an executor whose workers are the other ranks, where `initializer` is called first.
+
+    With one rank there are none, and MPI starts workers of its own where it can.
+    """
+    from mpi4py.futures import MPIPoolExecutor
+
+    executor: Executor = MPIPoolExecutor(initializer=initializer)
+    return executor
+
+
+INPUT: Final = "COLLPLAN_INPUT"
+"""Environment variable by which `relaunch` tells rank 0 whose standard input to read."""
+
+
+def relaunch(
+    program: Sequence[str],
+    n_ranks: int,
+    timeout_s: float | None = None,
+    *,
+    reads_input: bool = False,
+) -> int:
+    """Run a command line on `n_ranks` ranks and return its exit code.
+
+    Standard output and error pass through. Ctrl-C reaches the ranks. Nothing
+    is left running. The ranks' `world` sees whether they met.
+
+    Parameters
+    ----------
+    program : sequence of str
+        Such as what `collplan.cli.own_command.own_command` returns.
+    n_ranks : int
+        How many ranks.
+    timeout_s : float, optional
+        When to stop the job.
+    reads_input : bool
+        Whether rank 0 gets this process's standard input; otherwise it is left alone.
+
+    Raises
+    ------
+    LaunchError
+        If MPI is missing, the machine has no room for the ranks, or they take
+        longer than `timeout_s`.
+    """
+    check_room(n_ranks)
+    launcher = find_launcher()
+    allow_files(n_ranks)
+    environment = launcher.environment(n_ranks)
+    is_passed = reads_input and _is_open(0)
+    if is_passed and _can_be_opened_again(0):
+        # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
+        environment[INPUT] = str(os.getpid())
+        is_passed = False
+    return run_job(
+        launcher.command(n_ranks, program),
+        environment,
+        timeout_s,
+        stdin=None if is_passed else subprocess.DEVNULL,
+    )
+
+
+def take_input() -> None:
+    """Let rank 0 read what the process reads that started the ranks, and others nothing."""
+    starter = os.environ.pop(INPUT, None)
+    if starter is None:
+        return
+    with suppress(OSError):
+        is_first = launcher_rank() == 0
+        # Of other ranks MPICH's launcher keeps open what they read, so that it has no end.
+        source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
+        if stat.S_ISREG(os.fstat(source).st_mode):
+            words = Path(f"/proc/{starter}/fdinfo/0").read_text().split()
+            os.lseek(source, int(words[words.index("pos:") + 1]), os.SEEK_SET)
+        os.dup2(source, 0)
+        os.close(source)
+
+
+def _is_open(descriptor: int) -> bool:
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        os.fstat(descriptor)
     except OSError:
-        return {}
-    # The name, in brackets, may hold anything; what follows is fixed.
-    fields = text.rpartition(")")[2].split()
-    return {"parent": int(fields[1]), "began": int(fields[19])}
+        return False
+    return True
+
+
+def _can_be_opened_again(descriptor: int) -> bool:
+    """Return whether another process can read the same: a file or a pipe, where Linux names it."""
+    mode = os.fstat(descriptor).st_mode
+    is_named = Path(f"/proc/{os.getpid()}/fd/{descriptor}").exists()
+    return is_named and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))

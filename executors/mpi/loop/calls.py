@@ -1,7 +1,13 @@
-"""What compiled code needs beyond arrays: memory at addresses and C functions behind them."""
+"""Primitives of compiled code: memory at addresses, C functions, words that threads share.
+
+A release of a word makes all that its thread did before visible to whoever reads the word
+by an acquire; LLVM keeps both in order with every other access, on all processors.
+"""
 
 from __future__ import annotations
 
+import ctypes
+from functools import cache
 from typing import Any
 
 import numba.core.cgutils
@@ -63,24 +69,19 @@ def array_at(context: Any, address: Any, n: Any, dtype: Any) -> Any:
     return types.Array(dtype.dtype, 1, "C")(types.int64, types.int64, dtype), generate
 
 
-@intrinsic
-def ints(context: Any, address: Any, n: Any) -> Any:
-    """Return the array of n int32 at an address."""
+def _array_of(element: Any) -> Any:
+    @intrinsic
+    def array(context: Any, address: Any, n: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _view(context, builder, element, *arguments)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _view(context, builder, types.int32, *arguments)
+        return types.Array(element, 1, "C")(types.int64, types.int64), generate
 
-    return types.Array(types.int32, 1, "C")(types.int64, types.int64), generate
+    return array
 
 
-@intrinsic
-def longs(context: Any, address: Any, n: Any) -> Any:
-    """Return the array of n int64 at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _view(context, builder, types.int64, *arguments)
-
-    return types.Array(types.int64, 1, "C")(types.int64, types.int64), generate
+ints, longs = _array_of(types.int32), _array_of(types.int64)
+"""Return the array of n numbers at an address."""
 
 
 @intrinsic
@@ -147,3 +148,82 @@ def _mover(bits: int) -> Any:
 
 move_8, move_16, move_32, move_64, move_128 = (_mover(bits) for bits in (8, 16, 32, 64, 128))
 """Copy one word between any two addresses."""
+
+
+_WORD = ir.IntType(64)
+_BYTES = 8
+
+
+@intrinsic
+def load_acquire(context: Any, address: Any) -> Any:
+    """Return the word at an address; what comes later is not done before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        return builder.load_atomic(place, "acquire", _BYTES)
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def store_release(context: Any, address: Any, value: Any) -> Any:
+    """Write the word at an address; what came earlier has been done before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        builder.store_atomic(arguments[1], place, "release", _BYTES)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def fence(context: Any) -> Any:
+    """Do all that comes earlier, for all to see, before anything that comes later."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@compiled
+def read_word(address: int) -> int:
+    """Call `load_acquire` from Python."""
+    word: int = load_acquire(address)
+    return word
+
+
+@compiled
+def write_word(address: int, value: int) -> None:
+    """Call `store_release` from Python."""
+    store_release(address, value)
+
+
+@cache
+def address_of(name: str, library: str | None = None) -> int:
+    """Return the address of a C function.
+
+    What is global comes first, and so does a profiler that is preloaded, as for
+    all other callers.
+
+    Parameters
+    ----------
+    name : str
+        The function.
+    library : str, optional
+        A shared library that has it, or that loads one which does.
+
+    Raises
+    ------
+    OSError
+        If there is no such function.
+    """
+    for place in (None, library):
+        function = getattr(ctypes.CDLL(place), name, None)
+        if function is not None:
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            assert address is not None
+            return address
+    raise OSError(f"{name} is in none of the loaded libraries")

@@ -1,20 +1,62 @@
-"""What the start and the end of a task let run, on this rank and on others of its node."""
+"""Heaps of ready tasks, and what the start and the end of a task add to them."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from collplan.executors.mpi.loop.atomics import store_release
-from collplan.executors.mpi.loop.calls import compiled, compiled_inline, ints, longs
-from collplan.executors.mpi.loop.queues import push
+from collplan.executors.mpi.loop.calls import (
+    Ints,
+    compiled,
+    compiled_inline,
+    ints,
+    load_acquire,
+    longs,
+    store_release,
+)
 from collplan.executors.mpi.loop.state import (
     RECV,
     STAGE_START,
     STAGE_WAIT,
+    Long,
     Record,
     now,
     task_at,
 )
+
+
+@compiled
+def push(heap: Ints, n: int, task: int) -> None:
+    """Add a task to a heap of n tasks; ascending tasks stay where they are put."""
+    place = n
+    while place > 0:
+        above = (place - 1) >> 1
+        if heap[above] <= task:
+            break
+        heap[place] = heap[above]
+        place = above
+    heap[place] = task
+
+
+@compiled
+def pop(heap: Ints, n: int) -> np.int32:
+    """Take the least task out of a heap of n tasks."""
+    least: np.int32 = heap[0]
+    last = heap[n - 1]
+    n -= 1
+    place = 0
+    while True:
+        below = 2 * place + 1
+        if below >= n:
+            break
+        if below + 1 < n and heap[below + 1] < heap[below]:
+            below += 1
+        if heap[below] >= last:
+            break
+        heap[place] = heap[below]
+        place = below
+    heap[place] = last
+    return least
+
 
 WORD_BYTES = 8
 
@@ -109,3 +151,69 @@ def release_held(state: Record, last_stage: int) -> None:
             state.n_held += 1
         else:
             queue(state, task, task_at(state, task).kind)
+
+
+COUNTER_BYTES = 64
+
+
+@compiled
+def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
+    """Return how many ranks of the node, beyond those seen, have completed a start in a row."""
+    while n_seen < state.n_sharing:
+        if load_acquire(state.counters + n_seen * COUNTER_BYTES) < epoch:
+            break
+        n_seen += 1
+    return n_seen
+
+
+@compiled_inline
+def _is_past_gate(state: Record) -> bool:
+    """Return whether all ranks of the node have completed the start before."""
+    state.n_past_gate = _n_completed(state, state.epoch - 1, state.n_past_gate)
+    return bool(state.n_past_gate == state.n_sharing)
+
+
+@compiled_inline
+def _is_at_end(state: Record) -> bool:
+    """Return whether all ranks of the node have completed this start."""
+    state.n_at_end = _n_completed(state, state.epoch, state.n_at_end)
+    return bool(state.n_at_end == state.n_sharing)
+
+
+@compiled
+def _is_free(state: Record, task: int) -> bool:
+    """Return whether a task need not wait for other ranks' tasks any more."""
+    if task_at(state, task).is_gated and not _is_past_gate(state):
+        return False
+    next_wait = ints(state.next_wait, state.n_tasks)
+    at, last = np.int64(next_wait[task]), np.int64(task_at(state, task + 1).first_wait)
+    flags = longs(state.waits, last)
+    while at < last and load_acquire(flags[at]) >= state.epoch:
+        at += 1
+    next_wait[task] = at
+    return bool(at == last)
+
+
+@compiled
+def look_around(state: Record) -> None:
+    """Queue tasks that others let run; end a start that all of the node have completed."""
+    waiting = ints(state.waiting, state.n_tasks)
+    i = 0
+    while i < state.n_waiting:
+        task = np.int64(waiting[i])
+        if _is_free(state, task):
+            state.n_waiting -= 1
+            waiting[i] = waiting[state.n_waiting]
+            state.progress += 1
+            queue_free(state, task, task_at(state, task).kind)
+        else:
+            i += 1
+    if is_only_ending(state) and _is_at_end(state):
+        state.n_left = 0
+        state.progress += 1
+
+
+@compiled_inline
+def is_only_ending(state: Record) -> bool:
+    """Return whether this rank has only to wait until others have completed the start."""
+    return bool(state.is_ending == 1 and state.n_left == 1)

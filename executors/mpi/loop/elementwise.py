@@ -1,29 +1,75 @@
 """Operations on two elements, for compiled loops; their results are those of numpy.
 
-Plain functions of two numbers, or of two structs and the place of a third.
+They are plain functions of two numbers, or of two structs and the place of a third. Those on
+float16 convert to float32 and back, rounding to nearest, ties to even, as IEEE 754 and numpy do.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
 from numba.extending import register_jitable
 
-from collplan.executors.mpi.loop.float16 import narrow, widen
+from collplan.executors.mpi.loop.calls import intrinsic
+
+_WORD = ir.IntType(32)
+_FLOAT = ir.FloatType()
+_HALF = ir.IntType(16)
+
+
+@intrinsic
+def widen(context: Any, half: Any) -> Any:
+    """Return the float32 of a half's bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.zext(arguments[0], _WORD)
+        sign = builder.shl(builder.and_(bits, _WORD(0x8000)), _WORD(16))
+        shifted = builder.shl(builder.and_(bits, _WORD(0x7FFF)), _WORD(13))
+        # Exponents differ in their bias by 112; multiplying carries subnormals, too.
+        scale = builder.bitcast(_WORD((127 + 112) << 23), _FLOAT)
+        scaled = builder.fmul(builder.bitcast(shifted, _FLOAT), scale)
+        is_special = builder.icmp_unsigned(">=", shifted, _WORD(0x7C00 << 13))
+        special = builder.or_(shifted, _WORD(0xFF << 23))
+        magnitude = builder.select(is_special, special, builder.bitcast(scaled, _WORD))
+        return builder.bitcast(builder.or_(magnitude, sign), _FLOAT)
+
+    return types.float32(types.uint16), generate
+
+
+@intrinsic
+def narrow(context: Any, value: Any) -> Any:
+    """Return the bits of the half nearest to a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], _WORD)
+        sign = builder.and_(bits, _WORD(0x80000000))
+        magnitude = builder.xor(bits, sign)
+        # Adding a half unit of the last place, and the last place itself for ties.
+        odd = builder.and_(builder.lshr(magnitude, _WORD(13)), _WORD(1))
+        bias = _WORD((((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)
+        normal = builder.lshr(builder.add(builder.add(magnitude, bias), odd), _WORD(13))
+        # The addition of 0.5 aligns a subnormal's last place with the float's, and rounds it.
+        half_one = builder.bitcast(_WORD(0x3F000000), _FLOAT)
+        aligned = builder.fadd(builder.bitcast(magnitude, _FLOAT), half_one)
+        subnormal = builder.sub(builder.bitcast(aligned, _WORD), _WORD(0x3F000000))
+        is_nan = builder.icmp_unsigned(">", magnitude, _WORD(0x7F800000))
+        special = builder.select(is_nan, _WORD(0x7E00), _WORD(0x7C00))
+        is_small = builder.icmp_unsigned("<", magnitude, _WORD(113 << 23))
+        is_large = builder.icmp_unsigned(">=", magnitude, _WORD(143 << 23))
+        finite = builder.select(is_small, subnormal, normal)
+        result = builder.select(is_large, special, finite)
+        signed = builder.or_(result, builder.lshr(sign, _WORD(16)))
+        return builder.trunc(signed, _HALF)
+
+    return types.uint16(types.float32), generate
+
 
 Combine = Callable[..., Any]
-
-
-@register_jitable
-def add(a: Any, b: Any) -> Any:
-    return a + b
-
-
-@register_jitable
-def multiply(a: Any, b: Any) -> Any:
-    return a * b
 
 
 # Comparisons below are such that a NaN wins, the left one before the right.
@@ -66,21 +112,6 @@ def logical_or(a: Any, b: Any) -> Any:
 @register_jitable
 def logical_xor(a: Any, b: Any) -> Any:
     return (a != 0) ^ (b != 0)
-
-
-@register_jitable
-def bitwise_and(a: Any, b: Any) -> Any:
-    return a & b
-
-
-@register_jitable
-def bitwise_or(a: Any, b: Any) -> Any:
-    return a | b
-
-
-@register_jitable
-def bitwise_xor(a: Any, b: Any) -> Any:
-    return a ^ b
 
 
 @register_jitable
@@ -143,15 +174,19 @@ def locate_maximum(left: Any, right: Any, out: Any) -> None:
 
 
 _ORDERED: Final[dict[str, Combine]] = {
-    "sum": add,
-    "prod": multiply,
+    "sum": operator.add,
+    "prod": operator.mul,
     "min": minimum,
     "max": maximum,
     "land": logical_and,
     "lor": logical_or,
     "lxor": logical_xor,
 }
-_BITWISE: Final[dict[str, Combine]] = {"band": bitwise_and, "bor": bitwise_or, "bxor": bitwise_xor}
+_BITWISE: Final[dict[str, Combine]] = {
+    "band": operator.and_,
+    "bor": operator.or_,
+    "bxor": operator.xor,
+}
 BY_KIND: Final[dict[str, dict[str, Combine]]] = {
     "i": _ORDERED | _BITWISE,
     "u": _ORDERED | _BITWISE,

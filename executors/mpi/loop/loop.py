@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.executors.mpi.loop.atomics import load_acquire, store_release
 from collplan.executors.mpi.loop.calls import (
     Ints,
     call,
     compiled,
     compiled_inline,
     ints,
-    longs,
     move,
     pointer,
     record_at,
+    store_release,
 )
 from collplan.executors.mpi.loop.dependencies import (
     complete,
+    is_only_ending,
+    look_around,
     note_start,
+    pop,
     queue,
-    queue_free,
     release_held,
     started,
 )
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
-from collplan.executors.mpi.loop.queues import pop
 from collplan.executors.mpi.loop.state import (
     BUSY,
     COMPUTE,
@@ -57,6 +57,7 @@ from collplan.executors.mpi.loop.state import (
     Record,
     base_of,
     local_at,
+    nap,
     now,
     state_at,
     task_at,
@@ -79,7 +80,6 @@ BATCH_BYTES = 1 << 17
 POLLS_A_CLOCK = 32
 """Polls in a row without looking at the clock."""
 NO_TASK = -1
-COUNTER_BYTES = 64
 
 
 @compiled
@@ -153,65 +153,6 @@ def _run_local(state: Record, end_ns: int) -> Long:
 
 
 @compiled
-def _is_past_gate(state: Record) -> bool:
-    """Return whether all ranks of the node have completed the start before."""
-    while state.n_past_gate < state.n_sharing:
-        if load_acquire(state.counters + state.n_past_gate * COUNTER_BYTES) < state.epoch - 1:
-            return False
-        state.n_past_gate += 1
-    return True
-
-
-@compiled
-def _is_at_end(state: Record) -> bool:
-    """Return whether all ranks of the node have completed this start."""
-    while state.n_at_end < state.n_sharing:
-        if load_acquire(state.counters + state.n_at_end * COUNTER_BYTES) < state.epoch:
-            return False
-        state.n_at_end += 1
-    return True
-
-
-@compiled
-def _is_free(state: Record, task: int) -> bool:
-    """Return whether a task need not wait for other ranks' tasks any more."""
-    if task_at(state, task).is_gated and not _is_past_gate(state):
-        return False
-    next_wait = ints(state.next_wait, state.n_tasks)
-    at, last = np.int64(next_wait[task]), np.int64(task_at(state, task + 1).first_wait)
-    flags = longs(state.waits, last)
-    while at < last and load_acquire(flags[at]) >= state.epoch:
-        at += 1
-    next_wait[task] = at
-    return bool(at == last)
-
-
-@compiled
-def _look_around(state: Record) -> None:
-    """Queue tasks that others let run; end a start that all of the node have completed."""
-    waiting = ints(state.waiting, state.n_tasks)
-    i = 0
-    while i < state.n_waiting:
-        task = np.int64(waiting[i])
-        if _is_free(state, task):
-            state.n_waiting -= 1
-            waiting[i] = waiting[state.n_waiting]
-            state.progress += 1
-            queue_free(state, task, task_at(state, task).kind)
-        else:
-            i += 1
-    if _is_only_ending(state) and _is_at_end(state):
-        state.n_left = 0
-        state.progress += 1
-
-
-@compiled_inline
-def _is_only_ending(state: Record) -> bool:
-    """Return whether this rank has only to wait until others have completed the start."""
-    return bool(state.is_ending == 1 and state.n_left == 1)
-
-
-@compiled
 def _push_on(state: Record) -> Long:
     """Let MPI push on what this rank has sent, for which it asks no more."""
     code = call(
@@ -234,10 +175,10 @@ def _push_on(state: Record) -> Long:
 def _poll(state: Record) -> Long:
     """Complete the tasks of finished messages; return whether all is well."""
     if state.n_waiting or state.is_ending:
-        _look_around(state)
+        look_around(state)
     n = state.n_active
     if n == 0:
-        if state.n_messages_in_all and (state.n_waiting or _is_only_ending(state)):
+        if state.n_messages_in_all and (state.n_waiting or is_only_ending(state)):
             return _push_on(state)
         return DONE
     # The count comes first, then the places.
@@ -335,8 +276,7 @@ def idle(state: Record, polls: int) -> None:
         n_sleeps = polls - idling.spins - idling.yields
         if n_sleeps > 0 and idling.longest_sleep_ns > 0:
             # What has waited long may well sleep long: it adds little to the wait.
-            state.sleep_ns = min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns)
-            call(state.nanosleep, (pointer(state.sleep), pointer(np.int64(0))))
+            nap(state, min(n_sleeps * idling.sleep_step_ns, idling.longest_sleep_ns))
         else:
             call(state.sched_yield, ())
 
@@ -362,7 +302,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
             return found
         if _n_left(state, stage) == 0:
             return DONE
-        if state.n_active == 0 and state.n_waiting == 0 and not _is_only_ending(state):
+        if state.n_active == 0 and state.n_waiting == 0 and not is_only_ending(state):
             return DEADLOCK
         before = state.progress
         found = _poll(state)

@@ -1,4 +1,4 @@
-"""Reductions as C functions, compiled when an operation meets a datatype for the first time."""
+"""Machine code of the loop and of reductions, compiled on first use and loaded once per process."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from numba import types
 
 from collplan.executors.mpi.loop.calls import array_at
 from collplan.executors.mpi.loop.elementwise import BY_KIND, HALF, ON_PAIRS, Combine
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.state import RUN, STATE
 from collplan.planner.arrays.jit import compile_callback
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Predefined = tuple[str, np.dtype[Any]]
 
 _SIGNATURE: Final = types.int32(*(types.int64,) * 8)
 _SIGN_MATTERS: Final = ("min", "max")
@@ -149,3 +153,31 @@ def _make_on_structs(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., in
         return 0
 
     return reduce
+
+
+_loaded: dict[Predefined | None, int] = {}
+
+
+def is_loaded(reduction: Predefined | None) -> bool:
+    """Return whether `load` takes no time."""
+    return reduction in _loaded
+
+
+def load(reduction: Predefined | None) -> int:
+    """Compile the loop and a reduction, or take them from the cache.
+
+    Parameters
+    ----------
+    reduction : (str, dtype) or None
+        A predefined operation and what it works on.
+
+    Returns
+    -------
+    int
+        The reduction's address; 0 if there is none.
+    """
+    if reduction not in _loaded:
+        nothing = np.zeros(1, dtype=STATE)
+        run_loop(nothing.ctypes.data, RUN)
+        _loaded[reduction] = 0 if reduction is None else reduction_address(*reduction)
+    return _loaded[reduction]

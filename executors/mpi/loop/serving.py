@@ -11,17 +11,29 @@ from typing import Final
 
 import numpy as np
 
-from collplan.executors.mpi.loop.atomics import fence, load_acquire, store_release
 from collplan.executors.mpi.loop.calls import (
     call,
     compiled,
     compiled_inline,
+    fence,
+    load_acquire,
     move,
     pointer,
     record_at,
+    store_release,
 )
 from collplan.executors.mpi.loop.loop import idle, run_loop
-from collplan.executors.mpi.loop.state import DONE, PENDING, TEST, Long, Record, state_at
+from collplan.executors.mpi.loop.state import (
+    DONE,
+    PENDING,
+    TEST,
+    Long,
+    Record,
+    nap,
+    now,
+    sleep_on,
+    state_at,
+)
 from collplan.planner.arrays.jit import compile_with
 
 FLIGHT: Final = np.dtype(
@@ -31,7 +43,6 @@ FLIGHT: Final = np.dtype(
             *("state", "board", "request", "needs_python", "code"),
             *("is_over", "is_done", "is_freed"),  # words that others watch
             *("over", "done", "freed"),  # where those lie
-            *("deadline", "deadline_s", "deadline_ns", "now", "now_s", "now_ns"),
         )
     ]
 )
@@ -45,9 +56,8 @@ BOARD: Final = np.dtype(
             *("places", "n_places", "progress", "lock", "work"),
             *("stopping", "is_stopping", "wanted", "is_wanted"),
             *("awake", "is_awake", "over", "is_over"),
-            *("grequest_complete", "sem_wait", "sem_trywait", "sem_timedwait", "sem_post"),
-            *("clock_gettime", "nanosleep", "monotonic", "realtime"),
-            *("status", "status_bytes", "sleep", "sleep_s", "sleep_ns"),
+            *("grequest_complete", "sem_wait", "sem_trywait", "sem_post"),
+            *("status", "status_bytes", "nanosleep", "sleep", "sleep_s", "sleep_ns"),
             *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
         )
     ]
@@ -60,7 +70,6 @@ WAIT_FOR_FLIGHT: Final = 1
 TEST_FLIGHT: Final = 2
 COMPLETE_FLIGHT: Final = 3
 
-SECOND_NS = 1_000_000_000
 LOCK_SPINS = 1000
 """How often one who waits asks for the lock before it sleeps: a sweep is mostly short."""
 LOCK_TURN_NS = 1_000_000
@@ -118,12 +127,6 @@ def _complete(board: Record, flight: Record) -> None:
 
 
 @compiled
-def _nap(board: Record, ns: int) -> None:
-    board.sleep_ns = min(ns, board.longest_sleep_ns)
-    call(board.nanosleep, (pointer(board.sleep), pointer(np.int64(0))))
-
-
-@compiled
 def _are_any(board: Record) -> bool:
     """Return whether a program is in flight."""
     # Without the lock: there may be more places by now, but never fewer.
@@ -177,21 +180,16 @@ def _serve_awake(board: Record) -> Long:
         if not _are_any(board):
             n_vain += 1
             polls = np.int64(board.spins + 1)
-            _nap(board, board.longest_sleep_ns)
+            nap(board, board.longest_sleep_ns)
             continue
         n_vain = np.int64(0)
         if polls > board.spins:
-            _nap(board, board.first_sleep_ns * (polls - board.spins))
+            ns = board.first_sleep_ns * (polls - board.spins)
+            nap(board, min(ns, board.longest_sleep_ns))
         before = board.progress
         _take_turn(board)
         polls = np.int64(0) if board.progress != before else polls + 1
     return DONE
-
-
-@compiled
-def _now(board: Record, flight: Record) -> Long:
-    call(board.clock_gettime, (np.int32(board.monotonic), pointer(flight.now)))
-    return flight.now_s * SECOND_NS + flight.now_ns
 
 
 @compiled
@@ -200,17 +198,13 @@ def _lock(board: Record, flight: Record) -> bool:
     for _ in range(LOCK_SPINS):
         if call(board.sem_trywait, (pointer(board.lock),)) == 0:
             return True
-    call(board.clock_gettime, (np.int32(board.realtime), pointer(flight.deadline)))
-    ns = flight.deadline_ns + LOCK_TURN_NS
-    flight.deadline_s += ns // SECOND_NS
-    flight.deadline_ns = ns % SECOND_NS
-    return bool(call(board.sem_timedwait, (pointer(board.lock), pointer(flight.deadline))) == 0)
+    return bool(sleep_on(state_at(flight.state), board.lock, LOCK_TURN_NS))
 
 
 @compiled
 def _advance(board: Record, flight: Record, turn_ns: int) -> None:
-    end_ns = _now(board, flight) + turn_ns
     state = state_at(flight.state)
+    end_ns = now(state) + turn_ns
     polls = 0
     while not load_acquire(flight.over):
         before = board.progress
@@ -220,7 +214,7 @@ def _advance(board: Record, flight: Record, turn_ns: int) -> None:
             continue
         polls += 1
         idle(state, polls)
-        if polls % POLLS_A_CLOCK == 0 and _now(board, flight) >= end_ns:
+        if polls % POLLS_A_CLOCK == 0 and now(state) >= end_ns:
             return
 
 

@@ -1,4 +1,4 @@
-"""What compiled code works on: records whose fields are numbers and addresses of arrays."""
+"""State of compiled code: records whose fields are numbers and addresses of arrays."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ FAILED_IN_STATUS: Final = 4
 BUSY: Final = 5
 RAISED: Final = 6
 """A reduction in Python raised an exception."""
+
+SECOND_NS: Final = 1_000_000_000
 
 TASK: Final = np.dtype(
     [
@@ -182,4 +184,21 @@ def base_of(state: Record, buffer: int) -> Long:
 def now(state: Record) -> Long:
     """Return the time of the system's monotonic clock in ns."""
     call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.now)))
-    return state.now_s * 1_000_000_000 + state.now_ns
+    return state.now_s * SECOND_NS + state.now_ns
+
+
+@compiled
+def nap(record: Record, ns: int) -> None:
+    """Sleep for less than a second; the record is a state or a board."""
+    record.sleep_ns = ns
+    call(record.nanosleep, (pointer(record.sleep), pointer(np.int64(0))))
+
+
+@compiled
+def sleep_on(state: Record, semaphore: int, ns: int) -> bool:
+    """Take a semaphore; return False where that takes longer, or a signal comes."""
+    call(state.clock_gettime, (np.int32(state.realtime), pointer(state.deadline)))
+    ns += state.deadline_ns
+    state.deadline_s += ns // SECOND_NS
+    state.deadline_ns = ns % SECOND_NS
+    return bool(call(state.sem_timedwait, (pointer(semaphore), pointer(state.deadline))) == 0)

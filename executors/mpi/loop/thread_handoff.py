@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.executors.mpi.loop.atomics import load_acquire
-from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, pointer
-from collplan.executors.mpi.loop.state import PENDING, Long, Record
+from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, load_acquire, pointer
+from collplan.executors.mpi.loop.state import PENDING, SECOND_NS, Long, Record, sleep_on
 
-SECOND_NS = 1_000_000_000
 SHORTEST_SLEEP_NS = 1_000
-"""For less a thread need not sleep."""
 
 
 @compiled
@@ -31,24 +28,16 @@ def hand_over(state: Record) -> None:
 @compiled
 def take_back(state: Record, turn_ns: int) -> Long:
     """Return how the background went, PENDING if it is not over after so long."""
-    if call(state.sem_trywait, (pointer(state.over),)) != 0 and not _sleep(state, turn_ns):
+    is_taken = call(state.sem_trywait, (pointer(state.over),)) == 0
+    # For less a caller need not sleep.
+    if not is_taken and turn_ns >= SHORTEST_SLEEP_NS:
+        is_taken = sleep_on(state, state.over, turn_ns)
+    if not is_taken:
         return np.int64(PENDING)
     state.n_left -= 1
     state.is_handed = 0
     state.idling = state.caller_idling
     return np.int64(state.found)
-
-
-@compiled
-def _sleep(state: Record, turn_ns: int) -> bool:
-    """Sleep until the background is over; return whether it is, after so long or a signal."""
-    if turn_ns < SHORTEST_SLEEP_NS:
-        return False
-    call(state.clock_gettime, (np.int32(state.realtime), pointer(state.deadline)))
-    ns = state.deadline_ns + turn_ns
-    state.deadline_s += ns // SECOND_NS
-    state.deadline_ns = ns % SECOND_NS
-    return bool(call(state.sem_timedwait, (pointer(state.over), pointer(state.deadline))) == 0)
 
 
 @compiled

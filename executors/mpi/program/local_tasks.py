@@ -1,4 +1,4 @@
-"""Tables of the tasks without messages, for the compiled loop."""
+"""Tables of the tasks without messages and of their extents, for the compiled loop."""
 
 from __future__ import annotations
 
@@ -8,16 +8,134 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.mpi.loop.extents import ExtentTable, extent_table, is_unsafe
 from collplan.executors.mpi.loop.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, REDUCE
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.program.program import Program
     from collplan.planner.arrays import Ints
+    from collplan.planner.plan.plan import Extents
 
-Table = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
+Table = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ExtentTable:
+    """Extents in CSR: task i owns rows ``indptr[i]:indptr[i+1]``; none is empty.
+
+    Parameters
+    ----------
+    indptr : ndarray of int64, shape (n_tasks + 1,)
+    rows : ndarray of EXTENT
+    n_bytes : ndarray of int64, shape (len(rows) + 1,)
+        Bytes of all rows before each.
+    """
+
+    indptr: Index
+    rows: Table
+    n_bytes: Index
+
+    def task_bytes(self) -> Index:
+        """Return how many bytes each task's extents hold."""
+        return np.diff(self.n_bytes[self.indptr])
+
+
+def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable:
+    """Turn a program's extents into rows for cursors.
+
+    Repeats that continue each other become one run, and a lone repeat is the inner one.
+    """
+    stride, repeat, outer_stride, outer_repeat = patterns[extents.pattern].T.astype(np.int64)
+    rows = np.empty(len(extents), dtype=EXTENT)
+    rows["buffer"] = extents.buffer
+    rows["offset"] = extents.offset * itemsize
+    run = extents.count * np.int64(itemsize)
+    stride, outer_stride = stride * itemsize, outer_stride * itemsize
+    stride, repeat, outer_stride, outer_repeat = _merge_levels(
+        stride, repeat, outer_stride, outer_repeat
+    )
+    continues = (stride == run) & (repeat > 1)
+    run = np.where(continues, run * repeat, run)
+    stride = np.where(continues, outer_stride, stride)
+    repeat = np.where(continues, outer_repeat, repeat)
+    outer_repeat = np.where(continues, 1, outer_repeat)
+    continues = (stride == run) & (repeat > 1) & (outer_repeat == 1)
+    rows["run"] = np.where(continues, run * repeat, run)
+    rows["stride"] = stride
+    rows["repeat"] = np.where(continues, 1, repeat)
+    rows["outer_stride"] = outer_stride
+    rows["outer_repeat"] = outer_repeat
+    n_bytes = rows["run"] * rows["repeat"] * rows["outer_repeat"]
+    has = n_bytes > 0
+    kept = np.concatenate(([0], np.cumsum(has)))
+    return ExtentTable(
+        indptr=kept[extents.indptr],
+        rows=rows[has],
+        n_bytes=np.concatenate(([0], np.cumsum(n_bytes[has]))),
+    )
+
+
+def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repeat: Index) -> Any:
+    """Make one level of two that are one: the inner has one repeat, or the outer goes on as it."""
+    is_lone = repeat == 1
+    goes_on = (outer_stride == stride * repeat) & ~is_lone
+    merged = (is_lone | goes_on) & (outer_repeat > 1)
+    return (
+        np.where(is_lone & merged, outer_stride, stride),
+        np.where(merged, repeat * outer_repeat, repeat),
+        outer_stride,
+        np.where(merged, 1, outer_repeat),
+    )
+
+
+def is_unsafe(
+    reads: ExtentTable, writes: ExtentTable, task: int, first_right: int, right_skip: int
+) -> bool:
+    """Return whether a task, run piece by piece, could overwrite what it still has to read.
+
+    An operand that lies exactly where the result goes is read just before.
+    """
+    out = writes.rows[writes.indptr[task] : writes.indptr[task + 1]]
+    end = int(reads.indptr[task + 1])
+    left = reads.rows[reads.indptr[task] : first_right + (right_skip > 0)]
+    right = reads.rows[first_right:end]
+    sides = [left, right] if first_right < end else [left]
+    for side in sides:
+        is_same = right_skip == 0 and np.array_equal(side, out)
+        if not is_same and _overlap(side, out):
+            return True
+        # Of several extents, one result could fall on a later piece's operand.
+        if is_same and len(out) > 1 and _overlap_within(out):
+            return True
+    return False
+
+
+def bounds(rows: Table) -> tuple[Index, Index]:
+    """Return the first byte of each extent and the one behind its last."""
+    steps = (
+        (rows["repeat"] - 1) * rows["stride"],
+        (rows["outer_repeat"] - 1) * rows["outer_stride"],
+    )
+    low = rows["offset"] + sum(np.minimum(step, 0) for step in steps)
+    high = rows["offset"] + rows["run"] + sum(np.maximum(step, 0) for step in steps)
+    return low, high
+
+
+def _overlap(a: Table, b: Table) -> bool:
+    low_a, high_a = bounds(a)
+    low_b, high_b = bounds(b)
+    meet = (low_a[:, None] < high_b) & (low_b < high_a[:, None])
+    return bool((meet & (a["buffer"][:, None] == b["buffer"])).any())
+
+
+def _overlap_within(rows: Table) -> bool:
+    low, high = bounds(rows)
+    order = np.lexsort((low, rows["buffer"]))
+    buffer, low, high = rows["buffer"][order], low[order], high[order]
+    return bool(((low[1:] < high[:-1]) & (buffer[1:] == buffer[:-1])).any())
+
+
 Kinds = npt.NDArray[np.int8]
 
 LEFT_STAGE: Final = 5
@@ -28,7 +146,7 @@ N_BASES: Final = 7
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LocalTasks:
-    """What cursors work on.
+    """Tables of local tasks and of their extents.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op
+from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op, Stage
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify.format_check import extent_bounds
 
@@ -31,7 +31,7 @@ class Successors:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sharing:
-    """Where a program meets others of its node, in memory they share.
+    """Waits of a program and of others of its node for each other, in memory that they share.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Sharing:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """What one rank runs; entry i is the i-th task by (priority, row).
+    """Tasks of one rank; entry i is the i-th task by (priority, row).
 
     Parameters
     ----------
@@ -256,3 +256,57 @@ def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
     counts = np.bincount(before, minlength=n_tasks)
     indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
     return Successors(indptr=indptr, task=after[order])
+
+
+Mask = npt.NDArray[np.bool_]
+
+
+def own_computations(plan: Plan, program: Program, rank: int) -> Mask:
+    """Return which tasks compute in the background on the rank's own core.
+
+    They stand for what the application does there between its start and its wait.
+    """
+    in_background = program.stage == Stage.BACKGROUND
+    on_own_core = plan.core[program.row] == plan.rank_core[rank]
+    computes: Mask = (program.op == Op.COMPUTE) & in_background & on_own_core
+    return computes
+
+
+def why_not_apart(program: Program, computes: Mask) -> str | None:
+    """Return why a rank's own computations cannot run beside a thread, if they cannot.
+
+    While a thread has the background, its caller cannot know what has ended there.
+    """
+    is_after_start = (program.stage == Stage.START) | computes
+    is_before_wait = (program.stage == Stage.WAIT) | computes
+    tied = computes & (program.sharing.waits | (program.sharing.own_flag >= 0))
+    for successors in (program.on_start, program.on_completion):
+        before = np.repeat(np.arange(program.n_tasks), np.diff(successors.indptr))
+        after = successors.task
+        tied[after[computes[after] & ~is_after_start[before]]] = True
+        tied[before[computes[before] & ~is_before_wait[after]]] = True
+    if not tied.any():
+        return None
+    task = int(program.row[np.flatnonzero(tied)[0]])
+    return (
+        f"compute #{task} on the rank's own core waits for tasks in the background, or they for "
+        "it; beside a thread only what is between start and wait can be computed"
+    )
+
+
+def left_to_caller(program: Program, is_threads: Mask) -> tuple[Program, int]:
+    """Return a program without its caller's computations, and how long those take in ns.
+
+    Parameters
+    ----------
+    program : Program
+        What a rank runs.
+    is_threads : ndarray of bool, shape (n_tasks,)
+        Which tasks its thread runs.
+    """
+    computes = (program.op == Op.COMPUTE) & (program.stage == Stage.BACKGROUND) & ~is_threads
+    # They end when the caller has the start again, and takes no more time for them.
+    stage = np.where(computes, np.int8(Stage.WAIT), program.stage)
+    duration_ns = np.where(computes, 0, program.duration_ns)
+    total_ns = int(program.duration_ns[computes].sum())
+    return replace(program, stage=stage, duration_ns=duration_ns), total_ns

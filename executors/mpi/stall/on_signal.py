@@ -1,4 +1,4 @@
-"""What a rank says when it is told to end: which of its tasks wait for whom, and who is gone.
+"""Last words of a rank that is told to end: which of its tasks wait for whom, and who is gone.
 
 That another rank has died Open MPI's launcher tells ranks by SIGTERM, and
 `guardian` by SIGUSR1. A rank may then be inside of MPI, where Python handles no
@@ -66,7 +66,7 @@ def _listen(reading: int) -> None:
 
 def _speak(why: str) -> None:
     from collplan.executors.mpi.host.peers import name_ranks
-    from collplan.executors.mpi.launch.launch import launcher_rank
+    from collplan.executors.mpi.launch.launcher import launcher_rank
     from collplan.executors.mpi.stall.watchdog import has_spoken, living, say
 
     if has_spoken():

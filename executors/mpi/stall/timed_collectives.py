@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
@@ -12,12 +11,12 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError, StallError, one_line
 from collplan.executors.mpi.host.peers import name_ranks
-from collplan.executors.mpi.stall.notices import Notices
+from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.watchdog import (
     BETWEEN_CHECKS_S,
     GRACE_S,
-    LONGEST_STEP_S,
     VERDICT_S,
+    Notices,
     end_job,
     say,
 )
@@ -28,15 +27,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 N_SPEAKERS: Final = 8
 """How many ranks speak where some did not come; all others tell them that they did."""
-EAGER_POLLS: Final = 200
-"""Polls in a row before a rank that waits for others sleeps between polls."""
-SHORTEST_SLEEP_S: Final = 20e-6
-SLEEP_S: Final = 500e-6
-"""A rank sleeps for an eighth of what it has waited, and no longer than this."""
 
 
 class RollCall:
-    """What ranks do together, and who did not come to it.
+    """A step that ranks take together, and reports of those that did not come to it.
 
     Without a limit anywhere these are MPI's own blocking calls.
 
@@ -69,24 +63,17 @@ class RollCall:
         StallError
             After the job was told to end, if it lets this process go on.
         """
-        waited_s, polls = 0.0, 0
-        seen_s = checked_s = time.monotonic()
+        wait = Wait()
+        checked_s = wait.begin()
         limit_s = math.inf if self.timeout_s is None else self.timeout_s
         while not request.Test():
-            polls += 1
-            if polls < EAGER_POLLS:
-                os.sched_yield()
-            else:
-                time.sleep(min(SLEEP_S, SHORTEST_SLEEP_S + waited_s / 8))
-            now = time.monotonic()
-            waited_s += min(now - seen_s, LONGEST_STEP_S)
-            seen_s = now
-            is_over = waited_s >= limit_s
+            now = wait.pause()
+            is_over = wait.waited_s >= limit_s
             if self._listens and now - checked_s >= BETWEEN_CHECKS_S:
                 checked_s = now
                 is_over |= self._notices.collect()
             if is_over:
-                self._report_absent(waited_s)
+                self._report_absent(wait.waited_s)
 
     def meet(self, among: MPI.Comm | None = None) -> None:
         """Return when all ranks are here, or all of those among whom they meet."""

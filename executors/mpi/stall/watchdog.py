@@ -6,24 +6,186 @@ import os
 import sys
 import time
 import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
+import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import StallError
-from collplan.executors.mpi.host.aborting import abort
 from collplan.executors.mpi.host.peers import name_ranks
-from collplan.executors.mpi.stall.notices import Notices, spread
-from collplan.executors.mpi.stall.stall_report import Waits
+from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.together import abort
+from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
     from collplan.executors.mpi.host.peers import Peers
     from collplan.executors.mpi.program.program import Program
-    from collplan.executors.mpi.stall.stall_report import Standstill
     from collplan.planner.plan.plan import Plan
 
-LONGEST_STEP_S: Final = 1.0
-"""What the time between two looks counts at most: a process may be stopped, or compute."""
+
+class Notices:
+    """Ranks of a communicator that have said that they wait.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Where; its largest tag must be free, at least once it is clear that
+        what it was made for has failed.
+    """
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self._tag = largest_tag(comm)
+        self._sent: list[MPI.Request] = []
+        self.heard: set[int] = set()
+
+    def send(self, ranks: Iterable[int]) -> None:
+        """Tell ranks; whether it arrives is nobody's concern, the job is about to end."""
+        for rank in ranks:
+            try:
+                self._sent.append(self._comm.Isend([None, 0, MPI.BYTE], rank, self._tag))
+            except MPI.Exception:
+                # Some libraries know that the other process is gone.
+                continue
+
+    def collect(self) -> bool:
+        """Take what has come; return whether anything has."""
+        status = MPI.Status()
+        n_before = len(self.heard)
+        while self._comm.Iprobe(MPI.ANY_SOURCE, self._tag, status):
+            source = status.Get_source()
+            self._comm.Recv([None, 0, MPI.BYTE], source, self._tag)
+            self.heard.add(source)
+        return len(self.heard) > n_before
+
+    def collect_for(self, seconds: float, *, enough: int) -> None:
+        """Take what comes within some seconds, or until so many ranks have been heard."""
+        wait = Wait()
+        while len(self.heard) < enough and wait.waited_s < seconds:
+            self.collect()
+            wait.pause()
+
+
+def largest_tag(comm: MPI.Intracomm) -> int:
+    """Return the largest tag of this MPI; the standard promises 32767."""
+    limit = comm.Get_attr(MPI.TAG_UB)
+    return 32767 if limit is None else int(limit)
+
+
+def spread(rank: int, size: int) -> set[int]:
+    """Return ranks at distances of powers of two: by them, all hear of a thing in log2 steps."""
+    distances = [1 << k for k in range(max(1, (size - 1).bit_length()))]
+    around = {(rank + step) % size for step in distances}
+    return (around | {(rank - step) % size for step in distances}) - {rank}
+
+
+MOST_MESSAGES: Final = 3
+"""How many messages a rank names; of the others it gives the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Position of a running program; tasks are numbered as in the program.
+
+    Parameters
+    ----------
+    active : sequence of int
+        Tasks whose messages are under way.
+    blocked : sequence of int
+        Tasks that wait for others of this rank.
+    gated : sequence of int
+        Tasks that wait for nothing but other ranks' progress in shared memory.
+    n_left : int
+        Tasks that are not over.
+    is_ending : bool
+        Whether all is over here, and others of the node have to complete the start.
+    is_computing : bool
+        Whether a task is at work, so that nothing stands still.
+    """
+
+    active: Sequence[int]
+    blocked: Sequence[int]
+    gated: Sequence[int]
+    n_left: int
+    is_ending: bool = False
+    is_computing: bool = False
+
+
+class Waits:
+    """Say which tasks of a program wait for whom.
+
+    Parameters
+    ----------
+    plan : Plan
+        The whole plan or this rank's program.
+    program : Program
+        What the rank runs.
+    """
+
+    def __init__(self, plan: Plan, program: Program) -> None:
+        self._plan, self._program = plan, program
+
+    @property
+    def peers(self) -> set[int]:
+        """Return the ranks this one exchanges messages with."""
+        program = self._program
+        return {int(peer) for peer in np.unique(program.peer[program.op <= Op.RECV])}
+
+    def awaited(self, at: Standstill) -> set[int]:
+        """Return the ranks that messages under way come from or go to, or that gates are of."""
+        sharing = self._program.sharing
+        found = {int(self._program.peer[task]) for task in at.active}
+        for task in at.gated:
+            found.update(sharing.rank[sharing.indptr[task] : sharing.indptr[task + 1]].tolist())
+        return found
+
+    def lines(self, at: Standstill) -> list[str]:
+        """Return what the program waits for, a line a kind of wait."""
+        n = self._program.n_tasks
+        found = [f"{n - at.n_left} of {n} tasks are done"]
+        # What comes in first: that others do not take what is sent often follows from it.
+        active = sorted(at.active, key=lambda task: (self._program.op[task] != Op.RECV, task))
+        found += [self._message(task) for task in active[:MOST_MESSAGES]]
+        found += [self._gate(task) for task in at.gated[:MOST_MESSAGES]]
+        left = len(active[MOST_MESSAGES:]) + len(at.gated[MOST_MESSAGES:])
+        if left:
+            found[-1] += f"; {left} more"
+        if at.is_ending:
+            found.append("other ranks of the node have not completed this start")
+        if at.blocked:
+            first = min(at.blocked)
+            others = f" and {len(at.blocked) - 1} more tasks" if len(at.blocked) > 1 else ""
+            verb = "wait" if others else "waits"
+            found.append(f"{self._name(first)}{others} {verb} for tasks of this rank")
+        return found
+
+    def _message(self, task: int) -> str:
+        program = self._program
+        peer, tag = program.peer[task], program.tag[task]
+        if program.op[task] == Op.SEND:
+            return f"send to {peer} tag {tag} ({self._where(task)}) has not been taken"
+        return f"recv from {peer} tag {tag} ({self._where(task)}) has not arrived"
+
+    def _gate(self, task: int) -> str:
+        sharing = self._program.sharing
+        waits = range(int(sharing.indptr[task]), int(sharing.indptr[task + 1]))
+        for_whom = ", ".join(f"task #{sharing.row[i]} of rank {sharing.rank[i]}" for i in waits)
+        return (
+            f"{self._name(task)} ({self._where(task)}) waits in shared memory for "
+            f"{for_whom or 'all ranks of the node to complete the start before'}"
+        )
+
+    def _name(self, task: int) -> str:
+        return Op(int(self._program.op[task])).name.lower() + f" #{self._program.row[task]}"
+
+    def _where(self, task: int) -> str:
+        row = int(self._program.row[task])
+        phase = self._plan.phases[int(self._plan.phase[row])].name
+        return f"task #{row}, phase {phase}" if phase else f"task #{row}"
+
+
 BETWEEN_CHECKS_S: Final = 0.05
 """How often a rank that waits listens to others'."""
 BETWEEN_COUNTS_S: Final = 1.0
@@ -80,8 +242,8 @@ class Watch:
         self._notices = Notices(comm)
         self._engine: weakref.ref[Watched] | None = None
         self._progress = -1
-        self._waited_s = 0.0
-        self._seen_s = self._checked_s = self._counted_s = 0.0
+        self._wait = Wait()
+        self._checked_s = self._counted_s = 0.0
         _living.add(self)
 
     def over(self, engine: Watched) -> None:
@@ -97,22 +259,19 @@ class Watch:
         StallError
             After the job was told to end, if it lets this process go on.
         """
-        now = time.monotonic()
         if engine.progress != self._progress:
             self._progress = engine.progress
-            self._waited_s, self._seen_s = 0.0, now
-            self._checked_s = self._counted_s = now
+            self._checked_s = self._counted_s = self._wait.begin()
             return
-        self._waited_s += min(now - self._seen_s, LONGEST_STEP_S)
-        self._seen_s = now
+        now = self._wait.look()
         if now - self._checked_s < BETWEEN_CHECKS_S:
             return
         self._checked_s = now
-        if self._waited_s >= self._timeout_s or self._is_alarmed(engine, now):
+        if self._wait.waited_s >= self._timeout_s or self._is_alarmed(engine, now):
             at = engine.standstill()
             if not at.is_computing:
                 self._end_job(at)
-            self._waited_s = 0.0
+            self._wait.begin()
 
     def last_words(self) -> list[str]:
         """Return what the program waits for, if it is running."""
@@ -142,7 +301,7 @@ class Watch:
 
     def _end_job(self, at: Standstill) -> None:
         rank, size = self._comm.rank, self._comm.size
-        stood = f"has stood still for {self._waited_s:.3g} s"
+        stood = f"has stood still for {self._wait.waited_s:.3g} s"
         first, *more = self._waits.lines(at)
         say(rank, [f"the plan {stood}; {first}", *more])
         ended = self._peers.all_ended()

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import (
+    group_offsets,
+    joint_key,
+    run_bounds,
+    run_starts,
+    running_total,
+)
+from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.rebuild import become_copies, move_edges, pieces_of, places, rebuild
+from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
 from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.merge_tasks import join_tasks
-from collplan.planner.plan.pieces import Pieces, group_offsets, run_starts, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
-from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
-from collplan.planner.plan.tags import joint_key
+from collplan.planner.plan.remap_buffers import Relocation
 
-STAGINGS: Final = ("remap", "pack", "layout")
+Staging = Literal["remap", "pack", "layout"]
 """Ways to treat blocks that lie apart."""
+STAGINGS: Final[tuple[str, ...]] = get_args(Staging)
 
 
 @register_pass(
@@ -31,7 +40,11 @@ STAGINGS: Final = ("remap", "pack", "layout")
     needs="ranks that send another rank several messages together, "
     "as in an alltoall with decomposition: hierarchical and transport: shared",
 )
-def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -> Plan:
+def coalesce_requests(
+    plan: Plan,
+    staging: Annotated[Staging, "{} is none; use remap, pack, layout"] = "remap",
+    when: Annotated[Literal["round", "ready"], "{} is neither; use round or ready"] = "round",
+) -> Plan:
     """Make one message of those with one source and destination that travel together.
 
     Parameters
@@ -70,14 +83,6 @@ def coalesce_requests(plan: Plan, staging: str = "remap", when: str = "round") -
     ----------
     Tran et al., "OHIO", 2024: request coalescing, and its figure 5 for ``remap``.
     """
-    if staging not in STAGINGS:
-        raise AlgorithmError(
-            f"passes.coalesce_requests.staging: {staging!r} is none; use {', '.join(STAGINGS)}"
-        )
-    if when not in ("round", "ready"):
-        raise AlgorithmError(
-            f"passes.coalesce_requests.when: {when!r} is neither; use round or ready"
-        )
     require_whole_nodes(plan, "coalesce_requests")
     if when == "ready":
         require_all_ranks(plan, "coalesce_requests")
@@ -145,7 +150,7 @@ def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
 def _grouped(plan: Plan, group: Ints, *keys: Ints) -> tuple[Ints, Ints]:
     """Return rows by keys, group and tag, and the bounds of groups."""
     order = np.lexsort((np.arange(plan.n_tasks), plan.tag, group, *keys))
-    return order, np.append(np.flatnonzero(run_starts(group[order])), plan.n_tasks)
+    return order, run_bounds(group[order])
 
 
 def remap_messages(plan: Plan, rows: Ints) -> Plan:
@@ -158,19 +163,14 @@ def remap_messages(plan: Plan, rows: Ints) -> Plan:
         The messages. Those in a caller's buffer, in several buffers, or that
         have elements in common stay as they are.
     """
-    staging = Staging.of(plan)
-    reads, writes = pieces_of(plan)
-    moves = _packed(staging, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
+    space = AddressSpace.of_plan(plan)
+    reads, writes = csr.pieces_of(plan)
+    moves = _packed(space, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
     if moves is None:
         return plan
     reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
-    return rebuild(
-        plan,
-        reads,
-        writes,
-        deps=plan.deps,
-        mirrors=np.where(_is_moved(plan, moves), NONE, plan.mirrors),
-    )
+    mirrors = np.where(_is_moved(plan, moves), NONE, plan.mirrors)
+    return csr.with_pieces(plan, reads, writes, mirrors=mirrors)
 
 
 def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
@@ -186,7 +186,7 @@ def _is_scattered(pieces: Pieces) -> Bools:
     return several
 
 
-def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
+def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | None:
     """Return the move that makes every row one interval; None where there is none to make.
 
     Rows are laid down in the order in which they began, so that what staged
@@ -194,10 +194,11 @@ def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
     """
     scattered = np.flatnonzero(_is_scattered(pieces))
     row, buffer, low, high = pieces.take(scattered).blocks()
-    home = staging.home(rank[scattered][row], buffer)
-    low, high = staging.base[home] + low, staging.base[home] + high
+    home = np.where(buffer < Buffer.SCRATCH, NONE, space.number(rank[scattered][row], buffer))
+    base = space.base[rank[scattered][row], buffer]
+    low, high = base + low, base + high
     n = len(scattered)
-    least, most = np.full(n, len(staging.base)), np.full(n, NONE)
+    least, most = np.full(n, len(space.start)), np.full(n, NONE)
     np.minimum.at(least, row, home)
     np.maximum.at(most, row, home)
     stays = (least == NONE) | (least != most)
@@ -215,7 +216,7 @@ def _packed(staging: Staging, pieces: Pieces, rank: Ints) -> Relocation | None:
     gaps = _gaps(home[by_low], low[by_low], high[by_low])
     all_low = np.concatenate((low, gaps[0]))
     all_high = np.concatenate((high, gaps[1]))
-    return Relocation.of(staging, all_low, all_high, np.concatenate((new, gaps[2])))
+    return Relocation.of(space, all_low, all_high, np.concatenate((new, gaps[2])))
 
 
 def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
@@ -231,7 +232,7 @@ def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _is_moved(plan: Plan, moves: Relocation) -> Bools:
     """Mark mirrors of which something has moved."""
-    start = moves.staging.base[plan.n_ranks + plan.rank_node][:, None] + plan.mirrors
+    start = moves.space.base[:, [Buffer.SHARED]] + plan.mirrors
     end = start + plan.buffer_sizes[:, [Buffer.SEND, Buffer.RECV]]
     n_before = np.searchsorted(moves.high, start.ravel(), side="right")
     touched = np.searchsorted(moves.low, end.ravel()) > n_before
@@ -247,7 +248,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     rows : ndarray of int64
         The messages; ends that are one interval stay as they are.
     """
-    reads, writes = pieces_of(plan)
+    reads, writes = csr.pieces_of(plan)
     carried = _message_pieces(plan, reads, writes, rows)
     scattered = _is_scattered(carried)
     rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))

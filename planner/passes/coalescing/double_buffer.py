@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.errors import AlgorithmError, UnmatchedRecvError, UnmatchedSendError
+from collplan.planner.arrays.csr import group_offsets, joint_key, occurrence, ranges, run_starts
+from collplan.planner.arrays.intervals import overlapping
+from collplan.planner.errors import UnmatchedRecvError, UnmatchedSendError
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
-from collplan.planner.passes.rebuild import pieces_of, rebuild
-from collplan.planner.passes.registry import is_number, register_pass
+from collplan.planner.passes.rebuild import rebuild
+from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.pieces import Pieces, expand, group_offsets, run_starts
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
-from collplan.planner.plan.remap_buffers import Relocation, Staging, overlapping
-from collplan.planner.plan.tags import joint_key, occurrence
+from collplan.planner.plan.remap_buffers import Relocation
 from collplan.planner.verify.order import completion_order
+
+Slots = Annotated[
+    int,
+    Field(ge=2),
+    "{} is not a number of at least 2; while one is received another is read",
+]
 
 
 @register_pass(
@@ -27,7 +38,7 @@ from collplan.planner.verify.order import completion_order
     "slots, each read before the block that takes its place comes, "
     "as in an alltoall with decomposition: hierarchical and transport: shared",
 )
-def double_buffer(plan: Plan, slots: int = 2) -> Plan:
+def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
     """Let what a rank receives round by round share `slots` blocks of memory.
 
     A *block* is what one rank receives in one phase and round into one
@@ -62,30 +73,24 @@ def double_buffer(plan: Plan, slots: int = 2) -> Plan:
     ----------
     Tran et al., "OHIO", 2024: figure 6, two blocks.
     """
-    if not is_number(slots, 2):
-        raise AlgorithmError(
-            f"passes.double_buffer.slots: {slots!r} is not a number of at least 2; while one "
-            "is received another is read"
-        )
     require_whole_nodes(plan, "double_buffer")
-    staging = Staging.of(plan)
-    reads, writes = pieces_of(plan)
-    blocks = find_blocks(plan, staging, reads, writes)
+    space = AddressSpace.of_plan(plan)
+    reads, writes = csr.pieces_of(plan)
+    blocks = find_blocks(plan, space, reads, writes)
     turn = _take_turns(blocks, slots)
     if not (turn != NONE).any():
         return plan
-    moves, sizes = _fold(staging, blocks, turn)
+    moves, sizes = _fold(space, blocks, turn)
     reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
-    buffers = np.array(plan.buffer_sizes)
-    buffers[:, Buffer.SCRATCH] = sizes[: plan.n_ranks]
-    start = staging.base[plan.n_ranks + plan.rank_node][:, None] + plan.mirrors
+    buffer_sizes, shared_sizes = space.split_sizes(sizes)
+    start = space.base[:, [Buffer.SHARED]] + plan.mirrors
     mirrors = np.where(plan.mirrors == NONE, NONE, plan.mirrors + moves.shift_at(start))
     return rebuild(
         plan,
         reads,
         writes,
-        buffer_sizes=buffers,
-        shared_sizes=sizes[plan.n_ranks :],
+        buffer_sizes=buffer_sizes,
+        shared_sizes=shared_sizes,
         mirrors=mirrors,
     )
 
@@ -110,15 +115,15 @@ def _take_turns(blocks: Blocks, slots: int) -> Ints:
     return turn
 
 
-def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
+def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, Ints]:
     """Return where everything goes, and the new sizes of all buffers.
 
     What is no block moves together, in order; slots come behind it.
     """
     folded = turn[blocks.block] != NONE
     low, high, block = blocks.low[folded], blocks.high[folded], blocks.block[folded]
-    home, size = staging.home_at(low), high - low
-    n_homes = len(staging.base) - 1
+    home, size = space.number_at(low), high - low
+    n_homes = len(space.start) - 1
     # Within a block, intervals keep their order.
     inside = group_offsets(block, size)
     total = np.bincount(block, size, len(turn)).astype(np.int64)
@@ -130,18 +135,18 @@ def _fold(staging: Staging, blocks: Blocks, turn: Ints) -> tuple[Relocation, Int
     slot_home = np.zeros(len(kinds), dtype=np.int64)
     slot_home[number] = blocks.home[there]
     removed = np.bincount(home, size, n_homes).astype(np.int64)
-    sizes = np.diff(staging.base) - removed
-    slot_base = staging.base[slot_home] + sizes[slot_home] + group_offsets(slot_home, room)
+    sizes = np.diff(space.start) - removed
+    slot_base = space.start[slot_home] + sizes[slot_home] + group_offsets(slot_home, room)
     base = np.zeros(len(turn), dtype=np.int64)
     base[there] = slot_base[number]
     # Between blocks, and behind the last of a buffer.
     end = np.append(low[1:], 0)
-    is_last = np.append(home[1:] != home[:-1], True)
-    end[is_last] = staging.base[home[is_last] + 1]
+    is_last = np.roll(run_starts(home), -1)
+    end[is_last] = space.start[home[is_last] + 1]
     gone = group_offsets(home, size) + size
     rest = np.flatnonzero(end > high)
     moves = Relocation.of(
-        staging,
+        space,
         np.concatenate((low, high[rest])),
         np.concatenate((high, end[rest])),
         np.concatenate((base[block] + inside, high[rest] - gone[rest])),
@@ -179,15 +184,15 @@ class Blocks:
     last_access: Ints
 
 
-def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> Blocks:
+def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) -> Blocks:
     """Return the blocks of a plan."""
     recvs = np.flatnonzero(plan.op == Op.RECV)
     owner, buffer, low, high = writes.take(recvs).blocks()
-    home = staging.home(plan.rank[recvs][owner], buffer)
-    kept = np.flatnonzero((home != NONE) & (high > low))
-    kept = kept[np.argsort((staging.base[home] + low)[kept], kind="stable")]
-    row, home = recvs[owner[kept]], home[kept]
-    low, high = staging.base[home] + low[kept], staging.base[home] + high[kept]
+    kept = np.flatnonzero((buffer >= Buffer.SCRATCH) & (high > low))
+    base = space.base[plan.rank[recvs][owner], buffer]
+    kept = kept[np.argsort((base + low)[kept], kind="stable")]
+    row, low, high = recvs[owner[kept]], (base + low)[kept], (base + high)[kept]
+    home = space.number(plan.rank[row], buffer[kept])
     n_rounds = int(plan.round.max(initial=0)) + 1
     when = joint_key(plan.phase[row], plan.round[row], n_rounds)
     n_times = int(when.max(initial=0)) + 1
@@ -197,7 +202,7 @@ def find_blocks(plan: Plan, staging: Staging, reads: Pieces, writes: Pieces) -> 
     home_of = np.zeros(n, dtype=np.int64)
     home_of[block] = home
     _, chain = np.unique(kinds // n_times, return_inverse=True)
-    found = _Found(staging, low, high, block)
+    found = _Found(space, low, high, block)
     bad = np.zeros(n, dtype=bool)
     bad[block[overlapping(low, high)]] = True
     others = writes.masked(plan.op != Op.RECV)
@@ -242,7 +247,7 @@ def _orders(plan: Plan) -> tuple[Ints, Ints]:
 class _Found:
     """Intervals on a line, ascending, each of a block; who touches them?"""
 
-    staging: Staging
+    space: AddressSpace
     low: Ints
     high: Ints
     block: Ints
@@ -253,10 +258,10 @@ class _Found:
         A strided access is looked at as a whole where it lies within one block,
         and block by block elsewhere.
         """
-        home, low, high = self.staging.spans(pieces, rank)
+        low, high = self.space.hulls(pieces, rank)
         first = np.searchsorted(self.high, low, side="right")
         last = np.searchsorted(self.low, high) - 1
-        hits = np.flatnonzero((home != NONE) & (high > low) & (last >= first))
+        hits = np.flatnonzero((high > low) & (last >= first))
         first, last, owner = first[hits], last[hits], pieces.owner[hits]
         run = np.cumsum(run_starts(self.block))
         within = run[first] == run[last]
@@ -270,10 +275,7 @@ class _Found:
 
     def _apart(self, pieces: Pieces, rank: Ints, rows: Ints) -> tuple[Ints, Ints]:
         """Return the same of rows whose accesses are looked at one contiguous piece at a time."""
-        row, buffer, low, high = pieces.take(rows).blocks()
-        home = self.staging.home(rank[rows][row], buffer)
-        low, high = self.staging.base[home] + low, self.staging.base[home] + high
+        row, low, high = self.space.blocks(pieces.take(rows), rank[rows])
         first = np.searchsorted(self.high, low, side="right")
-        n = np.where(home == NONE, 0, np.maximum(np.searchsorted(self.low, high) - first, 0))
-        index, interval = expand(first, n)
-        return rows[row[index]], self.block[interval]
+        n = np.maximum(np.searchsorted(self.low, high) - first, 0)
+        return rows[np.repeat(row, n)], self.block[ranges(first, n)]

@@ -160,11 +160,6 @@ class CorePlacement:
         ndarray of int64, shape (n_ranks,)
             Counted within each rank's node.
 
-        Raises
-        ------
-        AlgorithmError
-            If there is no such policy.
-
         Examples
         --------
         >>> placement = CorePlacement.of(Machine(ranks_per_node=6, cores=8, numa_domains=2))
@@ -174,11 +169,6 @@ class CorePlacement:
         [3, 3, 3, 7, 7, 7]
         [3, 7, 3, 7, 3, 7]
         """
-        if policy not in POLICIES:
-            raise AlgorithmError(
-                f"passes.place_progress.policy: there is no {policy!r}; use one of "
-                + ", ".join(POLICIES)
-            )
         if policy == "bind":
             return self.application
         if policy == "numa":

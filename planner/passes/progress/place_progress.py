@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collplan.planner.passes.progress.cores import Policy, move_to_cores, placement_of
+from typing import Annotated, Final
+
+from collplan.planner.passes.progress.cores import POLICIES, Policy, move_to_cores, placement_of
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.plan import Plan
+
+UNKNOWN_POLICY: Final = f"there is no {{}}; use one of {', '.join(POLICIES)}"
 
 
 @register_pass(
@@ -13,7 +17,7 @@ from collplan.planner.plan.plan import Plan
     locality="rank",
     needs="messages, and free cores: machine.cores above the ranks of a node",
 )
-def place_progress(plan: Plan, policy: Policy = "odd_even") -> Plan:
+def place_progress(plan: Plan, policy: Annotated[Policy, UNKNOWN_POLICY] = "odd_even") -> Plan:
     """Run every rank's background tasks on the communication core that a policy gives it.
 
     Ranks move apart, too, so that a node's free cores are spread over its NUMA

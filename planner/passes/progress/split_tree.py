@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
+from pydantic import Field, SkipValidation
 
 from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key, occurrence
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
 from collplan.planner.passes.progress.tree_model import best_levels
@@ -18,11 +20,14 @@ from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.phases import DOWN, UP, Phase
 from collplan.planner.plan.plan import INTENT, NONE, ON_START, Buffer, Extents, Op, Plan, Stage
-from collplan.planner.plan.tags import joint_key, occurrence
 
 AUTO: Final = "auto"
 DOUBLING: Final = ("gather", "scatter")
 """Collectives whose messages double from level to level."""
+Levels = Annotated[
+    Annotated[int, Field(ge=0)] | Literal["auto"],
+    "{} is not a number of at least 0; or use auto",
+]
 
 
 @register_pass(
@@ -31,7 +36,9 @@ DOUBLING: Final = ("gather", "scatter")
     locality="global",
     needs="levels above 0, or free cores: machine.cores above the ranks of a node",
 )
-def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = None) -> Plan:
+def split_tree(
+    plan: Plan, levels: Levels = "auto", comm_cores: Annotated[int | None, SkipValidation] = None
+) -> Plan:
     """Run a tree's leaf levels on its ranks' own cores, the rest on communication cores.
 
     The leaves' levels are most of a tree's work, but little of its depth. Those
@@ -72,7 +79,6 @@ def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = No
     and dedicated cores for overlapping MPI nonblocking collectives on manycore
     processor, 2019, section 6.
     """
-    _require_levels(levels)
     require_all_ranks(plan, "split_tree")
     placement = _limited(placement_of(plan, "split_tree"), comm_cores)
     if (plan.op == Op.COMPUTE).any():
@@ -83,13 +89,6 @@ def split_tree(plan: Plan, levels: int | str = AUTO, comm_cores: int | None = No
     split = _Split(plan, placement, levels)
     stage = split.stages()
     return move_to_cores(plan, placement, split.cores(stage), stage)
-
-
-def _require_levels(levels: Any) -> None:
-    if levels != AUTO and not is_number(levels, 0):
-        raise AlgorithmError(
-            f"passes.split_tree.levels: {levels!r} is not a number of at least 0; or use auto"
-        )
 
 
 def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:

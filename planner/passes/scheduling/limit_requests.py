@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import is_number, register_pass
+from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
 from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
-from collplan.planner.plan.tags import joint_key
+
+Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; use 0 for no limit"]
 
 
 @register_pass(
@@ -25,10 +28,10 @@ from collplan.planner.plan.tags import joint_key
 )
 def limit_requests(
     plan: Plan,
-    remote: int | None = 2,
-    local: int | None = 3,
-    receives: int | None = 8,
-    node: int | None = None,
+    remote: Limit = 2,
+    local: Limit = 3,
+    receives: Limit = 8,
+    node: Limit = None,
 ) -> Plan:
     """Let a rank have only so many sends in flight, and receives posted a stream.
 
@@ -66,9 +69,8 @@ def limit_requests(
         program, `node` joins ranks that share no memory, or tasks wait for the
         start of others such that messages cannot run one after another.
     """
-    limits = {"remote": remote, "local": local, "receives": receives, "node": node}
-    width = {name: _checked(name, limit) for name, limit in limits.items()}
     require_all_ranks(plan, "limit_requests")
+    width = {"remote": remote, "local": local, "receives": receives, "node": node}
     predecessors = _predecessors(plan, width)
     _require_shared(plan, predecessors[1])
     deps, n_new = plan.deps, 0
@@ -79,7 +81,7 @@ def limit_requests(
     return plan.replace(deps=deps) if n_new else plan
 
 
-def _predecessors(plan: Plan, width: dict[str, int]) -> Ints:
+def _predecessors(plan: Plan, width: dict[str, int | None]) -> Ints:
     """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
     place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
@@ -92,10 +94,11 @@ def _predecessors(plan: Plan, width: dict[str, int]) -> Ints:
         ("receives", is_recv, stream, of_rank),
         ("node", crosses, plan.rank_node[plan.rank], of_node),
     ):
-        if width[name]:
+        limit = width[name]
+        if limit:
             rows = np.flatnonzero(is_limited)
             order = rows[np.lexsort((place[rows], plan.stage[rows], group[rows]))]
-            before, after = order[: -width[name]], order[width[name] :]
+            before, after = order[:-limit], order[limit:]
             same = (group[before] == group[after]) & (plan.stage[before] == plan.stage[after])
             predecessor[after[same]] = before[same]
     return found
@@ -112,17 +115,6 @@ def _require_shared(plan: Plan, predecessor: Ints) -> None:
             f"passes.limit_requests.node: ranks {one} and {other} share a node but no memory to "
             "wait for each other in; write transport: shared, or limit each by remote"
         )
-
-
-def _checked(name: str, limit: Any) -> int:
-    if limit is None:
-        return 0
-    if not is_number(limit, 0):
-        raise AlgorithmError(
-            f"passes.limit_requests.{name}: {limit!r} is not a number of at least 0; "
-            "use 0 for no limit"
-        )
-    return int(limit)
 
 
 @compiled

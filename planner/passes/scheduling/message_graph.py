@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, Op, Plan
-from collplan.planner.plan.tags import joint_key
 
 COMPLETION, START, FOLLOWS = 0, 1, 2
 """Events that an edge waits for; an edge that only follows is not waited for."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import ranges, running_total, sorted_unique, take_rows
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.passes.shared_memory.values import Positions
-from collplan.planner.plan.pieces import Pieces, expand, running_total, sorted_unique
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify.moves import pair_blocks
 
@@ -59,7 +60,7 @@ def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     for indptr, low, high in sides:
         first = np.searchsorted(edges, low)
         lengths = np.searchsorted(edges, high) - first
-        positions.append(Positions(running_total(lengths)[indptr], expand(first, lengths)[1]))
+        positions.append(Positions(running_total(lengths)[indptr], ranges(first, lengths)))
     # Of empty buffers that begin at one address the last is meant.
     flat = np.searchsorted(own.ravel(), edges[:-1], side="right") - 1
     rank_of, buffer = np.divmod(flat, own.shape[1])
@@ -94,9 +95,8 @@ def _moves(
 
 def _take(blocks: Blocks, rows: Ints) -> Blocks:
     indptr, low, high = blocks
-    lengths = np.diff(indptr)[rows]
-    _, index = expand(indptr[rows], lengths)
-    return running_total(lengths), low[index], (high - low)[index]
+    taken, index = take_rows(indptr, rows)
+    return taken, low[index], (high - low)[index]
 
 
 def _close(moves: tuple[Ints, Ints, Ints], cuts: Ints, sides: list[Blocks]) -> Ints:
@@ -137,8 +137,8 @@ def _is_in(ordered: Ints, values: Ints) -> Bools:
 def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
     """Return where the cuts inside sources would be at destinations."""
     first = np.searchsorted(edges, source, side="right")
-    move, index = expand(first, np.maximum(np.searchsorted(edges, source + count) - first, 0))
-    return np.asarray(edges[index] + (dest - source)[move])
+    n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
+    return np.asarray(edges[ranges(first, n)] + np.repeat(dest - source, n))
 
 
 def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:

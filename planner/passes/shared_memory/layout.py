@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import group_offsets
 from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
 from collplan.planner.passes.shared_memory.program import Program
-from collplan.planner.plan.pieces import group_offsets
 from collplan.planner.plan.plan import NONE, Buffer
 
 ALIGNMENT = 64

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.passes.rebuild import move_edges, pieces_of, places, stack_edges
+from collplan.planner.arrays.csr import run_starts
+from collplan.planner.passes.rebuild import move_edges, places, stack_edges
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import stated_edges
-from collplan.planner.plan.pieces import Pieces, run_starts
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
 
@@ -76,7 +77,7 @@ class Program:
                 sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
         intents = stack_edges(list(map(stated_edges, plans)), [plan.n_tasks for plan in plans])
         order = canonical_order(columns["rank"], columns["round"], columns["op"])
-        reads, writes = map(csr.stack, zip(*map(pieces_of, plans), strict=True))
+        reads, writes = map(csr.stack, zip(*map(csr.pieces_of, plans), strict=True))
         return cls(
             {name: column[order] for name, column in columns.items()},
             reads.take(order),

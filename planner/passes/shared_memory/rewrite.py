@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import group_offsets, row_numbers, running_total, take_rows
 from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild, stack_edges
 from collplan.planner.passes.shared_memory.atoms import Atoms, cut
 from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
@@ -23,7 +24,7 @@ from collplan.planner.passes.shared_memory.values import (
     number_values,
 )
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.pieces import Pieces, expand, group_offsets, running_total
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
@@ -372,7 +373,8 @@ def _intents(traffic: _Traffic, row: Ints) -> Edges:
 
 def _positions_of(positions: Positions, rows: Ints) -> tuple[Ints, Ints]:
     """Return the task of each position of some tasks, and the positions, task after task."""
-    return expand(positions.indptr[rows], np.diff(positions.indptr)[rows])
+    indptr, taken = take_rows(positions.indptr, rows)
+    return row_numbers(indptr), taken
 
 
 _LOOK = csr.contiguous(

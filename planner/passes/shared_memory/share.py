@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from collplan.planner.passes.shared_memory.rewrite import share_messages
 from collplan.planner.plan.phases import is_inside
 from collplan.planner.plan.plan import INTENT, Op, Plan
 
+Roles = Annotated[Sequence[str] | None, "{} is not a list of roles; give [node]"]
+
 
 @register_pass(
     "share",
@@ -22,7 +24,7 @@ from collplan.planner.plan.plan import INTENT, Op, Plan
     locality="node",
     needs="messages between ranks of one node",
 )
-def share(plan: Plan, roles: Sequence[str] | None = None) -> Plan:
+def share(plan: Plan, roles: Roles = None) -> Plan:
     """Turn messages inside nodes into copies out of the node's shared buffer.
 
     Every element is staged once, whoever reads it and however often; what its
@@ -64,7 +66,6 @@ def share(plan: Plan, roles: Sequence[str] | None = None) -> Plan:
 
 def share_programs(plans: Sequence[Plan], roles: Sequence[str] | None = None) -> Plan:
     """Return the plan of all ranks of `plans`, one plan or a program of each, sharing memory."""
-    _require_names(roles)
     program = Program.of(plans)
     is_shared = _inside(program) & _of_roles(program, roles)
     if not is_shared.any() and len(plans) == 1:
@@ -79,12 +80,6 @@ def share_programs(plans: Sequence[Plan], roles: Sequence[str] | None = None) ->
             "passes.share: tasks wait for others of later rounds; put it before limit_requests"
         )
     return share_messages(program, is_shared)
-
-
-def _require_names(roles: Any) -> None:
-    is_list = isinstance(roles, list | tuple) and all(isinstance(role, str) for role in roles)
-    if roles is not None and not is_list:
-        raise AlgorithmError(f"passes.share.roles: {roles!r} is not a list of roles; give [node]")
 
 
 def _inside(program: Program) -> Bools:

@@ -10,29 +10,24 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.jobs import run_job
-from collplan.executors.mpi.launch.room import allow_files, check_room
+from collplan.executors.mpi.host.processes import affinity
 
 EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 """Environment variable by which `relaunch` tells ranks how many they must be."""
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
 
-INPUT: Final = "COLLPLAN_INPUT"
-"""Environment variable by which `relaunch` tells rank 0 whose standard input to read."""
 
-_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+_GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
 """What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
 
 _PROBE: Final = """
@@ -308,83 +303,6 @@ def short_version(version: str) -> str:
     return first.replace(" Version:", "").replace("(R)", "").replace(" Library", "")
 
 
-def relaunch(
-    program: Sequence[str],
-    n_ranks: int,
-    timeout_s: float | None = None,
-    *,
-    reads_input: bool = False,
-) -> int:
-    """Run a command line on `n_ranks` ranks and return its exit code.
-
-    Standard output and error pass through. Ctrl-C reaches the ranks. Nothing
-    is left running. The ranks' `world` sees whether they met.
-
-    Parameters
-    ----------
-    program : sequence of str
-        Such as what `collplan.cli.own_command.own_command` returns.
-    n_ranks : int
-        How many ranks.
-    timeout_s : float, optional
-        When to stop the job.
-    reads_input : bool
-        Whether rank 0 gets this process's standard input; otherwise it is left alone.
-
-    Raises
-    ------
-    LaunchError
-        If MPI is missing, the machine has no room for the ranks, or they take
-        longer than `timeout_s`.
-    """
-    check_room(n_ranks)
-    launcher = find_launcher()
-    allow_files(n_ranks)
-    environment = launcher.environment(n_ranks)
-    is_passed = reads_input and _is_open(0)
-    if is_passed and _can_be_opened_again(0):
-        # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
-        environment[INPUT] = str(os.getpid())
-        is_passed = False
-    return run_job(
-        launcher.command(n_ranks, program),
-        environment,
-        timeout_s,
-        stdin=None if is_passed else subprocess.DEVNULL,
-    )
-
-
-def take_input() -> None:
-    """Let rank 0 read what the process reads that started the ranks, and others nothing."""
-    starter = os.environ.pop(INPUT, None)
-    if starter is None:
-        return
-    with suppress(OSError):
-        is_first = launcher_rank() == 0
-        # Of other ranks MPICH's launcher keeps open what they read, so that it has no end.
-        source = os.open(f"/proc/{starter}/fd/0" if is_first else os.devnull, os.O_RDONLY)
-        if stat.S_ISREG(os.fstat(source).st_mode):
-            words = Path(f"/proc/{starter}/fdinfo/0").read_text().split()
-            os.lseek(source, int(words[words.index("pos:") + 1]), os.SEEK_SET)
-        os.dup2(source, 0)
-        os.close(source)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
-
-
-def _can_be_opened_again(descriptor: int) -> bool:
-    """Return whether another process can read the same: a file or a pipe, where Linux names it."""
-    mode = os.fstat(descriptor).st_mode
-    is_named = Path(f"/proc/{os.getpid()}/fd/{descriptor}").exists()
-    return is_named and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode))
-
-
 def launch_environment(family: str, n_ranks: int) -> dict[str, str]:
     """Return the environment variables `n_ranks` of an MPI family need on this machine.
 
@@ -456,6 +374,4 @@ def _is_program(path: Path) -> bool:
 
 def n_cores() -> int:
     """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(affinity())

@@ -1,8 +1,9 @@
-"""Stand between Hydra and a rank, so that survivors of a rank that dies may speak.
+"""Processes of one machine: their parents, their ages, and how they end with each other.
 
-Hydra kills all ranks at once when a process of its own dies. Run as a script with
-a rank's command line; imports next to nothing, for there is one for each rank. When
-its own parent dies, however that is, it ends with its rank.
+Run as a script with a rank's command line, this is a guardian between Hydra and that rank:
+Hydra kills all ranks at once when a process of its own dies, and survivors of a rank that
+dies may speak before. It imports next to nothing, for there is one for each rank. When its own
+parent dies, however that is, it ends with its rank.
 """
 
 from __future__ import annotations
@@ -78,20 +79,33 @@ def say(text: str) -> None:
 
 def cousins() -> list[int]:
     """Return the processes that other guardians of this launcher stand before."""
-    parents = {int(name): parent_of(name) for name in os.listdir("/proc") if name.isdecimal()}
+    parents = {pid: parent for pid, (parent, _) in all_processes().items()}
     mine, launcher = os.getpid(), os.getppid()
     siblings = {pid for pid, parent in parents.items() if parent == launcher and pid != mine}
     return [pid for pid, parent in parents.items() if parent in siblings]
 
 
-def parent_of(pid: str) -> int:
-    """Return a process's parent, 0 if there is none."""
+def stat_of(pid: int) -> tuple[int, int]:
+    """Return a process's parent and when it began, in ticks since boot; zeros if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
             # The name, in brackets, may hold anything; what follows is fixed.
-            return int(stat.read().rpartition(")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return 0, 0
+    return (0, 0) if not fields or fields[0] in "ZXx" else (int(fields[1]), int(fields[19]))
+
+
+def all_processes() -> dict[int, tuple[int, int]]:
+    """Return what `stat_of` says of every process."""
+    return {int(name): stat_of(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+
+
+def affinity() -> set[int]:
+    """Return the processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
 
 
 def tell(pid: int) -> None:

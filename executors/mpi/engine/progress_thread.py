@@ -1,0 +1,85 @@
+"""Threads that run compiled code beside their process, and the semaphores they sleep on."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+import weakref
+from collections.abc import Callable
+from ctypes import c_int, c_uint, c_void_p
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.executors.mpi.loop.calls import address_of, write_word
+
+LONGEST_JOIN_S: Final = 5.0
+"""How long an end waits for a thread that is at work: a copy may be long, MPI may be stuck."""
+SEMAPHORE_BYTES: Final = 128
+"""More than any Linux's semaphores take."""
+_all: weakref.WeakSet[ProgressThread] = weakref.WeakSet()
+
+
+class ProgressThread:
+    """A thread that serves until it is stopped, or its owner or Python ends.
+
+    Parameters
+    ----------
+    name : str
+        The thread's name.
+    serve : callable
+        What it runs. It keeps its memory, but not the owner, unless that lives as long as Python.
+    stopping : int
+        The address of the word that tells it to stop.
+    wake : int
+        The address of the semaphore that it sleeps on.
+    owner : object
+        When it goes, so does the thread.
+    """
+
+    def __init__(
+        self, name: str, serve: Callable[[], object], stopping: int, wake: int, owner: object
+    ) -> None:
+        thread = threading.Thread(target=_run, args=(serve,), name=name, daemon=True)
+        thread.start()
+        # Called at the end of Python at the latest, before its memory goes and MPI ends.
+        self._stop: Any = weakref.finalize(owner, _stop, thread, serve, stopping, wake)
+        _all.add(self)
+
+    def stop(self) -> None:
+        """End the thread; harmless twice."""
+        self._stop()
+
+
+def stop_all() -> None:
+    """End all threads, before memory goes that they may look at."""
+    for thread in list(_all):
+        thread.stop()
+
+
+def semaphore(value: int = 0) -> npt.NDArray[np.uint8]:
+    """Return the memory of a semaphore."""
+    memory = np.zeros(SEMAPHORE_BYTES, np.uint8)
+    initialise: Any = ctypes.CFUNCTYPE(c_int, c_void_p, c_int, c_uint)(address_of("sem_init"))
+    if initialise(memory.ctypes.data, 0, value) != 0:
+        raise OSError("the system has no semaphores without names")
+    return memory
+
+
+def semaphore_call(name: str) -> Callable[[int], int]:
+    """Return a C function of a semaphore's address, such as ``sem_post``."""
+    return ctypes.CFUNCTYPE(c_int, c_void_p)(address_of(name))
+
+
+def _run(serve: Callable[[], object]) -> None:
+    # Signals are the caller's, whose wait they end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    serve()
+
+
+def _stop(thread: threading.Thread, serve: object, stopping: int, wake: int) -> None:
+    write_word(stopping, 1)
+    semaphore_call("sem_post")(wake)
+    thread.join(LONGEST_JOIN_S)

@@ -1,0 +1,268 @@
+"""Messages of a program as rows of the task table: a place, a count and a datatype of MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+from numpy.lib.stride_tricks import as_strided
+
+from collplan.planner.plan.plan import Op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from collplan.executors.mpi.program.program import Program
+    from collplan.planner.arrays import Ints
+    from collplan.planner.plan.plan import Extents
+
+View = npt.NDArray[Any]
+
+
+def extent_views(
+    buffers: Sequence[View], patterns: Ints, extents: Extents, task: int
+) -> list[View]:
+    """Return one view per non-empty extent of a task.
+
+    A contiguous extent is a 1-D view; a strided one has shape
+    ``(repeat1, repeat0, count)``, so that its elements are in C order.
+    """
+    views = []
+    for i in range(extents.indptr[task], extents.indptr[task + 1]):
+        count, offset = int(extents.count[i]), int(extents.offset[i])
+        if count == 0:
+            continue
+        flat = buffers[extents.buffer[i]]
+        stride0, repeat0, stride1, repeat1 = (int(x) for x in patterns[extents.pattern[i]])
+        if repeat0 == repeat1 == 1:
+            views.append(flat[offset : offset + count])
+            continue
+        strides = (stride1 * flat.itemsize, stride0 * flat.itemsize, flat.itemsize)
+        # The program checked every extent against its buffer.
+        views.append(as_strided(flat[offset:], (repeat1, repeat0, count), strides))
+    return views
+
+
+Message = list[Any]
+
+LARGEST_COUNT: Final = 2**31 - 1
+"""The most elements a call of MPI takes whose counts are ints; more become a datatype."""
+_BY_SIZE = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T}
+"""Messages only move bytes, so an element is an integer of its size whatever its dtype."""
+
+
+class MessageTypes:
+    """Datatypes of messages of one element size, built once each and freed together.
+
+    Parameters
+    ----------
+    itemsize : int
+        Bytes an element.
+    largest_count : int
+        The most elements or repeats handed to MPI in one number.
+    """
+
+    def __init__(self, itemsize: int, largest_count: int = LARGEST_COUNT) -> None:
+        self._owned: list[MPI.Datatype] = []
+        self._strided: dict[tuple[Any, ...], MPI.Datatype] = {}
+        self._itemsize = itemsize
+        self.largest_count = largest_count
+        self.element: MPI.Datatype
+        self.reset()
+
+    def message(self, views: list[View]) -> Message:
+        """Return the buffer argument for a message of `views`, in their order.
+
+        One contiguous view is sent as it is; anything else through a derived
+        datatype, so that nothing is copied.
+        """
+        if not views:
+            return [None, 0, self.element]
+        first = views[0]
+        if len(views) == 1 and first.ndim == 1 and first.size <= self.largest_count:
+            return [first, first.size, self.element]
+        address = _address(first)
+        layout = tuple((_address(view) - address, view.shape, view.strides) for view in views)
+        if layout not in self._strided:
+            self._strided[layout] = self._layout(layout)
+        # The datatype counts from the first element, whose own view keeps the buffer alive.
+        start = first if first.ndim == 1 else first[0, 0]
+        return [start, 1, self._strided[layout]]
+
+    def reset(self) -> None:
+        """Forget all datatypes but that of an element."""
+        self.free()
+        known = _BY_SIZE.get(self._itemsize)
+        self.element = known or self._own(MPI.BYTE.Create_contiguous(self._itemsize))
+
+    def free(self) -> None:
+        """Free every datatype; requests that use them must be freed before."""
+        for datatype in reversed(self._owned):
+            datatype.Free()
+        self._owned.clear()
+        self._strided.clear()
+
+    def _own(self, datatype: MPI.Datatype) -> MPI.Datatype:
+        self._owned.append(datatype.Commit())
+        return datatype
+
+    def _layout(
+        self, layout: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+    ) -> MPI.Datatype:
+        displs = [displ for displ, _, _ in layout]
+        lengths = [shape[0] for _, shape, _ in layout if len(shape) == 1]
+        if len(lengths) == len(layout) and max(lengths) <= self.largest_count:
+            return self._own(self.element.Create_hindexed(lengths, displs))
+        parts = [self._pattern(shape, strides) for _, shape, strides in layout]
+        whole = MPI.Datatype.Create_struct([1] * len(parts), displs, parts)
+        _free(parts)
+        return self._own(whole)
+
+    def _pattern(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> MPI.Datatype:
+        if len(shape) == 1:
+            return self._repeated(self.element, shape[0], self._itemsize)
+        if max(shape) <= self.largest_count:
+            inner = self.element.Create_hvector(shape[1], shape[2], strides[1])
+            outer = inner.Create_hvector(shape[0], 1, strides[0])
+            inner.Free()
+            return outer
+        run = self._repeated(self.element, shape[2], self._itemsize)
+        inner = self._repeated(run, shape[1], strides[1])
+        outer = self._repeated(inner, shape[0], strides[0])
+        _free([run, inner])
+        return outer
+
+    def _repeated(self, part: MPI.Datatype, n: int, stride: int) -> MPI.Datatype:
+        """Return `n` times a datatype, however many, `stride` bytes from one to the next."""
+        most = self.largest_count
+        if n <= most:
+            return part.Create_hvector(n, 1, stride)
+        block = part.Create_hvector(most, 1, stride)
+        # Blocks of blocks, so that numbers stay small whatever n is.
+        blocks = self._repeated(block, n // most, most * stride)
+        rest = part.Create_hvector(n % most, 1, stride)
+        whole = MPI.Datatype.Create_struct([1, 1], [0, n // most * most * stride], [blocks, rest])
+        _free([block, blocks, rest])
+        return whole
+
+
+def _free(datatypes: list[MPI.Datatype]) -> None:
+    for datatype in datatypes:
+        datatype.Free()
+
+
+def _address(view: View) -> int:
+    return int(view.__array_interface__["data"][0])
+
+
+Array = npt.NDArray[Any]
+Table = npt.NDArray[Any]
+Index = npt.NDArray[np.int64]
+
+ABSOLUTE: Final = 4
+"""The buffer number of a message that spans buffers: its offset is an address."""
+
+
+def handle_of(handle: MPI.Comm | MPI.Datatype) -> int:
+    """Return a handle as a sign-extended integer of 64 bits."""
+    value: int = MPI._handleof(handle)
+    return value - 2**64 if value >= 2**63 else value
+
+
+class Messages:
+    """The messages of a program, and which of them depend on where buffers lie.
+
+    Parameters
+    ----------
+    program : Program
+        The rank's tasks.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's.
+    itemsize : int
+        Bytes an element.
+    largest_count : int
+        The most elements handed to MPI in one number.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        patterns: Ints,
+        itemsize: int,
+        largest_count: int = LARGEST_COUNT,
+    ) -> None:
+        self._program, self._patterns = program, patterns
+        self._types, self._spanning_types = (
+            MessageTypes(itemsize, largest_count) for _ in range(2)
+        )
+        self._spanning: list[int] = []
+
+    @property
+    def any_spans(self) -> bool:
+        """Return whether a message spans buffers, and has to be made anew for others."""
+        return bool(self._spanning)
+
+    def describe(self, rows: Table, buffers: Sequence[Array]) -> None:
+        """Fill in buffer, offset, count and datatype of all messages."""
+        program = self._program
+        rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
+        for op, extents in ((Op.SEND, program.reads), (Op.RECV, program.writes)):
+            tasks = np.flatnonzero(program.op == op)
+            is_plain = self._describe_plain(rows, tasks, extents, buffers[0].itemsize)
+            for task in tasks[~is_plain]:
+                self._describe_one(rows, int(task), extents, buffers)
+
+    def redescribe(self, rows: Table, buffers: Sequence[Array]) -> None:
+        """Make those messages anew that span buffers, for buffers that lie elsewhere."""
+        spanning, self._spanning = self._spanning, []
+        self._spanning_types.reset()
+        for task in spanning:
+            is_send = self._program.op[task] == Op.SEND
+            extents = self._program.reads if is_send else self._program.writes
+            self._describe_one(rows, task, extents, buffers)
+
+    def free(self) -> None:
+        """Free all datatypes."""
+        self._spanning_types.free()
+        self._types.free()
+
+    def _describe_plain(
+        self, rows: Table, tasks: Index, extents: Extents, itemsize: int
+    ) -> npt.NDArray[np.bool_]:
+        """Fill in messages of one contiguous extent; return which tasks those are."""
+        first = extents.indptr[tasks].astype(np.int64)
+        n_extents = extents.indptr[tasks + 1] - first
+        first = np.minimum(first, max(len(extents) - 1, 0))
+        if len(extents) == 0:
+            return np.zeros(len(tasks), dtype=np.bool_)
+        repeats = self._patterns[extents.pattern[first]][:, (1, 3)]
+        is_plain = (n_extents == 1) & (repeats == 1).all(axis=1)
+        is_plain &= extents.count[first] <= self._types.largest_count
+        plain, first = tasks[is_plain], first[is_plain]
+        rows["buffer"][plain] = extents.buffer[first]
+        rows["offset"][plain] = extents.offset[first] * itemsize
+        rows["count"][plain] = extents.count[first]
+        rows["datatype"][plain] = handle_of(self._types.element)
+        return np.asarray(is_plain)
+
+    def _describe_one(
+        self, rows: Table, task: int, extents: Extents, buffers: Sequence[Array]
+    ) -> None:
+        views = extent_views(buffers, self._patterns, extents, task)
+        first, last = extents.indptr[task], extents.indptr[task + 1]
+        counted = extents.count[first:last] > 0
+        used = extents.buffer[first:last][counted]
+        spans = bool((used != used[:1]).any())
+        types = self._spanning_types if spans else self._types
+        _, count, datatype = types.message(views)
+        rows["count"][task], rows["datatype"][task] = count, handle_of(datatype)
+        if spans:
+            rows["buffer"][task] = ABSOLUTE
+            rows["offset"][task] = views[0].__array_interface__["data"][0]
+            self._spanning.append(task)
+        elif views:
+            rows["buffer"][task] = used[0]
+            rows["offset"][task] = extents.offset[first:last][counted][0] * buffers[0].itemsize

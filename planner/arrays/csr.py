@@ -1,0 +1,200 @@
+"""Ragged arrays in CSR form, groups of equal keys, and permutations.
+
+A ragged array of n rows is an `indptr` of n + 1 offsets beside flat columns: row i
+owns entries ``indptr[i]:indptr[i+1]``. Its *lengths* are the differences of offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.arrays import Bools, Ints
+
+
+def running_total(lengths: npt.ArrayLike) -> Ints:
+    """Return cumulative sums that begin with 0: the indptr of rows of these lengths."""
+    lengths = np.asarray(lengths)
+    total = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=total[1:])
+    return total
+
+
+def row_numbers(indptr: Ints) -> Ints:
+    """Return the row of every entry.
+
+    Examples
+    --------
+    >>> row_numbers(np.array([0, 2, 2, 3])).tolist()
+    [0, 0, 2]
+    """
+    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+
+
+def indptr_of(rows: Ints, n_rows: int) -> Ints:
+    """Return the indptr of `n_rows` rows from the ascending row number of every entry.
+
+    Examples
+    --------
+    >>> indptr_of(np.array([0, 0, 2]), 3).tolist()
+    [0, 2, 2, 3]
+    """
+    return running_total(np.bincount(rows, minlength=n_rows))
+
+
+def expand(lengths: Ints) -> tuple[Ints, Ints]:
+    """Return the row of every entry of rows of these lengths, and its place in that row.
+
+    Examples
+    --------
+    >>> row, place = expand(np.array([2, 0, 3]))
+    >>> row.tolist(), place.tolist()
+    ([0, 0, 2, 2, 2], [0, 1, 0, 1, 2])
+    """
+    starts = running_total(lengths)
+    place = np.arange(starts[-1])
+    place -= np.repeat(starts[:-1], lengths)
+    return np.repeat(np.arange(len(lengths)), lengths), place
+
+
+def ranges(first: Ints, lengths: Ints) -> Ints:
+    """Return the numbers of every range ``first[i]:first[i] + lengths[i]``, range by range.
+
+    Examples
+    --------
+    >>> ranges(np.array([7, 3]), np.array([2, 3])).tolist()
+    [7, 8, 3, 4, 5]
+    """
+    starts = running_total(lengths)
+    numbers = np.repeat(first - starts[:-1], lengths)
+    numbers += np.arange(starts[-1])
+    return numbers
+
+
+def take_rows(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the indptr of the given rows, in the given order, and the entries they own.
+
+    Examples
+    --------
+    >>> taken, entries = take_rows(np.array([0, 2, 3, 5]), np.array([2, 0]))
+    >>> taken.tolist(), entries.tolist()
+    ([0, 2, 4], [3, 4, 0, 1])
+    """
+    begins = indptr[:-1][rows]
+    lengths = indptr[1:][rows] - begins
+    return running_total(lengths), ranges(begins, lengths)
+
+
+def row_sums(indptr: Ints, values: Ints) -> Ints:
+    """Return the sum of every row's values."""
+    return np.diff(running_total(values)[indptr])
+
+
+def run_starts(*columns: Ints) -> Bools:
+    """Mark the entries that differ from the entry before them in any of the columns.
+
+    Examples
+    --------
+    >>> run_starts(np.array([4, 4, 4, 6]), np.array([1, 1, 2, 2])).tolist()
+    [True, False, True, True]
+    """
+    starts = np.ones(len(columns[0]), dtype=bool)
+    starts[1:] = columns[0][1:] != columns[0][:-1]
+    for column in columns[1:]:
+        starts[1:] |= column[1:] != column[:-1]
+    return starts
+
+
+def run_bounds(*columns: Ints) -> Ints:
+    """Return the indptr of runs of entries that are equal in all columns.
+
+    Examples
+    --------
+    >>> run_bounds(np.array([4, 4, 6])).tolist()
+    [0, 2, 3]
+    """
+    return np.append(np.flatnonzero(run_starts(*columns)), len(columns[0]))
+
+
+DENSE: Final = 16
+"""Values are dense if their range holds at most this many integers per value."""
+
+
+def sorted_unique(values: Ints) -> Ints:
+    """Return the distinct values in ascending order.
+
+    Numpy's own function hashes, which is slow on millions of values. Dense values,
+    such as addresses in buffers, are marked in one pass; others are sorted.
+    """
+    if not len(values):
+        return values
+    least = values.min()
+    extent = int(values.max()) - int(least) + 1
+    if extent <= DENSE * len(values):
+        is_there = np.zeros(extent, dtype=bool)
+        is_there[values - least] = True
+        return np.asarray(np.flatnonzero(is_there) + least)
+    ordered = np.sort(values)
+    return ordered[run_starts(ordered)]
+
+
+def joint_key(major: Ints, minor: Ints, n_minor: int) -> Ints:
+    """Return one key for two numbers, sorted by `major`, then `minor` (below `n_minor`)."""
+    return major.astype(np.int64) * n_minor + minor
+
+
+def inverse(order: Ints) -> Ints:
+    """Return the inverse of a permutation: the place of every entry in `order`."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def group_by(key: Ints, n_groups: int) -> tuple[Ints, Ints]:
+    """Return entries group by group, each in order, and the indptr of the groups.
+
+    Parameters
+    ----------
+    key : ndarray of int
+        The group of every entry, below `n_groups`.
+    n_groups : int
+
+    Examples
+    --------
+    >>> order, indptr = group_by(np.array([1, 0, 1]), 3)
+    >>> order.tolist(), indptr.tolist()
+    ([1, 0, 2], [0, 1, 3, 3])
+    """
+    return np.argsort(key, kind="stable"), indptr_of(key, n_groups)
+
+
+def occurrence(keys: Ints) -> Ints:
+    """Return how many equal keys stand before each.
+
+    Examples
+    --------
+    >>> occurrence(np.array([7, 3, 7, 7])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(keys, kind="stable")
+    count = np.empty(len(keys), dtype=np.int64)
+    count[order] = expand(np.diff(run_bounds(keys[order])))[1]
+    return count
+
+
+def group_offsets(group: Ints, sizes: Ints) -> Ints:
+    """Return where each entry begins that its group lays one after another, from 0 on.
+
+    Examples
+    --------
+    >>> group_offsets(np.array([1, 0, 1, 1]), np.array([5, 2, 3, 4])).tolist()
+    [0, 0, 5, 8]
+    """
+    order = np.argsort(group, kind="stable")
+    total = running_total(sizes[order])[:-1]
+    bounds = run_bounds(group[order])
+    begins = np.empty(len(sizes), dtype=np.int64)
+    begins[order] = total - np.repeat(total[bounds[:-1]], np.diff(bounds))
+    return begins
