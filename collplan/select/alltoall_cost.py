@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import row_sums
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import LocalTable, MessageTable
@@ -185,5 +185,4 @@ def _is_strided(pieces: Pieces) -> Bools:
     n = np.diff(pieces.indptr)
     if is_constant(pieces.repeat):
         return np.asarray(n > 1)
-    repeats = running_total(pieces.repeat > 1)
-    return np.asarray((n > 1) | (repeats[pieces.indptr[1:]] > repeats[pieces.indptr[:-1]]))
+    return np.asarray((n > 1) | (row_sums(pieces.indptr, pieces.repeat > 1) > 0))

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import run_starts
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,10 +29,8 @@ def first_come(server: Ints, ready: Floats, works: Floats) -> Floats:
     order = np.lexsort((ready, server))
     place, comes, lasts = server[order], ready[order], works[order]
     before = np.cumsum(lasts) - lasts
-    is_first = np.ones(len(order), dtype=np.bool_)
-    is_first[1:] = place[1:] != place[:-1]
-    first = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
-    before -= before[first]
+    is_first = run_starts(place)
+    before -= before[is_first][np.cumsum(is_first) - 1]
     # Never idle while there is work: from some job on they follow each other.
     idle = comes - before
     apart = np.cumsum(is_first) * (np.ptp(idle) + 1.0 if len(idle) else 1.0)

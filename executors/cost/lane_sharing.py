@@ -16,6 +16,7 @@ import numpy.typing as npt
 from collplan.executors.cost.event_queue import Records
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION
+from collplan.planner.arrays.csr import expand
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
@@ -157,6 +158,5 @@ def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Longs, Longs]:
     A send's first piece waits; all of a receive's.
     """
     n_rows = np.where(plan.op[tasks] == Op.RECV, pieces.last[tasks] - pieces.first[tasks] + 1, 1)
-    which = np.repeat(np.arange(len(tasks)), n_rows)
-    turn = np.arange(len(which)) - np.repeat(np.cumsum(n_rows) - n_rows, n_rows)
+    which, turn = expand(n_rows)
     return pieces.first[tasks][which] + turn, which

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from collplan.executors.cost.layout import staged_elements
 from collplan.executors.cost.parameters import LINK_CLASSES, packet_cost
 from collplan.executors.cost.working_sets import is_uncached
+from collplan.planner.arrays.csr import row_sums
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
@@ -126,8 +127,7 @@ def _in_pieces(plan: Plan) -> Flags:
     repeats = plan.patterns[:, 1] * plan.patterns[:, 3] > 1
 
     def pieces(extents: Extents, allowed: npt.ArrayLike) -> Flags:
-        strided = np.concatenate(([0], np.cumsum(repeats[extents.pattern])))
-        has_stride = strided[extents.indptr[1:]] > strided[extents.indptr[:-1]]
+        has_stride = row_sums(extents.indptr, repeats[extents.pattern]) > 0
         return np.asarray((np.diff(extents.indptr) > allowed) | has_stride)
 
     reads = pieces(plan.reads, np.where(op == Op.REDUCE, 2, 1)) & (op != Op.RECV)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.messages import read_only, stepped
+from collplan.planner.arrays.csr import run_starts
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.plan import Buffer, Op
 
@@ -58,11 +59,8 @@ def _shared_bytes(plan: Plan) -> Longs:
         sides = [_touched(plan, side, n_phases) for side in (plan.reads, plan.writes)]
         place, offset, count, pattern = (np.concatenate(pair) for pair in zip(*sides, strict=True))
         order = np.lexsort((pattern, count, offset, place))
-        is_new = np.ones(len(order), dtype=np.bool_)
-        is_new[1:] = False
-        for column in (place, offset, count, pattern):
-            is_new[1:] |= column[order[1:]] != column[order[:-1]]
-        first = order[is_new]
+        columns = (place, offset, count, pattern)
+        first = order[run_starts(*(column[order] for column in columns))]
         repeats = plan.patterns[:, 1] * plan.patterns[:, 3]
         np.add.at(total, place[first], count[first] * repeats[pattern[first]])
     # Extents that overlap count twice, but there is no more than the buffer.

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import ranges
 from collplan.planner.blueprint.regions import Regions
 
 
@@ -106,9 +107,7 @@ class Listed(Layout):
             return Intervals(None, low, np.where(n > 0, end - low, 0))
         begin = regions.indptr[low_row]
         lengths = regions.indptr[low_row + n] - begin
-        index = np.repeat(np.arange(len(first)), lengths)
-        within = np.arange(len(index)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        interval = begin[index] + within
+        index, interval = np.repeat(np.arange(len(first)), lengths), ranges(begin, lengths)
         ends = index, regions.low[interval], regions.count[interval]
         if regions.stride is None or regions.repeat is None:
             return Intervals(*ends)

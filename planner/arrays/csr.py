@@ -6,15 +6,17 @@ owns entries ``indptr[i]:indptr[i+1]``. Its *lengths* are the differences of off
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Bools, Ints
 
+Int64s = npt.NDArray[np.int64]
 
-def running_total(lengths: npt.ArrayLike) -> Ints:
+
+def running_total(lengths: npt.ArrayLike) -> Int64s:
     """Return cumulative sums that begin with 0: the indptr of rows of these lengths."""
     lengths = np.asarray(lengths)
     total = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -22,7 +24,7 @@ def running_total(lengths: npt.ArrayLike) -> Ints:
     return total
 
 
-def row_numbers(indptr: Ints) -> Ints:
+def row_numbers(indptr: Ints) -> Int64s:
     """Return the row of every entry.
 
     Examples
@@ -33,7 +35,7 @@ def row_numbers(indptr: Ints) -> Ints:
     return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
 
 
-def indptr_of(rows: Ints, n_rows: int) -> Ints:
+def indptr_of(rows: Ints, n_rows: int) -> Int64s:
     """Return the indptr of `n_rows` rows from the ascending row number of every entry.
 
     Examples
@@ -44,7 +46,7 @@ def indptr_of(rows: Ints, n_rows: int) -> Ints:
     return running_total(np.bincount(rows, minlength=n_rows))
 
 
-def expand(lengths: Ints) -> tuple[Ints, Ints]:
+def expand(lengths: Ints) -> tuple[Int64s, Int64s]:
     """Return the row of every entry of rows of these lengths, and its place in that row.
 
     Examples
@@ -59,7 +61,7 @@ def expand(lengths: Ints) -> tuple[Ints, Ints]:
     return np.repeat(np.arange(len(lengths)), lengths), place
 
 
-def ranges(first: Ints, lengths: Ints) -> Ints:
+def ranges(first: Ints, lengths: Ints) -> Int64s:
     """Return the numbers of every range ``first[i]:first[i] + lengths[i]``, range by range.
 
     Examples
@@ -73,7 +75,7 @@ def ranges(first: Ints, lengths: Ints) -> Ints:
     return numbers
 
 
-def take_rows(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
+def take_rows(indptr: Ints, rows: Ints) -> tuple[Int64s, Int64s]:
     """Return the indptr of the given rows, in the given order, and the entries they own.
 
     Examples
@@ -87,7 +89,7 @@ def take_rows(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
     return running_total(lengths), ranges(begins, lengths)
 
 
-def row_sums(indptr: Ints, values: Ints) -> Ints:
+def row_sums(indptr: Ints, values: npt.NDArray[Any]) -> Int64s:
     """Return the sum of every row's values."""
     return np.diff(running_total(values)[indptr])
 
@@ -107,7 +109,7 @@ def run_starts(*columns: Ints) -> Bools:
     return starts
 
 
-def run_bounds(*columns: Ints) -> Ints:
+def run_bounds(*columns: Ints) -> Int64s:
     """Return the indptr of runs of entries that are equal in all columns.
 
     Examples
@@ -140,7 +142,7 @@ def sorted_unique(values: Ints) -> Ints:
     return ordered[run_starts(ordered)]
 
 
-def joint_key(major: Ints, minor: Ints, n_minor: int) -> Ints:
+def joint_key(major: Ints, minor: Ints, n_minor: int) -> Int64s:
     """Return one key for two numbers, sorted by `major`, then `minor` (below `n_minor`)."""
     return major.astype(np.int64) * n_minor + minor
 
@@ -152,7 +154,7 @@ def inverse(order: Ints) -> Ints:
     return place
 
 
-def group_by(key: Ints, n_groups: int) -> tuple[Ints, Ints]:
+def group_by(key: Ints, n_groups: int) -> tuple[Int64s, Int64s]:
     """Return entries group by group, each in order, and the indptr of the groups.
 
     Parameters
@@ -170,7 +172,7 @@ def group_by(key: Ints, n_groups: int) -> tuple[Ints, Ints]:
     return np.argsort(key, kind="stable"), indptr_of(key, n_groups)
 
 
-def occurrence(keys: Ints) -> Ints:
+def occurrence(keys: Ints) -> Int64s:
     """Return how many equal keys stand before each.
 
     Examples
@@ -184,7 +186,7 @@ def occurrence(keys: Ints) -> Ints:
     return count
 
 
-def group_offsets(group: Ints, sizes: Ints) -> Ints:
+def group_offsets(group: Ints, sizes: Ints) -> Int64s:
     """Return where each entry begins that its group lays one after another, from 0 on.
 
     Examples

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import ranges, running_total, sorted_unique
+from collplan.planner.arrays.csr import indptr_of, row_sums, running_total, sorted_unique, take_rows
+from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.plan.pieces import Pieces, compress, once
 
 
@@ -68,8 +69,8 @@ class Regions:
     @cached_property
     def totals(self) -> Ints:
         """Elements of every row."""
-        running = running_total(self.count if self.repeat is None else self.count * self.repeat)
-        return running[self.indptr[1:]] - running[self.indptr[:-1]]
+        elements = self.count if self.repeat is None else self.count * self.repeat
+        return row_sums(self.indptr, elements)
 
     @cached_property
     def is_packed(self) -> bool:
@@ -82,11 +83,9 @@ class Regions:
 
     def take(self, rows: Ints) -> Regions:
         """Return the given rows, in the given order."""
-        begins = self.indptr[rows]
-        lengths = self.indptr[np.asarray(rows) + 1] - begins
-        index = ranges(begins, lengths)
+        indptr, index = take_rows(self.indptr, rows)
         return Regions(
-            running_total(lengths),
+            indptr,
             self.low[index],
             self.count[index],
             None if self.stride is None else self.stride[index],
@@ -147,10 +146,9 @@ class Regions:
         starts, bounds = running_total(self.count), running_total(sizes.ravel())
         edges = sorted_unique(np.concatenate((starts, bounds)))
         begin, count = edges[:-1], np.diff(edges)
-        interval = np.searchsorted(starts, begin, side="right") - 1
-        row = np.searchsorted(bounds, begin, side="right") - 1
+        interval, row = last_at_or_below(starts, begin), last_at_or_below(bounds, begin)
         low = self.low[interval] + begin - starts[interval] if len(begin) else begin
-        return Regions(running_total(np.bincount(row, minlength=parts * len(self))), low, count)
+        return Regions(indptr_of(row, parts * len(self)), low, count)
 
 
 class PairTable(Regions):

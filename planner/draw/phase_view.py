@@ -213,7 +213,7 @@ def _draw_step(sheet: Sheet, frame: str, i: int, box: Box, before: _Step) -> Non
 
 def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, int], int]:
     """Return how many tasks of a column wait for tasks of another, by (before, after)."""
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+    after = plan.deps.owner()
     first = np.array(leads)
     pairs = np.stack((first[plan.phase[plan.deps.task]], first[plan.phase[after]]))
     pairs = pairs[:, pairs[0] != pairs[1]]

@@ -146,7 +146,7 @@ def _lines(plan: Plan, ends: Ends, band: list[int], n_bands: int) -> tuple[list[
     Returns the line of every task and the first line of every band.
     """
     n = plan.n_tasks
-    after = np.repeat(np.arange(n), np.diff(plan.deps.indptr)).tolist()
+    after = plan.deps.owner().tolist()
     edges = [*zip(plan.deps.task.tolist(), after, strict=True), *ends]
     successors: list[list[int]] = [[] for _ in range(n)]
     n_waiting = [0] * n

@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays.csr import group_offsets, running_total
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import (
     INTENT,
@@ -330,7 +331,7 @@ class _Reader:
         order = np.argsort(after, kind="stable")
         counts = np.bincount(after, minlength=n_tasks)
         return Dependencies(
-            indptr=np.concatenate(([0], np.cumsum(counts))),
+            indptr=running_total(counts),
             task=before[order],
             kind=np.where(np.array(self.on_start), INTENT | ON_START, INTENT)[order],
         )
@@ -352,12 +353,11 @@ def _extents(
         size = np.zeros(n_ranks, dtype=np.int64)
         np.maximum.at(size, owner, count)
     else:
-        end = np.cumsum(count)
-        ends = np.concatenate(([0], end))[np.searchsorted(owner, np.arange(n_ranks + 1))]
-        offset = end - count - ends[owner]
-        size = np.diff(ends)
+        offset = group_offsets(owner, count)
+        size = np.zeros(n_ranks, dtype=np.int64)
+        np.add.at(size, owner, count)
     extents = Extents(
-        indptr=np.concatenate(([0], np.cumsum(has))),
+        indptr=running_total(has),
         buffer=np.full(n, buffer),
         offset=offset,
         count=count,

@@ -9,7 +9,7 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
+from collplan.planner.arrays.csr import group_by, inverse, joint_key, occurrence
 from collplan.planner.formats.goal_read import GoalError
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.matching import match_messages
@@ -62,11 +62,11 @@ def _statements(plan: Plan, network: Network) -> Iterator[str]:
     bodies = _bodies(plan, network)
     indptr = plan.deps.indptr.tolist()
     before, kind = plan.deps.task.tolist(), plan.deps.kind.tolist()
-    order = np.lexsort((plan.priority, plan.rank))
-    first = np.searchsorted(plan.rank[order], np.arange(plan.n_ranks + 1)).tolist()
-    label = np.empty(plan.n_tasks, dtype=np.int64)
-    label[order] = np.arange(plan.n_tasks) - np.asarray(first)[plan.rank[order]]
-    labels, rows = label.tolist(), order.tolist()
+    by_priority = np.argsort(plan.priority, kind="stable")
+    ranked, indptr_of_ranks = group_by(plan.rank[by_priority], plan.n_ranks)
+    order, first = by_priority[ranked], indptr_of_ranks.tolist()
+    labels = (inverse(order) - indptr_of_ranks[plan.rank]).tolist()
+    rows = order.tolist()
     yield f"num_ranks {plan.n_ranks}\n"
     for rank in range(plan.n_ranks):
         yield f"\nrank {rank} {{\n"
@@ -88,7 +88,7 @@ def _statements(plan: Plan, network: Network) -> Iterator[str]:
 
 
 def _check_local_dependencies(plan: Plan) -> None:
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+    after = plan.deps.owner()
     foreign = np.flatnonzero(plan.rank[after] != plan.rank[plan.deps.task])
     if len(foreign):
         i = foreign[0]
@@ -103,7 +103,8 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
     """Return every task's statement without its label."""
     sends, recvs = match_messages(plan)
     tag = np.zeros(plan.n_tasks, dtype=np.int64)
-    tag[sends] = tag[recvs] = _occurrence(plan.rank[sends], plan.peer[sends])
+    pair = joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
+    tag[sends] = tag[recvs] = occurrence(pair)
     n_bytes = plan.elements * plan.itemsize
     cost = np.zeros(max(Op) + 1)
     cost[Op.COPY], cost[Op.REDUCE] = network.copy_ns_per_byte, network.reduce_ns_per_byte
@@ -125,18 +126,6 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
         else:
             bodies.append(f"calc {amount}{on}")
     return bodies
-
-
-def _occurrence(source: Ints, dest: Ints) -> npt.NDArray[np.int64]:
-    """Number the messages of every pair of ranks, from 0, in the order given."""
-    order = np.lexsort((dest, source))
-    by_source, by_dest = source[order], dest[order]
-    is_new = np.ones(len(order), dtype=np.bool_)
-    is_new[1:] = (by_source[1:] != by_source[:-1]) | (by_dest[1:] != by_dest[:-1])
-    position = np.arange(len(order))
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = position - np.maximum.accumulate(np.where(is_new, position, 0))
-    return number
 
 
 def _cpus(plan: Plan) -> npt.NDArray[np.int64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import networkx as nx
-import numpy as np
 
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import INTENT, ON_START
@@ -51,7 +50,7 @@ def to_networkx(plan: Plan) -> nx.DiGraph:
             label=str(task),
             **{name: column[row] for name, column in columns.items()},
         )
-    after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr)).tolist()
+    after = plan.deps.owner().tolist()
     for before, row, kind in zip(
         plan.deps.task.tolist(), after, plan.deps.kind.tolist(), strict=True
     ):

@@ -246,8 +246,10 @@ class _Reader:
     def plan(self) -> Plan:
         self.check_members()
         self.read_meta()
-        arrays = {name: self.read_column(name, member) for name, member in _MEMBERS.items()}
-        parts: dict[str, dict[str, Ints]] = {name: {} for name in CSR_PARTS}
+        arrays: dict[str, Any] = {
+            name: self.read_column(name, member) for name, member in _MEMBERS.items()
+        }
+        parts: dict[str, dict[str, Any]] = {name: {} for name in CSR_PARTS}
         for name in [name for name in arrays if "." in name]:
             part, field = name.split(".")
             parts[part][field] = arrays.pop(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from collplan.planner.arrays.csr import group_by
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Stage, Task
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ def to_text(plan: Plan) -> str:
         (f"#{task.row}", f"round {task.round}", _action(task), _extents(task)) for task in tasks
     ]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(4)]
-    by_rank = np.argsort(plan.rank, kind="stable")
-    bounds = np.searchsorted(plan.rank[by_rank], np.arange(plan.n_ranks + 1))
+    by_rank, bounds = group_by(plan.rank, plan.n_ranks)
     lines = list(_header(plan))
     for rank in range(plan.n_ranks):
         rows = by_rank[bounds[rank] : bounds[rank + 1]]

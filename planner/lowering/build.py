@@ -363,8 +363,9 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     n_rounds = int(writes[0].max(initial=0)) + 1
     assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
     # No access reaches into the next rank's keys.
-    low, high = union(*(joint_key(joint_key(*reads[:2], n_ranks), end, span) for end in reads[3:]))
-    home = joint_key(*writes[:2], n_ranks)
+    home = joint_key(reads[0], reads[1], n_ranks)
+    low, high = union(joint_key(home, reads[3], span), joint_key(home, reads[4], span))
+    home = joint_key(writes[0], writes[1], n_ranks)
     before = np.searchsorted(low, joint_key(home, writes[4], span)) - 1
     if not len(low):
         return before >= 0

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import row_numbers, row_sums
+from collplan.planner.arrays.csr import row_numbers, row_sums, take_rows
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.phases import Phase
 
@@ -116,6 +116,12 @@ class Extents:
         """Return the elements of every extent, repeats included."""
         repeats = patterns[:, 1] * patterns[:, 3]
         return np.asarray(self.count * repeats[self.pattern], dtype=np.int64)
+
+    def take(self, rows: Ints) -> Extents:
+        """Return the extents of some tasks, in the given order."""
+        indptr, entries = take_rows(self.indptr, rows)
+        columns = (self.buffer, self.offset, self.count, self.pattern)
+        return Extents(indptr, *(column[entries] for column in columns))
 
     def owner(self) -> Ints:
         """Return the task each extent belongs to."""
@@ -440,7 +446,7 @@ TABLES: Final[dict[str, npt.DTypeLike]] = {
 }
 """The columns of a plan that do not go by tasks, with their types."""
 
-CSR_PARTS: Final[dict[str, type]] = {
+CSR_PARTS: Final[dict[str, Any]] = {
     "reads": Extents,
     "writes": Extents,
     "deps": Dependencies,

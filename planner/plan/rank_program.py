@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from collplan.planner.arrays import Ints
@@ -26,20 +28,18 @@ from collplan.planner.plan.plan import (
 def restrict(plan: Plan, rank: int) -> Plan:
     """Return one rank's program: its rows of a plan, in order.
 
-    It is what compiling for the rank alone gives; for passes that must see the
-    whole plan it is the only way to one. The sizes of all ranks' buffers stay.
+    Compiling for the rank alone gives the same. The sizes of all ranks' buffers stay.
 
     Parameters
     ----------
     plan : Plan
         A plan of all ranks, or of this rank only.
     rank : int
-        Whose program.
 
     Returns
     -------
     Plan
-        With `only_rank` set; the plan itself where it is that already.
+        With `only_rank` set; `plan` itself where it is that rank's program.
 
     Raises
     ------
@@ -49,9 +49,8 @@ def restrict(plan: Plan, rank: int) -> Plan:
 
     Notes
     -----
-    A task may wait for tasks of other ranks of its node, through their shared
-    buffer. The program names them by rank and row of that rank's own program,
-    in `foreign`, with the rows of its own that others wait for.
+    Tasks of other ranks of its node that a task waits for, through shared memory,
+    are in `foreign`, named by rank and row of that rank's own program.
 
     Examples
     --------
@@ -90,22 +89,11 @@ def restrict(plan: Plan, rank: int) -> Plan:
 
 def _take_extents(plan: Plan, rows: Ints) -> tuple[Extents, Extents, Ints]:
     """Return what some rows read and write, and the patterns they use."""
-    taken = [(side, *take_rows(side.indptr, rows)) for side in (plan.reads, plan.writes)]
+    reads, writes = plan.reads.take(rows), plan.writes.take(rows)
     used = np.zeros(len(plan.patterns), dtype=bool)
-    used[0] = True
-    for side, _, entries in taken:
-        used[side.pattern[entries]] = True
+    used[0] = used[reads.pattern] = used[writes.pattern] = True
     number = np.cumsum(used) - 1
-    reads, writes = (
-        Extents(
-            indptr,
-            side.buffer[entries],
-            side.offset[entries],
-            side.count[entries],
-            number[side.pattern[entries]],
-        )
-        for side, indptr, entries in taken
-    )
+    reads, writes = (replace(side, pattern=number[side.pattern]) for side in (reads, writes))
     return reads, writes, plan.patterns[used]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
 
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,9 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
         reads=_extents(is_send, Buffer.SEND, place, n_bytes),
         writes=_extents(~is_send, Buffer.RECV, place, n_bytes),
         deps=Dependencies(
-            indptr=_indptr(has), task=2 * waits[has], kind=np.zeros(int(has.sum()), dtype=np.int8)
+            indptr=running_total(has),
+            task=2 * waits[has],
+            kind=np.zeros(int(has.sum()), dtype=np.int8),
         ),
         patterns=np.array([[0, 1, 0, 1]]),
         buffer_sizes=buffers,
@@ -79,9 +81,9 @@ def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: in
     n = int(has.sum())
     zeros = np.zeros(n, dtype=np.int32)
     return Extents(
-        _indptr(has), zeros + buffer, offset[has], zeros.astype(np.int64) + count, pattern=zeros
+        running_total(has),
+        zeros + buffer,
+        offset[has],
+        zeros.astype(np.int64) + count,
+        pattern=zeros,
     )
-
-
-def _indptr(has: Sequence[bool] | npt.NDArray[np.bool_]) -> Ints:
-    return np.concatenate(([0], np.cumsum(has)))

@@ -27,6 +27,7 @@ from collplan.executors.mpi.errors import BindError, StallError
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.loop.calls import read_word
 from collplan.executors.mpi.stall.watchdog import end_job, say
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan.plan import Buffer
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class NodeMemory:
     def _allocate(self, size: int, awaited: list[int], call: RollCall) -> None:
         """Make the window and say where things lie in it."""
         lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
-        firsts = self.n_ranks + np.concatenate(([0], np.cumsum(lines, dtype=np.int64)))
+        firsts = self.n_ranks + running_total(lines)
         header = -(-int(firsts[-1]) * LINE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0

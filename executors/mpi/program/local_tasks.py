@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.loop.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, REDUCE
+from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
     rows["outer_repeat"] = outer_repeat
     n_bytes = rows["run"] * rows["repeat"] * rows["outer_repeat"]
     has = n_bytes > 0
-    kept = np.concatenate(([0], np.cumsum(has)))
+    kept = running_total(has)
     return ExtentTable(
         indptr=kept[extents.indptr],
         rows=rows[has],
-        n_bytes=np.concatenate(([0], np.cumsum(n_bytes[has]))),
+        n_bytes=running_total(n_bytes[has]),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
+from collplan.planner.arrays.csr import group_by, row_numbers, row_sums, take_rows
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op, Stage
 from collplan.planner.plan.rank_program import restrict
@@ -132,7 +133,7 @@ def rank_program(plan: Plan, rank: int) -> Program:
     """
     own = np.flatnonzero(plan.rank == rank)
     row = own[np.argsort(plan.priority[own], kind="stable")]
-    reads, writes = (_take_extents(extents, row) for extents in (plan.reads, plan.writes))
+    reads, writes = (extents.take(row) for extents in (plan.reads, plan.writes))
     for name, extents in (("reads", reads), ("writes", writes)):
         _check_extents(plan, rank, row, name, extents)
     _check_lengths(plan, row, reads, writes)
@@ -158,25 +159,6 @@ def rank_program(plan: Plan, rank: int) -> Program:
     )
 
 
-def _take(indptr: Ints, rows: Index) -> tuple[Index, Index]:
-    """Return the new indptr and the old entries of some rows of a CSR."""
-    lengths = np.diff(indptr)[rows].astype(np.int64)
-    new = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
-    entries = np.arange(new[-1]) + np.repeat(indptr[rows] - new[:-1], lengths)
-    return new, entries
-
-
-def _take_extents(extents: Extents, rows: Index) -> Extents:
-    indptr, entries = _take(extents.indptr, rows)
-    return Extents(
-        indptr=indptr,
-        buffer=extents.buffer[entries],
-        offset=extents.offset[entries],
-        count=extents.count[entries],
-        pattern=extents.pattern[entries],
-    )
-
-
 def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extents) -> None:
     """Bind hands addresses to MPI: an extent outside its buffer would be a wild write."""
     low, high = extent_bounds(plan.patterns, extents)
@@ -195,8 +177,7 @@ def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extent
 def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> None:
     """Engines follow operands as far as the result reaches."""
     n_read, n_written = (
-        np.diff(np.concatenate(([0], np.cumsum(part.elements(plan.patterns))))[part.indptr])
-        for part in (reads, writes)
+        row_sums(part.indptr, part.elements(plan.patterns)) for part in (reads, writes)
     )
     for op, times in ((Op.COPY, 1), (Op.REDUCE, 2)):
         wrong = np.flatnonzero((plan.op[row] == op) & (n_read != times * n_written))
@@ -210,8 +191,8 @@ def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> N
 
 def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
     """Return (after, before, kind) of every dependency, in the program's numbering."""
-    indptr, entries = _take(plan.deps.indptr, row)
-    after = np.repeat(np.arange(len(row)), np.diff(indptr))
+    indptr, entries = take_rows(plan.deps.indptr, row)
+    after = row_numbers(indptr)
     rows_before = plan.deps.task[entries].astype(np.int64)
     by_row = np.argsort(row)
     position = np.searchsorted(row, rows_before, sorter=by_row)
@@ -232,7 +213,7 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
     # Most plans share nothing, and may have many tasks of other ranks.
     indptr, entries = np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
     if len(foreign):
-        indptr, entries = _take(foreign.indptr, row)
+        indptr, entries = take_rows(foreign.indptr, row)
     own_flag = np.full(n, NONE, dtype=np.int64)
     if len(foreign.awaited):
         numbers = np.full(n, NONE, dtype=np.int64)
@@ -252,9 +233,7 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
 
 
 def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
-    order = np.argsort(before, kind="stable")
-    counts = np.bincount(before, minlength=n_tasks)
-    indptr = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(counts)))
+    order, indptr = group_by(before, n_tasks)
     return Successors(indptr=indptr, task=after[order])
 
 
@@ -281,7 +260,7 @@ def why_not_apart(program: Program, computes: Mask) -> str | None:
     is_before_wait = (program.stage == Stage.WAIT) | computes
     tied = computes & (program.sharing.waits | (program.sharing.own_flag >= 0))
     for successors in (program.on_start, program.on_completion):
-        before = np.repeat(np.arange(program.n_tasks), np.diff(successors.indptr))
+        before = row_numbers(successors.indptr)
         after = successors.task
         tied[after[computes[after] & ~is_after_start[before]]] = True
         tied[before[computes[before] & ~is_before_wait[after]]] = True

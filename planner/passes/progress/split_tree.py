@@ -203,7 +203,7 @@ class _Split:
         plan = self.plan
         is_leaf = (self.level <= self.n_split) & (self.n_split > 0)
         before = plan.deps.task
-        after = np.repeat(np.arange(plan.n_tasks), np.diff(plan.deps.indptr))
+        after = plan.deps.owner()
         stage = np.full(plan.n_tasks, Stage.BACKGROUND, dtype=np.int8)
         for way, name, edges in (
             (UP, Stage.START, (before, after)),
@@ -300,7 +300,7 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
     """
     n, n_ranks = plan.n_tasks, plan.n_ranks
     sends, recvs = match_messages(plan)
-    before, after = plan.deps.task, np.repeat(np.arange(n), np.diff(plan.deps.indptr))
+    before, after = plan.deps.task, plan.deps.owner()
     comes = _touches_shared(plan.writes)[before] & _touches_shared(plan.reads)[after]
     comes &= plan.rank[before] != plan.rank[after]
     source = np.full(n, n_ranks, dtype=np.int64)
