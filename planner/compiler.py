@@ -188,7 +188,7 @@ def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> P
     if blueprint.exchange is not None:
         return _build_exchange(blueprint, blueprint.exchange, rank)
     spec, binding = blueprint.spec, blueprint.binding
-    messages, steps, scratch_sizes = lower(
+    messages, steps, scratch_sizes, phases = lower(
         parts,
         spec.machine.n_ranks,
         blueprint.n_scratch,
@@ -201,7 +201,7 @@ def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> P
         Placement.of(spec.machine),
         np.column_stack((binding.send_sizes, binding.recv_sizes, scratch_sizes)),
         spec,
-        phases=[part.label for part in parts],
+        phases=phases,
         only_rank=rank,
     )
 

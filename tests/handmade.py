@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import (
     COLUMNS,
     INTENT,
@@ -56,7 +58,7 @@ class PlanBook:
         self.deps.append([dep if isinstance(dep, tuple) else (dep, 0) for dep in after or []])
         return len(self.rows) - 1
 
-    def plan(self, phases: tuple[str, ...] = ("",)) -> Plan:
+    def plan(self, phases: Sequence[str] = ("",)) -> Plan:
         n_ranks, n_nodes = len(self.rank_node), max(self.rank_node) + 1
         return Plan(
             **{
@@ -77,7 +79,7 @@ class PlanBook:
             rank_lane=np.arange(n_ranks) % self.n_lanes,
             rank_core=np.zeros(n_ranks, dtype=np.int32),
             itemsize=4,
-            phases=phases,
+            phases=tuple(map(Phase, phases)),
         )
 
 

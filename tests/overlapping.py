@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner import compile_plan
-from collplan.planner.passes.progress.transfers import number_transfers
-from collplan.planner.passes.progress.tree_levels import DOWN, UP, phases_of
+from collplan.planner.passes.progress.split_tree import number_transfers
+from collplan.planner.plan.phases import DOWN, UP
 from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
 from collplan.specs import Link, Network, PlanSpec
 
@@ -68,8 +68,8 @@ def in_sequence(plan: Plan) -> Plan:
 
 def levels_of(plan: Plan) -> tuple[Ints, Ints]:
     """Return level and direction of the tasks of transfers; 0 for what is none."""
-    (phase,) = phases_of(plan, "split_tree")
-    level, direction = phase.place(plan.rank.astype(np.int64), plan.round.astype(np.int64))
+    (phase,) = plan.phases
+    level, direction = phase.levels(plan.rank.astype(np.int64), plan.round.astype(np.int64))
     is_transfer = number_transfers(plan)[0] >= 0
     return np.where(is_transfer, level, 0), np.where(is_transfer, direction, 0)
 

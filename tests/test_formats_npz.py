@@ -196,6 +196,22 @@ REFUSED = {
     "boolean": (lambda m: change_meta(m, itemsize=True), "itemsize is True"),
     "foreign rank": (lambda m: change_meta(m, only_rank=4), "only_rank is 4"),
     "phases": (lambda m: change_meta(m, phases="ab"), "phases must be a list of names"),
+    "components that are none": (
+        lambda m: change_meta(m, components=[{"kind": 1}]),
+        r"components\.0\.kind: Input should be",
+    ),
+    "other components": (
+        lambda m: change_meta(m, components=[{"kind": "bcast"}]),
+        "components must be those that phases names",
+    ),
+    "components of foreign ranks": (
+        lambda m: change_meta(
+            m,
+            phases=["bcast"],
+            components=[{"kind": "bcast", "trees": [{"groups": [[4]], "up": [], "down": [0]}]}],
+        ),
+        "components must be of ranks 0 to 3",
+    ),
     "constant indptr": (
         lambda m: change_meta(
             m, constant=[*json.loads(m["plan.json"])["constant"], "reads.indptr"]
@@ -228,6 +244,27 @@ def test_refused_with_the_reason(case, members, tmp_path):
         load(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+def test_files_without_components_have_names_of_phases_only(tmp_path):
+    spec = {
+        "machine": {"nodes": 2, "ranks_per_node": 3},
+        "collective": {"kind": "bcast", "count": 8},
+        "decomposition": "hierarchical",
+        "algorithms": {"node": "binomial", "lane": "linear"},
+    }
+    plan = compile_plan(parse_spec(spec))
+    save(plan, tmp_path / "new.plan")
+    assert load(tmp_path / "new.plan").phases == plan.phases
+    assert any(phase.trees for phase in plan.phases)
+    with zipfile.ZipFile(tmp_path / "new.plan") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    meta = json.loads(members["plan.json"])
+    del meta["components"]
+    old = load(seal(tmp_path / "old.plan", members | {"plan.json": json.dumps(meta).encode()}))
+    named = [(phase.name, phase.role, phase.kind, phase.algorithm) for phase in plan.phases]
+    assert [(one.name, one.role, one.kind, one.algorithm) for one in old.phases] == named
+    assert not any(phase.trees for phase in old.phases)
 
 
 def test_bombs_are_refused_before_they_are_unpacked(members, tmp_path):

@@ -14,8 +14,7 @@ import pytest
 from collplan.executors.cost import Timeline, simulate
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
-from collplan.planner.passes.progress.split_tree import split_tree
-from collplan.planner.passes.progress.transfers import number_transfers
+from collplan.planner.passes.progress.split_tree import number_transfers, split_tree
 from collplan.planner.passes.progress.tree_model import (
     blocking_time,
     overlappable_time,

@@ -12,6 +12,7 @@ import pytest
 import test_cost_traces as traces
 from collplan.measure.phases import PhaseTimes, compare_phases
 from collplan.planner.formats.npz import load
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import Op, Plan
 from collplan.reports.prediction import print_prediction
 from command_line import CommandLine
@@ -53,7 +54,7 @@ def test_run_predicts_and_traces(collplan: CommandLine, mpi: str, tmp_path: Path
     assert document["prediction_error"] == document["predicted_s"] / document["measured_s"] - 1
     assert document["trace"] == str(trace)
     assert len(document["recorded_makespans_s"]) == 3
-    assert [phase["name"] for phase in document["phases"]] == list(plan.phases)
+    assert [phase["name"] for phase in document["phases"]] == list(map(str, plan.phases))
     ends = [phase["measured_end_s"] for phase in document["phases"]]
     assert max(ends) == document["measured_s"]
     n_messages = int(np.count_nonzero(plan.op == Op.SEND))
@@ -82,7 +83,7 @@ def two_phases() -> Plan:
     copied = writer.add(Op.COPY, 1, after=[came], phase=1)
     writer.send(1, 0, after=[copied], phase=1)
     writer.recv(0, 1, phase=1)
-    return writer.plan().replace(phases=("to", "fro", "unused"))
+    return writer.plan().replace(phases=tuple(map(Phase, ("to", "fro", "unused"))))
 
 
 def test_phases_of_a_timeline_by_hand() -> None:

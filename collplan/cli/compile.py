@@ -12,6 +12,7 @@ import typer
 from collplan.cli.options import Json, Spec
 
 if TYPE_CHECKING:
+    from collplan.planner.plan.phases import Phase
     from collplan.specs import PlanSpec
 
 
@@ -53,10 +54,10 @@ def command(
     return 0
 
 
-def _chosen(spec: PlanSpec, phases: Sequence[str]) -> str:
+def _chosen(spec: PlanSpec, phases: Sequence[Phase]) -> str:
     """Say in one line what auto became."""
     passes = "; ".join(map(str, spec.passes)) or "none"
-    return f"{spec.decomposition}: {', '.join(phases)}; passes: {passes}"
+    return f"{spec.decomposition}: {', '.join(map(str, phases))}; passes: {passes}"
 
 
 def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:

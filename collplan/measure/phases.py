@@ -96,7 +96,7 @@ def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[PhaseT
     """
     spans = [_spans(plan, *times) for times in (measured, simulated)]
     return [
-        PhaseTimes(plan.phases[i], *((float(low[i]), float(high[i])) for low, high in spans))
+        PhaseTimes(plan.phases[i].name, *((float(low[i]), float(high[i])) for low, high in spans))
         for i in np.unique(plan.phase).tolist()
     ]
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from collplan.planner.algorithms import registry
 from collplan.planner.blueprint.blueprint import Blueprint
-from collplan.planner.blueprint.roles import is_inside
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.select import LONG_BYTES
 from collplan.planner.passes import run_blueprint_passes
+from collplan.planner.plan.phases import is_inside
 from collplan.select.alltoall_cost import flat_ns, phases_ns
 from collplan.select.candidates import SHARED, Form, alltoall_forms
 from collplan.select.exchange_cost import exchange_ns

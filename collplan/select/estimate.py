@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.blueprint.roles import is_inside
 from collplan.planner.decompose import draft
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.lowering.select import state
 from collplan.planner.lowering.tables import coalesced, tables_of
+from collplan.planner.plan.phases import is_inside
 from collplan.select.auto import resolve
 from collplan.select.phase_cost import Floats, Workload
 from collplan.specs import Machine, PlanSpec, parse_bytes
@@ -230,7 +230,7 @@ def _pieces(n_bytes: Ints, size: int | None) -> Ints:
 
 def _identity(spec: PlanSpec, parts: Sequence[Stated]) -> str:
     options = (sorted(part.options.items()) for part in parts)
-    chosen = [f"{part.label}{own or ''}" for part, own in zip(parts, options, strict=True)]
+    chosen = [f"{part.phase()}{own or ''}" for part, own in zip(parts, options, strict=True)]
     words = [str(spec.decomposition), str(spec.transport), *chosen]
     if not parts:
         # What passes leave of an exchange differs, though its messages are the same at first.

@@ -89,7 +89,7 @@ def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[s
                 "node": int(plan.rank_node[plan.rank[row]]),
                 "core": int(plan.core[row]),
                 "lane": lane if lane >= 0 else None,
-                "phase": plan.phases[int(plan.phase[row])],
+                "phase": plan.phases[int(plan.phase[row])].name,
                 "start_s": float(timeline.start_ns[row]) / 1e9,
                 "end_s": float(timeline.end_ns[row]) / 1e9,
                 "begin_s": leg.begin_ns / 1e9,

@@ -34,7 +34,7 @@ def split_evenly(count: int, parts: int) -> Ints:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
-    """Where runs of chunks lie, in elements.
+    """Places of runs of chunks, in elements.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Intervals:
 
 
 class Layout(ABC):
-    """Where the chunks of one space lie."""
+    """The layout of the chunks of one space."""
 
     @property
     def unit(self) -> int | None:

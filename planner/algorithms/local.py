@@ -1,4 +1,4 @@
-"""What a rank does alone: copies and reductions between components, as algorithms of one rank."""
+"""Local steps: copies and reductions between components, as algorithms of one rank."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Where algorithms say what they are and what they cannot do."""
+"""The registry of algorithms, with their traits and limits."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from collplan.planner.algorithms.rounds import Group, Rounds
+from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 
 Parts = Literal["whole", "size", "power_of_two"]
@@ -15,6 +15,8 @@ Use = Literal["short", "long", "shared"]
 """Short vectors, vectors of `LONG_BYTES` and more, and ranks that share memory."""
 Where = Literal["inside", "across"]
 """Inside nodes, and between them."""
+REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
+"""Collectives whose result on one rank is its own operand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,13 @@ class Algorithm:
     forwards: bool = False
     at_once: bool = False
     options: Mapping[str, Any] | None = None
+
+    def steps(self, group: Group) -> Rounds:
+        """Generate the rounds on a group; who is alone with a reduction copies its own operand."""
+        if group.size == 1 and self.kind in REDUCTIONS:
+            alone = Copy(0, group.whole(group.input), group.whole(group.output))
+            return iter((Round(alone),))
+        return self.rounds(group)
 
     @property
     def summary(self) -> str:

@@ -124,7 +124,7 @@ class Round:
 
 @dataclass
 class Group:
-    """What an algorithm sees of its group.
+    """The view that an algorithm has of its group.
 
     Parameters
     ----------

@@ -49,8 +49,8 @@ class Component:
         Where contributions lie and results belong. They may be one place, as
         for a call in place.
     given : Regions
-        What moves: a row a group where the kind cuts one vector, a row a
-        member for blocks, and for alltoall a row a pair, sender major.
+        The moved regions: a row per group if the kind cuts one vector, a row per
+        member for blocks, and for alltoall a row per pair, sender major.
     received : Regions or None
         The same rows in the output's numbering, where that is another.
     """
@@ -246,7 +246,7 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
 def simplified(task: Task) -> Task:
     """Return the least collective that does what `task` does: an allgather of one block is a bcast.
 
-    So decompositions need no cases for one leader a node.
+    So decompositions need no cases for one leader per node.
     """
     least = task.traits.with_one_block
     if least is None or task.size < 2:
@@ -279,7 +279,7 @@ def _with_one_receiver(task: Task, kind: str) -> Task:
 
 
 def _rows_of_members(task: Task) -> Regions:
-    """Return a row a position: all of what it gives, or of what is its own."""
+    """Return a row per position: all of what it gives, or of what is its own."""
     if task.traits.is_pairwise:
         rows = np.arange(task.size**2).reshape(task.size, task.size)
         return task.given.union(list(rows))

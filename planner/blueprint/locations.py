@@ -1,4 +1,4 @@
-"""Where a collective's vectors lie: homes on every rank, the caller's buffers or scratch."""
+"""Locations of a collective's vectors: on every rank, in a caller's buffer or scratch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCRATCH_STRIDE = 1 << 34
 
 @dataclass(frozen=True, eq=False)
 class Home:
-    """Where a vector lies: element x on rank r at ``base[r] + x`` of ``buffer[r]``.
+    """The location of a vector: element x on rank r is at ``base[r] + x`` of ``buffer[r]``.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Binding:
 
     @property
     def given(self) -> Regions:
-        """What is moved: one row for a vector, a row a rank for blocks, a row a pair for alltoall.
+        """The moved regions: a row for a vector, a row per block, and for alltoall a row per pair.
 
         Pairs are sender major, in the sender's numbering.
         """

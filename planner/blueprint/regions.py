@@ -1,4 +1,4 @@
-"""Regions: what components move, as intervals of a vector's elements, a row a chunk."""
+"""Regions: what components move, as intervals of a vector's elements, a row per chunk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Regions:
 
     @classmethod
     def of(cls, low: Ints, count: Ints) -> Regions:
-        """Return one interval a row."""
+        """Return one interval per row."""
         return cls(np.arange(len(low) + 1), np.asarray(low), np.asarray(count))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What no plan can beat: lower bounds on rounds, bytes and the wire's time.
+"""Lower bounds on the rounds, bytes and wire time of any plan.
 
 Plans move vectors about whose operation nothing is known but that it is
 associative, so k independent vectors that a place needs are k vectors to
@@ -51,7 +51,7 @@ ARGUMENTS = {
     "reduce_scatter_block": "of each block elsewhere a partial result leaves a rank or node",
     "alltoall": "what is for others leaves its rank and node, and enters theirs",
 }
-"""Why no plan moves less, in a line."""
+"""Arguments why no plan moves less, in a line each."""
 
 
 @dataclass(frozen=True, slots=True)

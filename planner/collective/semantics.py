@@ -1,4 +1,4 @@
-"""What a collective promises: which rank's elements must end where.
+"""The promise of each collective: which rank's elements must end where.
 
 This is the specification plans are proved against; it shares no code with
 the compiler.
@@ -33,7 +33,7 @@ from collplan.specs.collective import ByKind
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What intervals of buffers hold, one row an interval.
+    """Contents of intervals of buffers, one row per interval.
 
     Element j of the interval at `offset` holds the combination of elements
     ``logical + j`` of the contributions of ranks ``first`` to ``last - 1``, in

@@ -1,4 +1,4 @@
-"""One collective composed of others over the same ranks: what a library should never lose to.
+"""Guidelines: a collective composed of others over the same ranks, which no library should lose to.
 
 References
 ----------
@@ -21,7 +21,7 @@ Form = Callable[[Sketch, Path, Task], None]
 
 
 def _scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
-    """Bcast: scatter the vector, gather it everywhere."""
+    """Bcast: scatter the vector, then allgather it."""
     chunks, home = task.given.cut(task.size), task.output
     sketch.add((*path, 0), replace(task, kind="scatter", input=home, given=chunks))
     sketch.add((*path, 1), replace(task, kind="allgather", input=home, given=chunks, root=0))
@@ -42,13 +42,13 @@ def _reduce_scatter_allgather(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _reduce_bcast(sketch: Sketch, path: Path, task: Task) -> None:
-    """Allreduce: reduce to the first rank, which tells the others."""
+    """Allreduce: reduce to the first rank, which broadcasts the result."""
     sketch.add((*path, 0), replace(task, kind="reduce"))
     sketch.add((*path, 1), replace(task, kind="bcast", input=task.output))
 
 
 def _allgather(sketch: Sketch, path: Path, task: Task) -> None:
-    """Gather: let everybody have everything."""
+    """Gather: allgather into scratch on all ranks but the root."""
     at_root = np.arange(sketch.n_ranks) == task.ranks[task.root]
     stage = sketch.scratch((*path, -1), task.ranks)
     # A root in place has its own block where everything belongs.
@@ -57,7 +57,7 @@ def _allgather(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _bcast(sketch: Sketch, path: Path, task: Task) -> None:
-    """Scatter: tell everybody everything; each keeps its own."""
+    """Scatter: broadcast all blocks; each rank copies out its own."""
     whole = task.given.union([np.arange(task.size)])
     told = replace(task, kind="bcast", output=task.input, given=whole, received=None)
     sketch.add((*path, 0), told)
@@ -67,7 +67,7 @@ def _bcast(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _gather_bcast(sketch: Sketch, path: Path, task: Task) -> None:
-    """Allgather: gather at the first rank, which tells the others."""
+    """Allgather: gather at the first rank, which broadcasts the blocks."""
     whole = task.given.union([np.arange(task.size)])
     sketch.add((*path, 0), replace(task, kind="gather"))
     sketch.add((*path, 1), replace(task, kind="bcast", input=task.output, given=whole))
@@ -112,7 +112,7 @@ def _shift_scan(sketch: Sketch, path: Path, task: Task) -> None:
 
 
 def _allgather_copy(sketch: Sketch, path: Path, task: Task) -> None:
-    """Alltoall: let everybody have everything; each keeps what is its own."""
+    """Alltoall: allgather all blocks; each rank copies out its own."""
     assert task.received is not None
     n = task.size
     everything = sketch.scratch((*path, -1), task.ranks)

@@ -12,7 +12,7 @@ communication", CLUSTER 2020: listings 1 to 6 are the full-lane forms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,7 +25,9 @@ from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.grid import Grid
 
 Inner = Callable[[Path, Task], Bools]
-"""States a task of a part, decomposed in turn; returns whose result is in its output."""
+"""Function that states a task of a part and marks the ranks with the result in its output."""
+Given = Callable[[int], Regions]
+"""Function that returns what moves in a row or column of a grid."""
 
 
 @dataclass(eq=False)
@@ -64,6 +66,52 @@ class Parts:
         """State a task, given by position, along a column."""
         return self.outer((*self.path, phase, 0), self._placed(task, self.roles[1]))
 
+    def in_rows(
+        self,
+        phase: int,
+        kind: str,
+        input: Home,
+        output: Home,
+        given: Given,
+        *,
+        rows: Iterable[int] | None = None,
+        root: int = 0,
+        spare: Home | None = None,
+    ) -> Home:
+        """State a collective inside rows, all of them if left out; return where results are then.
+
+        `given` returns what moves in a row.
+        """
+        done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        for row in range(self.n_rows) if rows is None else rows:
+            task = self.row_task(row, kind, root, input, output, given(row))
+            done |= self.row(phase, row, replace(task, spare=spare))
+        return output.where(done, input)
+
+    def in_columns(
+        self,
+        phase: int,
+        kind: str,
+        input: Home,
+        output: Home,
+        given: Given,
+        *,
+        spare: Home | None = None,
+    ) -> Home:
+        """State a collective along every column; return where results are then.
+
+        `given` returns what moves in a column.
+        """
+        done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
+        for column in self.columns:
+            task = self.column_task(column, kind, input, output, given(column))
+            done |= self.along(phase, replace(task, spare=spare))
+        return output.where(done, input)
+
+    def whole(self, part: int) -> Regions:
+        """Return the whole of what the task moves, for any row or column."""
+        return self.task.given
+
     def _placed(self, task: Task, role: str) -> Task:
         return replace(task, role=role, ranks=self.task.ranks[task.ranks])
 
@@ -82,9 +130,17 @@ class Parts:
         """A vector's share for every column."""
         return self.task.given.cut(self.grid.n_columns)
 
+    def share(self, column: int) -> Regions:
+        """Return the share of a column."""
+        return self.shares.take(np.array([column]))
+
     def shares_of_row(self, row: int) -> Regions:
         """Return the shares each position of a row leads."""
         return self.shares.union(self.grid.led_by(row))
+
+    def blocks_of_row(self, row: int) -> Regions:
+        """Return the blocks of a row's positions."""
+        return self.task.given.take(self.grid.rows[row])
 
     def blocks_led(self, row: int) -> Regions:
         """Return, a row a position, the blocks of all whom it leads columns for, on any row."""
@@ -140,72 +196,49 @@ class Parts:
 
 def bcast(parts: Parts) -> None:
     """Scatter on the root's node, bcast shares along columns, allgather on nodes."""
-    task, grid = parts.task, parts.grid
-    home, root_row = task.output, grid.root_row
-    chunks = parts.shares_of_row(root_row)
-    parts.row(0, root_row, parts.row_task(root_row, "scatter", grid.shift, home, home, chunks))
-    for column in parts.columns:
-        share = parts.shares.take(np.array([column]))
-        parts.along(1, parts.column_task(column, "bcast", home, home, share))
-    for row in range(parts.n_rows):
-        chunks = parts.shares_of_row(row)
-        parts.row(2, row, parts.row_task(row, "allgather", 0, home, home, chunks))
+    grid, home, shares = parts.grid, parts.task.output, parts.shares_of_row
+    parts.in_rows(0, "scatter", home, home, shares, rows=[grid.root_row], root=grid.shift)
+    parts.in_columns(1, "bcast", home, home, parts.share)
+    parts.in_rows(2, "allgather", home, home, shares)
 
 
 def reduce(parts: Parts) -> None:
     """Reduce-scatter on nodes, reduce shares along columns, gather on the root's node."""
-    task, grid = parts.task, parts.grid
-    here = _reduced_on_rows(parts, 0, task.output)
-    here = _along_columns(parts, 1, "reduce", here, task.output)
-    row = grid.root_row
-    chunks = parts.shares_of_row(row)
-    done = parts.row(2, row, parts.row_task(row, "gather", grid.shift, here, task.output, chunks))
-    here = task.output.where(done, here)
+    task, grid, output, shares = parts.task, parts.grid, parts.task.output, parts.shares_of_row
+    here = parts.in_rows(0, "reduce_scatter_block", task.input, output, shares)
+    here = parts.in_columns(1, "reduce", here, output, parts.share)
+    here = parts.in_rows(2, "gather", here, output, shares, rows=[grid.root_row], root=grid.shift)
     settle(parts, 3, np.array([task.root]), here)
 
 
 def allreduce(parts: Parts) -> None:
     """Reduce-scatter on nodes, allreduce shares along columns, allgather on nodes."""
-    task = parts.task
-    here = _reduced_on_rows(parts, 0, task.output)
-    here = _along_columns(parts, 1, "allreduce", here, task.output)
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row in range(parts.n_rows):
-        chunks = parts.shares_of_row(row)
-        done |= parts.row(2, row, parts.row_task(row, "allgather", 0, here, task.output, chunks))
-    settle(parts, 3, np.arange(task.size), task.output.where(done, here))
+    task, output = parts.task, parts.task.output
+    here = parts.in_rows(0, "reduce_scatter_block", task.input, output, parts.shares_of_row)
+    here = parts.in_columns(1, "allreduce", here, output, parts.share)
+    here = parts.in_rows(2, "allgather", here, output, parts.shares_of_row)
+    settle(parts, 3, np.arange(task.size), here)
 
 
 def scan(parts: Parts) -> None:
-    """Scan on nodes; the sums of the nodes before come through the columns.
+    """Scan or exscan on nodes; the sums of the nodes before come through the columns.
 
     Reduce-scatter on nodes, exscan shares along columns, allgather on nodes,
-    combine with the node's own scan.
+    combine with the node's own scan. Of an exscan, a node's first rank has what
+    comes from the nodes before only.
     """
-    _scan(parts, is_exclusive=False)
-
-
-def exscan(parts: Parts) -> None:
-    """As scan, but a node's first rank has what comes from the nodes before only."""
-    _scan(parts, is_exclusive=True)
-
-
-def _scan(parts: Parts, *, is_exclusive: bool) -> None:
     task, sketch, grid = parts.task, parts.sketch, parts.grid
+    is_exclusive = task.kind == "exscan"
     sums, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     if parts.n_rows > 1:
-        here = _reduced_on_rows(parts, 0, sums)
-        _along_columns(parts, 1, "exscan", here, before)
-    done = np.zeros(sketch.n_ranks, dtype=np.bool_)
-    kind = "exscan" if is_exclusive else "scan"
-    for row in range(parts.n_rows):
-        done |= parts.row(2, row, parts.row_task(row, kind, 0, task.input, task.output, task.given))
+        here = parts.in_rows(0, "reduce_scatter_block", task.input, sums, parts.shares_of_row)
+        parts.in_columns(1, "exscan", here, before, parts.share)
+    here = parts.in_rows(2, task.kind, task.input, task.output, parts.whole)
     if not is_exclusive:
-        settle(parts, 3, np.arange(task.size), task.output.where(done, task.input))
-    for row in range(1, parts.n_rows):
-        chunks = parts.shares_of_row(row)
-        parts.row(4, row, parts.row_task(row, "allgather", 0, before, before, chunks))
-    for row in range(1, parts.n_rows):
+        settle(parts, 3, np.arange(task.size), here)
+    later = range(1, parts.n_rows)
+    parts.in_rows(4, "allgather", before, before, parts.shares_of_row, rows=later)
+    for row in later:
         ranks = task.ranks[grid.rows[row]]
         first, rest = (ranks[:1], ranks[1:]) if is_exclusive else (ranks[:0], ranks)
         for ranks, state in ((first, sketch.copy), (rest, sketch.reduce)):
@@ -215,17 +248,13 @@ def _scan(parts: Parts, *, is_exclusive: bool) -> None:
 
 def gather(parts: Parts) -> None:
     """Gather to leaders, along columns to the root's node, and there to the root."""
-    task, grid = parts.task, parts.grid
+    task, grid, output = parts.task, parts.grid, parts.task.output
     here = _to_leaders(parts, 0)
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for column in parts.columns:
-        blocks = parts.blocks_by_row(column)
-        done |= parts.along(1, parts.column_task(column, "gather", here, task.output, blocks))
-    here = task.output.where(done, here)
-    row = grid.root_row
-    blocks = parts.blocks_led(row)
-    done = parts.row(2, row, parts.row_task(row, "gather", grid.shift, here, task.output, blocks))
-    settle(parts, 3, np.array([task.root]), task.output.where(done, here))
+    here = parts.in_columns(1, "gather", here, output, parts.blocks_by_row)
+    here = parts.in_rows(
+        2, "gather", here, output, parts.blocks_led, rows=[grid.root_row], root=grid.shift
+    )
+    settle(parts, 3, np.array([task.root]), here)
 
 
 def scatter(parts: Parts) -> None:
@@ -247,60 +276,22 @@ def scatter(parts: Parts) -> None:
 
 def allgather(parts: Parts) -> None:
     """Gather to leaders, allgather along columns, then on nodes what each leader has."""
-    task = parts.task
+    output = parts.task.output
     here = _to_leaders(parts, 0)
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for column in parts.columns:
-        blocks = parts.blocks_by_row(column)
-        done |= parts.along(1, parts.column_task(column, "allgather", here, task.output, blocks))
-    here = task.output.where(done, here)
-    done[:] = False
-    for row in range(parts.n_rows):
-        blocks = parts.blocks_led(row)
-        done |= parts.row(2, row, parts.row_task(row, "allgather", 0, here, task.output, blocks))
-    settle(parts, 3, np.arange(task.size), task.output.where(done, here))
+    here = parts.in_columns(1, "allgather", here, output, parts.blocks_by_row)
+    here = parts.in_rows(2, "allgather", here, output, parts.blocks_led)
+    settle(parts, 3, np.arange(parts.task.size), here)
 
 
 def reduce_scatter_block(parts: Parts) -> None:
     """Reduce-scatter on nodes by column, along columns by node, scatter from leaders."""
-    task, sketch = parts.task, parts.sketch
+    task, sketch, kind = parts.task, parts.sketch, "reduce_scatter_block"
     stage, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     middle = task.output.where(parts.leads_itself(), handed)
     target = stage if parts.n_rows > 1 else middle
-    done = np.zeros(sketch.n_ranks, dtype=np.bool_)
-    kind = "reduce_scatter_block"
-    for row in range(parts.n_rows):
-        part = parts.row_task(row, kind, 0, task.input, target, parts.blocks_led(row))
-        done |= parts.row(0, row, replace(part, spare=handed))
-    here = target.where(done, task.input)
-    done[:] = False
-    for column in parts.columns:
-        part = parts.column_task(column, kind, here, middle, parts.blocks_by_row(column))
-        done |= parts.along(1, replace(part, spare=handed))
-    here = middle.where(done, here)
-    here = _from_leaders(parts, 2, here)
-    settle(parts, 3, np.arange(task.size), here)
-
-
-def _reduced_on_rows(parts: Parts, phase: int, output: Home) -> Home:
-    """Leave every leader's share of its node's reduction in `output`; return where it is."""
-    task = parts.task
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row in range(parts.n_rows):
-        chunks = parts.shares_of_row(row)
-        done |= parts.row(
-            phase, row, parts.row_task(row, "reduce_scatter_block", 0, task.input, output, chunks)
-        )
-    return output.where(done, task.input)
-
-
-def _along_columns(parts: Parts, phase: int, kind: str, here: Home, output: Home) -> Home:
-    """State a collective on every column's share; return where results are."""
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for column in parts.columns:
-        share = parts.shares.take(np.array([column]))
-        done |= parts.along(phase, parts.column_task(column, kind, here, output, share))
-    return output.where(done, here)
+    here = parts.in_rows(0, kind, task.input, target, parts.blocks_led, spare=handed)
+    here = parts.in_columns(1, kind, here, middle, parts.blocks_by_row, spare=handed)
+    settle(parts, 3, np.arange(task.size), _from_leaders(parts, 2, here))
 
 
 def _to_leaders(parts: Parts, phase: int) -> Home:
@@ -343,7 +334,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "reduce": reduce,
     "allreduce": allreduce,
     "scan": scan,
-    "exscan": exscan,
+    "exscan": scan,
     "gather": gather,
     "scatter": scatter,
     "allgather": allgather,

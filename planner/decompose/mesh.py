@@ -20,29 +20,15 @@ from collplan.planner.decompose.leaders import Parts
 def allreduce(parts: Parts) -> None:
     """Allreduce in rows, then in columns, the whole vector each time."""
     task = parts.task
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row in range(parts.n_rows):
-        done |= parts.row(
-            0, row, parts.row_task(row, "allreduce", 0, task.input, task.output, task.given)
-        )
-    here = task.output.where(done, task.input)
-    for column in parts.columns:
-        parts.along(1, parts.column_task(column, "allreduce", here, task.output, task.given))
+    here = parts.in_rows(0, "allreduce", task.input, task.output, parts.whole)
+    parts.in_columns(1, "allreduce", here, task.output, parts.whole)
 
 
 def allgather(parts: Parts) -> None:
     """Allgather in rows, then in columns the blocks of whole rows."""
-    task, rows = parts.task, parts.grid.rows
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row, positions in enumerate(rows):
-        blocks = task.given.take(positions)
-        done |= parts.row(
-            0, row, parts.row_task(row, "allgather", 0, task.input, task.output, blocks)
-        )
-    here = task.output.where(done, task.input)
-    blocks = task.given.union(rows)
-    for column in parts.columns:
-        parts.along(1, parts.column_task(column, "allgather", here, task.output, blocks))
+    task, of_rows = parts.task, parts.task.given.union(parts.grid.rows)
+    here = parts.in_rows(0, "allgather", task.input, task.output, parts.blocks_of_row)
+    parts.in_columns(1, "allgather", here, task.output, lambda _: of_rows)
 
 
 def reduce_scatter_block(parts: Parts) -> None:
@@ -54,32 +40,23 @@ def reduce_scatter_block(parts: Parts) -> None:
     if not parts.is_commutative:
         leaders.reduce_scatter_block(parts)
         return
-    task, rows = parts.task, parts.grid.rows
+    task, of_rows, kind = (
+        parts.task,
+        parts.task.given.union(parts.grid.rows),
+        "reduce_scatter_block",
+    )
     stage = parts.sketch.scratch((*parts.path, -1, 0), task.ranks)
-    done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    blocks = task.given.union(rows)
     target = stage if parts.grid.n_columns > 1 else task.output
-    for column in parts.columns:
-        done |= parts.along(
-            0, parts.column_task(column, "reduce_scatter_block", task.input, target, blocks)
-        )
-    here = target.where(done, task.input)
-    for row, positions in enumerate(rows):
-        blocks = task.given.take(positions)
-        parts.row(1, row, parts.row_task(row, "reduce_scatter_block", 0, here, task.output, blocks))
+    here = parts.in_columns(0, kind, task.input, target, lambda _: of_rows)
+    parts.in_rows(1, kind, here, task.output, parts.blocks_of_row)
 
 
 def scan(parts: Parts) -> None:
-    """Scan in rows; the rows' totals through the last column, then to every rank."""
-    _scan(parts, is_exclusive=False)
+    """Scan or exscan in rows; the rows' totals through the last column, then to every rank.
 
-
-def exscan(parts: Parts) -> None:
-    """As scan, but rows scan exclusively, and their last rank adds its own."""
-    _scan(parts, is_exclusive=True)
-
-
-def _scan(parts: Parts, *, is_exclusive: bool) -> None:
+    Of an exscan, the last rank of a row adds its own to get the row's total.
+    """
+    is_exclusive = parts.task.kind == "exscan"
     task, sketch, grid = parts.task, parts.sketch, parts.grid
     role, last = parts.roles[0], np.array([row[-1] for row in grid.rows])
     total, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
@@ -89,9 +66,8 @@ def _scan(parts: Parts, *, is_exclusive: bool) -> None:
         whole = task.given.take(np.zeros(len(last), dtype=np.int64))
         sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
     for row in range(parts.n_rows):
-        kind = "exscan" if is_exclusive else "scan"
         inside |= parts.row(
-            1, row, parts.row_task(row, kind, 0, task.input, task.output, task.given)
+            1, row, parts.row_task(row, task.kind, 0, task.input, task.output, task.given)
         )
     if not is_exclusive:
         everyone = np.arange(task.size)
@@ -127,7 +103,7 @@ FORMS: dict[str, Callable[[Parts], None]] = {
     "reduce_scatter_block": reduce_scatter_block,
     "alltoall": pairs.alltoall,
     "scan": scan,
-    "exscan": exscan,
+    "exscan": scan,
 }
 """The form of every collective, by kind."""
 ONE_LEADER = frozenset({"bcast", "reduce", "gather", "scatter"})

@@ -16,29 +16,18 @@ from collplan.planner.decompose.leaders import Parts, settle
 
 
 def scan(parts: Parts) -> None:
-    """Alltoall on nodes, prefixes at leaders, exscan along columns, alltoall on nodes."""
-    _scan(parts, is_exclusive=False)
+    """Alltoall on nodes, prefixes at leaders, exscan along columns, alltoall on nodes.
 
-
-def exscan(parts: Parts) -> None:
-    """As scan, but every rank gets the prefix of the rank before."""
-    _scan(parts, is_exclusive=True)
-
-
-def _scan(parts: Parts, *, is_exclusive: bool) -> None:
-    """State a scan; slot y + 1 of a leader's scratch holds what rank y of its row has.
-
-    Slot 0 holds what comes from the rows before. The scan turns slot y + 1
-    into the prefix up to rank y; rank y's result then is slot y + 1, or slot y
-    where the scan is exclusive.
+    Slot y + 1 of a leader's scratch holds what rank y of its row has, slot 0 what
+    comes from the rows before. The scan turns slot y + 1 into the prefix up to rank y;
+    rank y's result then is slot y + 1, or slot y of an exscan.
     """
+    is_exclusive = parts.task.kind == "exscan"
     task, sketch, rows = parts.task, parts.sketch, parts.grid.rows
     slots, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     room = int((task.given.low + task.given.count).max(initial=0))
     totals = _collect(parts, slots, room)
-    for column in parts.columns:
-        share = parts.shares.take(np.array([column]))
-        parts.along(2, parts.column_task(column, "exscan", totals, before, share))
+    parts.in_columns(2, "exscan", totals, before, parts.share)
     for row, positions in enumerate(rows):
         if len(positions) > 1 and row > 0:
             _add_before(parts, row, slots, before, room, is_exclusive=is_exclusive)
@@ -110,5 +99,5 @@ def _hand_out(parts: Parts, slots: Home, room: int, *, is_exclusive: bool) -> No
         parts.row(4, row, parts.row_task(row, "alltoall", 0, slots, task.output, *ends))
 
 
-FORMS = {"scan": scan, "exscan": exscan}
-"""What can be transposed."""
+FORMS = {"scan": scan, "exscan": scan}
+"""Collectives that can be transposed."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from collplan.planner.draw.errors import DrawError
 from collplan.planner.draw.picture import View, picture
-
-if TYPE_CHECKING:
-    from collplan.planner.draw.style import Times
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.draw.rendering import DrawError
+from collplan.planner.draw.style import Times
+from collplan.planner.plan.plan import Plan
 
 __all__ = ["DrawError", "View", "draw", "picture"]
 

@@ -8,7 +8,7 @@ in a row of one name, as the steps of a local reduction, share a column.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,10 +24,7 @@ from collplan.planner.draw.style import (
     line_width,
     text_width,
 )
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 
 _MAX_BOXES: Final = 40
 _MIN_WIDTH: Final = 190.0
@@ -84,9 +81,9 @@ def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
 def _first_of_name(plan: Plan) -> list[int]:
     """Return, for every phase, the first of those before it in a row that share its name."""
     leads: list[int] = []
-    for phase, name in enumerate(plan.phases):
-        is_same = phase > 0 and name == plan.phases[phase - 1]
-        leads.append(leads[-1] if is_same else phase)
+    for number, phase in enumerate(plan.phases):
+        is_same = number > 0 and phase.name == plan.phases[number - 1].name
+        leads.append(leads[-1] if is_same else number)
     return leads
 
 
@@ -98,7 +95,7 @@ def _columns(
     for phase, chain in steps.items():
         last = max(i for i, lead in enumerate(leads) if lead == phase)
         title = f"phase {phase}" if last == phase else f"phases {phase}–{last}"
-        title += f": {plan.phases[phase]}" if plan.phases[phase] else ""
+        title += f": {plan.phases[phase]}" if plan.phases[phase].name else ""
         width = max(_MIN_WIDTH, text_width([title], _TITLE_SIZE) - _MARGIN)
         columns.append(
             _Column(phase, title, chain, Box(x + _MARGIN + width / 2, y, width, _HEIGHT))

@@ -1,37 +1,121 @@
-"""Which view a plan gets, and the whole picture as dot source."""
+"""The whole picture as dot source: the view that a plan gets, its title and its legend."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, get_args
 
 import numpy as np
 
-from collplan.planner.draw.errors import DrawError
-from collplan.planner.draw.legend import TITLE_HEIGHT, draw_legend, draw_title
-from collplan.planner.draw.messages import Messages, collect_messages
 from collplan.planner.draw.phase_view import draw_phases
-from collplan.planner.draw.place_views import draw_nodes, draw_ranks, node_flows, rank_flows
+from collplan.planner.draw.place_views import (
+    Messages,
+    collect_messages,
+    count_flows,
+    describe_flows,
+    draw_nodes,
+    draw_ranks,
+)
+from collplan.planner.draw.rendering import DrawError
 from collplan.planner.draw.sheet import Box, Sheet
-from collplan.planner.draw.style import Times, format_bytes, format_count, format_time
+from collplan.planner.draw.style import (
+    DEPENDENCY_COLOR,
+    FAINT_INK,
+    FONT_SIZE,
+    OP_COLORS,
+    Looks,
+    Times,
+    format_bytes,
+    format_count,
+    format_time,
+    lane_color,
+    text_width,
+)
 from collplan.planner.draw.task_view import draw_tasks
-from collplan.planner.draw.traffic import Flow, describe_flows
 from collplan.planner.formats.text import headline
+from collplan.planner.plan.plan import INTENT, Op, Plan
 
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+TITLE_HEIGHT: Final = 46.0
+_ROW_HEIGHT: Final = 22.0
+_MIN_WIDTH: Final = 560.0
+
+
+def draw_title(sheet: Sheet, title: str, subtitle: str) -> None:
+    """Write the title, and below it what is shown, at the top of the sheet."""
+    sheet.text("title", (0, 10), title, size=15)
+    sheet.text("subtitle", (0, 30), subtitle, size=10, fontcolor=FAINT_INK)
+
+
+def draw_legend(
+    sheet: Sheet, plan: Plan, lanes: Sequence[int], area: Box, *, shows_tasks: bool
+) -> None:
+    """Explain below `area` the kinds, `lanes` (-1: in a node) and dependencies in it."""
+    entries = list(_entries(plan, lanes, shows_tasks))
+    x, y = 0.0, area.bottom + 24
+    for i, entry in enumerate(entries):
+        width = 40 + text_width([entry.text], FONT_SIZE)
+        if x and x + width > max(area.right, _MIN_WIDTH):
+            x, y = 0.0, y + _ROW_HEIGHT
+        name = f"legend_{i}"
+        indent = 30 if entry.color else 6
+        if entry.fill:
+            look = {"color": entry.color, "fillcolor": entry.fill, **entry.look}
+            sheet.box(name, Box(x + 12, y, 24, 12), [" "], **look)
+        elif entry.color:
+            sheet.arrow(
+                f"{name}_text",
+                f"{name}_text",
+                [(x, y), (x + 8, y), (x + 16, y), (x + 24, y)],
+                size=0.5,
+                color=entry.color,
+                style=entry.style,
+                penwidth=f"{entry.width:g}",
+            )
+        sheet.text(f"{name}_text", (x + indent, y), entry.text)
+        x += width
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A line of the legend: a swatch where there is a fill, an arrow where only a colour."""
+
+    text: str
+    color: str = ""
+    fill: str = ""
+    style: str = "solid"
+    width: float = 2.2
+    look: Mapping[str, str] = field(default_factory=dict)
+
+
+def _entries(plan: Plan, lanes: Sequence[int], shows_tasks: bool) -> Iterator[_Entry]:
+    if shows_tasks:
+        yield from (_Entry(op.name.lower(), *OP_COLORS[op]) for op in Op if (plan.op == op).any())
+        for text, look in Looks.of(plan).legend():
+            yield _Entry(text, look["color"], look["fillcolor"], look=look)
+    for lane in lanes:
+        yield _Entry("message in a node" if lane < 0 else f"on lane {lane}", lane_color(lane))
+    if shows_tasks:
+        is_intent = (plan.deps.kind & INTENT) > 0
+        if not is_intent.all():
+            yield _Entry("dependency", DEPENDENCY_COLOR, width=0.8)
+        if is_intent.any():
+            yield _Entry("intent", DEPENDENCY_COLOR, style="dashed", width=0.8)
+    if lanes:
+        yield _Entry("wider: more bytes")
+
 
 View = Literal["auto", "task", "rank", "node", "phase"]
+_VIEWS: Final = get_args(View)[1:]
+"""Views of a plan, from the finest to the coarsest."""
 
 MAX_READABLE_TASKS: Final = 400
-"""What "auto" draws task by task."""
+"""Most tasks that "auto" draws task by task."""
 MAX_READABLE_COLUMNS: Final = 40
 MAX_READABLE_BOXES: Final = 64
 MAX_READABLE_ARROWS: Final = 320
 MAX_TASKS: Final = 4000
-"""What is drawn task by task where that is asked for."""
+"""Most tasks that are drawn task by task on request."""
 MAX_BOXES: Final = 1024
 MAX_ARROWS: Final = 6000
 
@@ -82,16 +166,9 @@ def picture(plan: Plan, by: str = "auto", timeline: Times | None = None) -> str:
 
 def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> _Sketch:
     """Return the view asked for, or the finest one after it that fits."""
-    views: dict[str, Callable[[Plan, Messages, bool], _Sketch | None]] = {
-        "task": partial(_task_sketch, timeline),
-        "rank": _rank_sketch,
-        "node": _node_sketch,
-        "phase": _phase_sketch,
-    }
-    names = list(views)
     wanted = "task" if by == "auto" else by
-    for name in names[names.index(wanted) :]:
-        sketch = views[name](plan, messages, by == name)
+    for name in _VIEWS[_VIEWS.index(wanted) :]:
+        sketch = _sketch(name, plan, messages, timeline, is_forced=by == name)
         if sketch is not None:
             break
     assert sketch is not None, "the phase view fits any plan"
@@ -105,51 +182,39 @@ def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> 
     return replace(sketch, caption=f"{totals}; {sketch.caption}")
 
 
-def _task_sketch(
-    timeline: Times | None, plan: Plan, messages: Messages, is_forced: bool
+def _sketch(
+    view: str, plan: Plan, messages: Messages, timeline: Times | None, *, is_forced: bool
 ) -> _Sketch | None:
-    n_columns = plan.n_ranks if plan.only_rank is None else 1
-    if plan.n_tasks > (MAX_TASKS if is_forced else MAX_READABLE_TASKS):
-        return None
-    if n_columns > (MAX_BOXES if is_forced else MAX_READABLE_COLUMNS):
-        return None
-    return _Sketch(
-        "a box a task",
-        lambda sheet, top: draw_tasks(sheet, plan, top, timeline),
-        lanes=tuple(np.unique(messages.lane).tolist()),
-        shows_tasks=True,
-    )
-
-
-def _rank_sketch(plan: Plan, messages: Messages, is_forced: bool) -> _Sketch | None:
-    if not _fits(plan.n_ranks, 0, is_forced):
-        return None
-    flows = rank_flows(plan, messages)
-    if not _fits(plan.n_ranks, len(flows), is_forced):
-        return None
-    return _flow_sketch(flows, lambda sheet, top: draw_ranks(sheet, plan, flows, top))
-
-
-def _node_sketch(plan: Plan, messages: Messages, is_forced: bool) -> _Sketch | None:
+    """Return a view of the plan, or None if it has more elements than can be drawn."""
+    if view == "phase":
+        return _Sketch("rounds and their totals", lambda sheet, top: draw_phases(sheet, plan, top))
+    if view == "task":
+        n_columns = plan.n_ranks if plan.only_rank is None else 1
+        if plan.n_tasks > (MAX_TASKS if is_forced else MAX_READABLE_TASKS):
+            return None
+        if n_columns > (MAX_BOXES if is_forced else MAX_READABLE_COLUMNS):
+            return None
+        return _Sketch(
+            "a box a task",
+            lambda sheet, top: draw_tasks(sheet, plan, top, timeline),
+            lanes=tuple(np.unique(messages.lane).tolist()),
+            shows_tasks=True,
+        )
+    by_rank = view == "rank"
+    n_boxes = plan.n_ranks if by_rank else plan.n_nodes
     # One node would be one box: its rounds say more.
-    if (plan.n_nodes == 1 and not is_forced) or not _fits(plan.n_nodes, 0, is_forced):
+    if n_boxes > (MAX_BOXES if is_forced else MAX_READABLE_BOXES) or (
+        n_boxes == 1 and not by_rank and not is_forced
+    ):
         return None
-    flows = node_flows(plan, messages)
-    if not _fits(plan.n_nodes, len(flows), is_forced):
+    flows = count_flows(messages, np.arange(plan.n_ranks) if by_rank else plan.rank_node)
+    if len(flows) > (MAX_ARROWS if is_forced else MAX_READABLE_ARROWS):
         return None
-    return _flow_sketch(flows, lambda sheet, top: draw_nodes(sheet, plan, messages, flows, top))
 
+    def draw(sheet: Sheet, top: float) -> Box:
+        if by_rank:
+            return draw_ranks(sheet, plan, flows, top)
+        return draw_nodes(sheet, plan, messages, flows, top)
 
-def _flow_sketch(flows: list[Flow], draw: Callable[[Sheet, float], Box]) -> _Sketch:
     lanes = tuple(sorted({flow.lane for flow in flows}))
     return _Sketch(describe_flows(flows), draw, lanes)
-
-
-def _phase_sketch(plan: Plan, messages: Messages, is_forced: bool) -> _Sketch:
-    return _Sketch("rounds and their totals", lambda sheet, top: draw_phases(sheet, plan, top))
-
-
-def _fits(n_boxes: int, n_arrows: int, is_forced: bool) -> bool:
-    if is_forced:
-        return n_boxes <= MAX_BOXES and n_arrows <= MAX_ARROWS
-    return n_boxes <= MAX_READABLE_BOXES and n_arrows <= MAX_READABLE_ARROWS

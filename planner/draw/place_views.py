@@ -1,25 +1,191 @@
-"""Coarser views: a box a rank or a node, and on the arrows what they send each other."""
+"""Coarser views: a box per rank or per node, and arrows for what they send each other."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from collplan.planner.draw.messages import Messages
+from collplan.planner.arrays import Ints
 from collplan.planner.draw.sheet import Box, Point, Sheet
 from collplan.planner.draw.style import (
+    FAINT_INK,
+    FONT_SIZE,
     LOCAL_COLOR,
     NODE_FILL,
     NODE_LINE,
     RANK_FILL,
+    format_bytes,
     format_count,
+    lane_color,
+    line_width,
+    text_width,
 )
-from collplan.planner.draw.traffic import Flow, count_flows, draw_flows, has_labels
+from collplan.planner.plan.plan import Op, Plan
 
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Messages:
+    """One entry per message, by ascending row of the task that stands for it."""
+
+    row: Ints
+    source: Ints
+    dest: Ints
+    n_bytes: Ints
+    lane: Ints
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def collect_messages(plan: Plan) -> Messages:
+    """Return the messages of `plan`: its sends, and of one rank's program its receives too."""
+    last = Op.SEND if plan.only_rank is None else Op.RECV
+    row = np.flatnonzero(plan.op <= last)
+    is_send = plan.op[row] == Op.SEND
+    return Messages(
+        row=row,
+        source=np.where(is_send, plan.rank[row], plan.peer[row]).astype(np.int64),
+        dest=np.where(is_send, plan.peer[row], plan.rank[row]).astype(np.int64),
+        n_bytes=plan.elements[row] * plan.itemsize,
+        lane=plan.lane[row].astype(np.int64),
+    )
+
+
+_MAX_LABELS: Final = 40
+"""Most arrows whose labels do not hide each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """All messages from one place to another on one lane."""
+
+    source: int
+    dest: int
+    lane: int
+    n_messages: int
+    n_bytes: int
+
+    @property
+    def size(self) -> str:
+        """Return the flow's totals for people."""
+        return f"{format_count(self.n_messages, 'message')}, {format_bytes(self.n_bytes)}"
+
+
+def count_flows(messages: Messages, place: Ints, keep_inside: bool = False) -> list[Flow]:
+    """Sum messages by place of source, place of destination, and lane.
+
+    Parameters
+    ----------
+    messages : Messages
+        What to count.
+    place : ndarray, shape (n_ranks,)
+        Where each rank counts: the rank itself, or its node.
+    keep_inside : bool
+        Whether messages that stay in one place count too.
+
+    Returns
+    -------
+    list of Flow
+        By source, destination and lane.
+    """
+    keys = np.stack((place[messages.source], place[messages.dest], messages.lane))
+    weights = messages.n_bytes
+    if not keep_inside:
+        is_between = keys[0] != keys[1]
+        keys, weights = keys[:, is_between], weights[is_between]
+    if not keys.size:
+        return []
+    unique, flow, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    totals = np.zeros(unique.shape[1], dtype=np.int64)
+    np.add.at(totals, flow.ravel(), weights)
+    return [
+        Flow(source, dest, lane, n_messages=n, n_bytes=total)
+        for (source, dest, lane), n, total in zip(
+            unique.T.tolist(), counts.tolist(), totals.tolist(), strict=True
+        )
+    ]
+
+
+def describe_flows(flows: list[Flow]) -> str:
+    """Return what an arrow carries: the same for all, or from the least to the most."""
+    if not flows:
+        return "no messages between them"
+    n_messages = sorted({flow.n_messages for flow in flows})
+    n_bytes = [format_bytes(n) for n in sorted({flow.n_bytes for flow in flows})]
+    count = format_count(n_messages[-1], "message")
+    if len(n_messages) > 1:
+        count = f"{n_messages[0]:,} to {count}"
+    size = n_bytes[0] if n_bytes[0] == n_bytes[-1] else f"{n_bytes[0]} to {n_bytes[-1]}"
+    return f"{count}, {size} an arrow"
+
+
+def has_labels(flows: list[Flow]) -> bool:
+    """Return whether arrows differ, and are few enough for labels to be seen."""
+    return len(flows) <= _MAX_LABELS and len({flow.size for flow in flows}) > 1
+
+
+def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> None:
+    """Draw an arrow per flow between boxes; flows of one pair lie beside each other.
+
+    `boxes[i]` stands for place i and is named ``{noun}_{i}`` on the sheet.
+    """
+    is_labelled = has_labels(flows)
+    n_of_pair = Counter((flow.source, flow.dest) for flow in flows)
+    nth: dict[tuple[int, int], int] = {}
+    for flow in flows:
+        pair = flow.source, flow.dest
+        nth[pair] = nth.get(pair, -1) + 1
+        curve = _arc(boxes[flow.source], boxes[flow.dest], nth[pair])
+        label = f"{flow.n_messages:,} msg, {format_bytes(flow.n_bytes)}" if is_labelled else ""
+        on_lane = f", lane {flow.lane}" if flow.lane >= 0 else ""
+        sheet.arrow(
+            f"{noun}_{flow.source}",
+            f"{noun}_{flow.dest}",
+            curve,
+            label=label,
+            # The first of several arrows has its label inside, clear of the others.
+            label_at=_beside(curve, label, inside=nth[pair] == 0 and n_of_pair[pair] > 1),
+            fontcolor=FAINT_INK if flow.lane < 0 else lane_color(flow.lane),
+            color=lane_color(flow.lane),
+            penwidth=f"{line_width(flow.n_bytes):g}",
+            tooltip=f"{noun} {flow.source} → {flow.dest}: {flow.size}{on_lane}",
+        )
+
+
+def _arc(tail: Box, head: Box, nth: int) -> list[Point]:
+    """Return a curve that bends to its right: the way back is another curve."""
+    dx, dy = head.x - tail.x, head.y - tail.y
+    distance = math.hypot(dx, dy)
+    # Beside each other the further ones bend more.
+    bend = (0.1 * min(distance, 400) + 20 * nth) / distance
+    control = (tail.x + dx / 2 - dy * bend, tail.y + dy / 2 + dx * bend)
+    start, end = tail.border_towards(control), head.border_towards(control)
+    # The quadratic curve through one control point, as the cubic that graphviz draws.
+    (x0, y0), (x1, y1), (x2, y2) = start, control, end
+    first = (x0 + (x1 - x0) * 2 / 3, y0 + (y1 - y0) * 2 / 3)
+    second = (x2 + (x1 - x2) * 2 / 3, y2 + (y1 - y2) * 2 / 3)
+    return [start, first, second, end]
+
+
+def _beside(curve: list[Point], label: str, inside: bool) -> Point:
+    """Return where the label lies: a third along, beside the curve, clear of the line.
+
+    In the middle the labels of arrows that cross would lie on each other.
+    """
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = curve
+    x = (8 * x0 + 12 * x1 + 6 * x2 + x3) / 27
+    y = (8 * y0 + 12 * y1 + 6 * y2 + y3) / 27
+    length = math.hypot(x3 - x0, y3 - y0) or 1.0
+    across = (-(y3 - y0) / length, (x3 - x0) / length)
+    reach = 7 + abs(across[0]) * text_width([label], FONT_SIZE - 1) / 2
+    if inside:
+        reach = -reach
+    return x + across[0] * reach, y + across[1] * reach
+
 
 _RANK_HEIGHT: Final = 19.0
 _NODE_WIDTH: Final = 164.0
@@ -32,18 +198,8 @@ _LABEL_ROOM: Final = 34.0
 """Above and below the nodes, for arrows with labels."""
 
 
-def rank_flows(plan: Plan, messages: Messages) -> list[Flow]:
-    """Return what ranks send each other."""
-    return count_flows(messages, np.arange(plan.n_ranks))
-
-
-def node_flows(plan: Plan, messages: Messages) -> list[Flow]:
-    """Return what nodes send each other, lane by lane."""
-    return count_flows(messages, plan.rank_node.astype(np.int64))
-
-
 def draw_ranks(sheet: Sheet, plan: Plan, flows: list[Flow], top: float) -> Box:
-    """Draw a box a rank, in circles inside a circle of nodes; return what all of it takes."""
+    """Draw a box per rank, in circles inside a circle of nodes; return the area of all."""
     members = [np.flatnonzero(plan.rank_node == node).tolist() for node in range(plan.n_nodes)]
     # Where there are many, a rank is a bare number.
     word, rank_width = ("rank ", 44.0) if plan.n_ranks <= 16 else ("", 26.0)
@@ -121,12 +277,11 @@ def _circle(
 
 
 def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], top: float) -> Box:
-    """Draw a box a node, in a circle, with what it sends inside itself."""
+    """Draw a box per node, in a circle, with the messages inside the node."""
     n = plan.n_nodes
-    place = plan.rank_node.astype(np.int64)
     inside = {
         flow.source: flow
-        for flow in count_flows(messages, place, keep_inside=True)
+        for flow in count_flows(messages, plan.rank_node, keep_inside=True)
         if flow.source == flow.dest
     }
     n_ranks = np.bincount(plan.rank_node, minlength=n)

@@ -1,4 +1,4 @@
-"""From dot source to a picture: graphviz's `dot`, or the libraries pygraphviz brings."""
+"""Dot source rendered to a picture by graphviz's `dot`, or by the libraries in pygraphviz."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 
 import graphviz
 
-from collplan.planner.draw.errors import DrawError
+from collplan.specs.errors import CollplanError
 
-_BUNDLED: Final = Path(__file__).with_name("bundled.py")
+
+class DrawError(CollplanError):
+    """A picture that cannot be drawn: its file's name, the view, or no renderer."""
+
+
+_BUNDLED: Final = """
+import sys
+import pygraphviz
+
+graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
+# An AGraph warns of slow layouts above 1,000 nodes unless it has one: the positions given.
+graph.has_layout = True
+sys.stdout.buffer.write(graph.draw(format=sys.argv[1]))
+"""
+"""Renders dot text from standard input with the graphviz inside pygraphviz's wheel."""
 
 
 def render(source: str, picture_format: str) -> bytes:
@@ -56,7 +69,7 @@ def _render_by_dot(source: str, picture_format: str) -> bytes:
 def _render_bundled(source: str, picture_format: str) -> bytes:
     # In a process of its own, as dot would be: its fontconfig talks on
     # standard error, and a crash in C must not take the caller along.
-    command = [sys.executable, "-P", str(_BUNDLED), picture_format]
+    command = [sys.executable, "-P", "-c", _BUNDLED, picture_format]
     result = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
     if result.returncode != 0 or not result.stdout:
         raise DrawError(_failure("pygraphviz", picture_format, result.stderr))

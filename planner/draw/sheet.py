@@ -27,7 +27,7 @@ _ARROW_POINTS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Where a box lies: its centre and its size."""
+    """The place of a box: its center and its size."""
 
     x: float
     y: float

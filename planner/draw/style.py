@@ -1,15 +1,16 @@
-"""How pictures look: colours, widths, and the words for sizes."""
+"""The look of pictures: colors, widths, borders, and the words for sizes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.plan import Op, Plan, Stage, Task
 
 FONT: Final = "Helvetica"
 FONT_SIZE: Final = 9.0
@@ -78,7 +79,7 @@ def format_count(n: int, noun: str) -> str:
 
 
 class Times(Protocol):
-    """When tasks run, as a simulation of the plan says."""
+    """Start and end of every task, as a simulation returns them."""
 
     @property
     def start_ns(self) -> npt.NDArray[np.floating[Any]]:
@@ -113,3 +114,60 @@ def shorten(text: str, length: int) -> str:
     'recv[115200…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+STAGE_STYLES: Final[Mapping[Stage, dict[str, str]]] = {
+    Stage.START: {"penwidth": "2.4"},
+    Stage.BACKGROUND: {},
+    Stage.WAIT: {"penwidth": "2.4", "style": "rounded,filled,dashed"},
+}
+"""The border of a box by its task's stage."""
+_STAGE_WORDS: Final = {Stage.START: "inside start", Stage.WAIT: "inside wait"}
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """Marks on the boxes of a plan for its stages and communication cores.
+
+    Parameters
+    ----------
+    core_colors : dict
+        Colour of every communication core, by its number in its node.
+    stages : tuple of Stage
+        The stages that differ from the background and occur.
+    """
+
+    core_colors: Mapping[int, str]
+    stages: tuple[Stage, ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Looks:
+        """Return the looks of a plan's tasks."""
+        cores = np.unique(plan.core[plan.core != plan.rank_core[plan.rank]]).tolist()
+        colors = {core: CORE_COLORS[i % len(CORE_COLORS)] for i, core in enumerate(cores)}
+        stages = (Stage(stage) for stage in np.unique(plan.stage).tolist())
+        return cls(colors, tuple(stage for stage in stages if stage is not Stage.BACKGROUND))
+
+    def lines(self, plan: Plan, task: Task) -> Iterator[str]:
+        """Say in which stage a task runs, and on which core, if that is not as usual."""
+        if task.stage is not Stage.BACKGROUND:
+            yield _STAGE_WORDS[task.stage]
+        if task.core != plan.rank_core[task.rank]:
+            yield f"on core {task.core}"
+
+    def attributes(self, plan: Plan, task: Task) -> dict[str, str]:
+        """Return the attributes of a task's box."""
+        border, fill = OP_COLORS[task.op]
+        look = {"color": border, "fillcolor": fill} | STAGE_STYLES[task.stage]
+        if task.core != plan.rank_core[task.rank]:
+            look |= {"color": self.core_colors[task.core], "penwidth": "1.6"}
+        return look
+
+    def legend(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Generate what the marks mean, and the attributes of a box that has them."""
+        for stage in self.stages:
+            look = {"color": FAINT_INK, "fillcolor": RANK_FILL} | STAGE_STYLES[stage]
+            yield _STAGE_WORDS[stage], look
+        for core, color in self.core_colors.items():
+            look = {"color": color, "fillcolor": RANK_FILL, "penwidth": "1.6"}
+            yield f"on communication core {core}", look

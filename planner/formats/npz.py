@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import zipfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter, ValidationError
 
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.verify.format_check import check_buffers, check_format
 from collplan.specs.errors import CollplanError
@@ -34,6 +36,7 @@ _WIDTHS: Final = ("|i1", "<i2", "<i4", "<i8")
 _ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", "reads", "writes", "deps",
               "foreign", "awaited")  # fmt: skip
 _MAX_ROWS: Final = 2**31 - 1
+_PHASES: Final = TypeAdapter(tuple[Phase, ...])
 _MAY_BE_CONSTANT: Final = ("reads.pattern", "writes.pattern", "deps.kind", "foreign.indptr")
 _TABLE_SHAPES: Final[dict[str, tuple[str, int | None]]] = {
     "patterns": ("patterns", 4),
@@ -125,7 +128,8 @@ def save(plan: Plan, path: str | Path) -> None:
         "constant": constant,
         "itemsize": plan.itemsize,
         "only_rank": plan.only_rank,
-        "phases": list(plan.phases),
+        "phases": [phase.name for phase in plan.phases],
+        "components": [asdict(phase) for phase in plan.phases],
         "spec": None if plan.spec is None else plan.spec.model_dump(mode="json"),
     }
     with replacing(path, PlanFileError) as file, zipfile.ZipFile(file, "w") as archive:
@@ -255,7 +259,7 @@ class _Reader:
                 **{part: kind(**parts[part]) for part, kind in CSR_PARTS.items()},
                 itemsize=self.meta["itemsize"],
                 only_rank=self.meta["only_rank"],
-                phases=tuple(self.meta["phases"]),
+                phases=self.phases(),
                 spec=self.spec(),
             )
             check_format(plan)
@@ -340,6 +344,25 @@ class _Reader:
         wide: npt.NDArray[Any] = array.astype(f"i{member.width}", copy=False)
         n = self.rows[member.rows] + member.extra_rows
         return np.broadcast_to(wide, (n,)) if constant else wide
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the plan's phases; files of older releases have only names of them."""
+        named = tuple(map(Phase.parse, self.meta["phases"]))
+        if "components" not in self.meta:
+            return named
+        try:
+            phases = _PHASES.validate_python(self.meta["components"])
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"]))
+            self.refuse(f"{META}: components.{place}: {problem['msg']}")
+        if [phase.name for phase in phases] != self.meta["phases"]:
+            self.refuse(f"{META}: components must be those that phases names")
+        groups = [trees.groups for phase in phases for trees in phase.trees]
+        ranks = [rank for some in groups for group in some for rank in group]
+        if not all(groups) or not all(0 <= rank < self.rows["ranks"] for rank in ranks):
+            self.refuse(f"{META}: components must be of ranks 0 to {self.rows['ranks'] - 1}")
+        return phases
 
     def spec(self) -> Any:
         """Return the spec the plan was compiled from, if the file holds one."""

@@ -72,8 +72,8 @@ def headline(plan: Plan) -> str:
     # A flat plan's one phase says what `auto` became.
     words: str = collective.kind
     if len(plan.phases) == 1:
-        kind, _, algorithm = plan.phases[0].partition("/")
-        words = f"{algorithm} {kind}" if kind == words else words
+        phase = plan.phases[0]
+        words = f"{phase.algorithm} {words}" if phase.kind == words and not phase.role else words
     if collective.has_data:
         words += f" of {collective.count} {collective.datatype}"
     parts = [words]
@@ -127,7 +127,7 @@ def _rank_line(plan: Plan, rank: int) -> str:
 
 
 def _phase_name(plan: Plan, phase: int) -> str:
-    name = plan.phases[phase]
+    name = plan.phases[phase].name
     return f"phase {phase}" + (f" {name}" if name else "")
 
 

@@ -18,6 +18,7 @@ from collplan.planner.arrays.intervals import union
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Table
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
@@ -84,7 +85,7 @@ def build(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phases: Sequence[str],
+    phases: Sequence[Phase],
     only_rank: int | None = None,
     only_node: int | None = None,
     shared_sizes: Ints | None = None,
@@ -107,8 +108,8 @@ def build(
         Elements of the buffers; scratch grows by the landing slots.
     spec : PlanSpec
         Kept with the plan.
-    phases : sequence of str
-        What the components are called in pictures and dumps.
+    phases : sequence of Phase
+        The components.
     only_rank : int, optional
         Build this rank's rows only.
     only_node : int, optional
@@ -141,7 +142,7 @@ def _assemble(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phases: Sequence[str],
+    phases: Sequence[Phase],
     only_rank: int | None,
 ) -> Plan:
     """Give tasks in row order their places, lanes, priorities and dependencies."""

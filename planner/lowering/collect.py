@@ -76,6 +76,8 @@ class Collected:
 
     only: Bools | None
     n_rounds: int = 0
+    sends: list[int] = field(default_factory=list)
+    """Rounds in which messages are sent, of whatever positions."""
     message: dict[str, Column] = field(
         default_factory=lambda: {
             "round": Column(np.int32),
@@ -117,6 +119,8 @@ class Collected:
         n = max(np.size(step.source), np.size(step.dest))
         if np.size(step.source) == 0 or np.size(step.dest) == 0:
             return
+        if self.sends[-1:] != [number]:
+            self.sends.append(number)
         source, dest = (np.broadcast_to(end, (n,)) for end in (step.source, step.dest))
         kept = None if self.only is None else self.only[source] | self.only[dest]
         n_kept = n if kept is None else int(np.count_nonzero(kept))

@@ -29,12 +29,17 @@ from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.coalesced import Coalesced
 from collplan.planner.lowering.lower import LocalTable, MessageTable
 from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
 
 STAGE, TRANSFER, DELIVER = 0, 1, 2
-PHASES = ("node stage/copy", "lane alltoall/pairwise", "node deliver/copy")
-"""What the phases of an exchange are called."""
+PHASES = (
+    Phase("stage", "copy", "node"),
+    Phase("alltoall", "pairwise", "lane"),
+    Phase("deliver", "copy", "node"),
+)
+"""The phases of an exchange."""
 
 
 def exchange_tables(

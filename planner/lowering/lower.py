@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +26,7 @@ from collplan.planner.lowering.address import (
     squeeze_scratch,
 )
 from collplan.planner.lowering.collect import Collected, collect
+from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
 
@@ -76,6 +78,12 @@ class LocalTable(Table):
     write: Pieces
 
 
+Shape = tuple[int, int]
+"""Size and root of a group."""
+Sends = Mapping[Shape, Sequence[int]]
+"""Rounds in which messages are sent, by the shape of a group."""
+
+
 @dataclass(frozen=True)
 class Stated:
     """A component and what computes it."""
@@ -84,11 +92,28 @@ class Stated:
     algorithm: Algorithm
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def label(self) -> str:
-        """Return what the component is called: ``node allgather/ring``."""
-        name = f"{self.component.kind}/{self.algorithm.name}"
-        return f"{self.component.role} {name}" if self.component.role else name
+    def phase(self, first_round: int = 0, sends: Sends = MappingProxyType({})) -> Phase:
+        """Return the phase of a plan that the component becomes.
+
+        Parameters
+        ----------
+        first_round : int
+            Where it begins.
+        sends : mapping
+            The rounds that send messages, counted from there, by a group's size and root.
+        """
+        groups, root = self.component.groups, self.component.root
+        kind, tree = self.component.kind, self.algorithm.tree
+        shapes: dict[Shape, list[tuple[int, ...]]] = {}
+        if tree is not None and sends:
+            for group, first in enumerate(root.tolist()):
+                ranks = tuple(groups[group].tolist())
+                shapes.setdefault((len(ranks), first), []).append(ranks)
+        trees = (
+            Trees.of(kind, tuple(ranks), [first_round + number for number in sends[shape]])
+            for shape, ranks in shapes.items()
+        )
+        return Phase(kind, self.algorithm.name, self.component.role, tree or "", tuple(trees))
 
 
 def lower(
@@ -97,7 +122,7 @@ def lower(
     n_scratch: int,
     commutative: bool,
     only_ranks: Sequence[int] | None = None,
-) -> tuple[MessageTable, LocalTable, Ints]:
+) -> tuple[MessageTable, LocalTable, Ints, tuple[Phase, ...]]:
     """Turn components into tables of messages and local steps.
 
     Rounds of a component follow those of the components before it. Empty
@@ -122,19 +147,24 @@ def lower(
     steps : LocalTable
     scratch_sizes : ndarray of int64, shape (n_ranks,)
         Scratch each rank needs so far; what nobody touches takes no room.
+    phases : tuple of Phase
+        What the components become.
     """
     lowering = _Lowering(n_scratch)
-    first_round = 0
+    first_round, phases = 0, list[Phase]()
     for phase, part in enumerate(parts):
-        n_rounds: dict[tuple[int, int], int] = {}
+        n_rounds: dict[Shape, int] = {}
+        sends: dict[Shape, list[int]] = {}
         for batch in _batches(part, only_ranks):
             collected = batch.collect(commutative)
             lowering.add(phase, first_round, batch, collected)
-            n_rounds[batch.size, batch.root] = collected.n_rounds
-        if only_ranks is not None:
-            _count_others(part, commutative, n_rounds)
+            n_rounds[batch.shape], sends[batch.shape] = collected.n_rounds, collected.sends
+        for batch in _other_shapes(part, set(n_rounds)):
+            collected = batch.collect(commutative)
+            n_rounds[batch.shape], sends[batch.shape] = collected.n_rounds, collected.sends
+        phases.append(part.phase(first_round, sends))
         first_round += max(n_rounds.values(), default=0)
-    return lowering.tables(n_ranks)
+    return *lowering.tables(n_ranks), tuple(phases)
 
 
 @dataclass
@@ -150,6 +180,11 @@ class _Batch:
     size: int
     root: int
     only: Positions | None
+
+    @property
+    def shape(self) -> Shape:
+        """Return the size and root of every group."""
+        return self.size, self.root
 
     def __post_init__(self) -> None:
         component = self.part.component
@@ -201,7 +236,7 @@ class _Batch:
         if self.only is not None:
             kept = np.zeros(self.size, dtype=bool)
             kept[list(self.only)] = True
-        collected = collect(self.part.algorithm.rounds(group), kept, len(self.groups))
+        collected = collect(self.part.algorithm.steps(group), kept, len(self.groups))
         self.layouts += group.scratch
         return collected
 
@@ -246,43 +281,13 @@ def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]
         yield _Batch(part, np.array(chosen), size, first, positions)
 
 
-def _count_others(part: Stated, commutative: bool, n_rounds: dict[tuple[int, int], int]) -> None:
-    """Add the rounds of groups that no kept rank is in, a group of each size and root."""
-    for (size, root), collected in collect_shapes(part, commutative, skip=n_rounds):
-        n_rounds[size, root] = collected.n_rounds
-
-
-def collect_shapes(
-    part: Stated,
-    commutative: bool,
-    *,
-    skip: Collection[tuple[int, int]] = (),
-    keeps_steps: bool = False,
-) -> Iterator[tuple[tuple[int, int], Collected]]:
-    """Run a component's algorithm on one group of every shape, a size and a root.
-
-    Parameters
-    ----------
-    part : Stated
-    commutative : bool
-        Whether operands may be exchanged.
-    skip : collection of (size, root)
-        Shapes to leave out.
-    keeps_steps : bool
-        Keep messages and local steps; else only the rounds are counted.
-
-    Yields
-    ------
-    shape : (size, root)
-    collected : Collected
-    """
-    component, seen = part.component, set(skip)
-    for group in range(len(component.groups)):
-        shape = size, root = int(component.groups.sizes[group]), int(component.root[group])
+def _other_shapes(part: Stated, seen: set[Shape]) -> Iterator[_Batch]:
+    """Yield a group of each shape that no kept rank is in; only its rounds are counted."""
+    sizes, root = part.component.groups.sizes, part.component.root
+    for group, shape in enumerate(zip(sizes.tolist(), root.tolist(), strict=True)):
         if shape not in seen:
             seen.add(shape)
-            batch = _Batch(part, np.array([group]), size, root, None if keeps_steps else ())
-            yield shape, batch.collect(commutative)
+            yield _Batch(part, np.array([group]), *shape, ())
 
 
 RUNS = ("read", "write", "combine", "local_read", "local_write")

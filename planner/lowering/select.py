@@ -11,9 +11,9 @@ from collplan.planner.algorithms.local import LOCAL
 from collplan.planner.algorithms.registry import Use
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
-from collplan.planner.blueprint.roles import is_inside
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.lower import Stated
+from collplan.planner.plan.phases import is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole
 
 LONG_BYTES = 64 * 1024

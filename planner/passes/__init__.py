@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collplan.planner.discovery import import_modules
-from collplan.planner.passes.blueprint_level import run_blueprint_passes
-from collplan.planner.passes.registry import Pass, find_pass, pass_registry, run_passes
+from collplan.planner.passes.registry import (
+    Pass,
+    find_pass,
+    pass_registry,
+    run_blueprint_passes,
+    run_passes,
+)
 
 __all__ = ["Pass", "find_pass", "pass_registry", "run_blueprint_passes", "run_passes"]
 

@@ -1,4 +1,4 @@
-"""Put computation beside a collective: what it is to overlap with."""
+"""Computation beside a collective, with which it is to overlap."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collplan.planner.arrays import Ints
 from collplan.planner.arrays.csr import indptr_of, running_total
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
 
 MAX_NS = 2**62
@@ -36,7 +37,7 @@ def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
     Returns
     -------
     Plan
-        A new plan, with a COMPUTE task a rank.
+        A new plan, with one COMPUTE task per rank.
 
     Raises
     ------
@@ -104,7 +105,7 @@ class _Insertion:
             reads=self._extents(old.reads),
             writes=self._extents(old.writes),
             deps=self._dependencies(),
-            phases=old.phases or ("",),
+            phases=old.phases or (Phase(),),
         )
 
     def _extents(self, extents: Extents) -> Extents:

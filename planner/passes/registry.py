@@ -1,15 +1,16 @@
-"""Where passes are registered and run."""
+"""The registry of passes, and how the passes of a spec are run."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
@@ -92,6 +93,11 @@ def register_pass(
         return checked
 
     return register
+
+
+def is_number(value: Any, least: int) -> bool:
+    """Return whether an option is a whole number of at least `least`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def check_options(name: str, rewrite: Rewrite) -> Rewrite:
@@ -221,3 +227,34 @@ def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
         for name in choice.options:
             if name not in there:
                 yield f"passes.{choice.name}.{name}: no such option; {way_out}"
+
+
+def run_blueprint_passes(
+    blueprint: Blueprint, choices: Sequence[PassChoice], idle: list[PassChoice] | None = None
+) -> tuple[Blueprint, tuple[PassChoice, ...]]:
+    """Run the passes of this level; return the blueprint and the passes that remain.
+
+    Passes that change nothing are appended to `idle`, if that is given.
+
+    Raises
+    ------
+    AlgorithmError
+        If a pass or an option is unknown, a pass refuses, or a pass of this
+        level comes after one of the plan level.
+    """
+    check_choices(choices)
+    levels = [find_pass(choice.name).level for choice in choices]
+    n_first = levels.index("plan") if "plan" in levels else len(levels)
+    for choice, level in zip(choices[n_first:], levels[n_first:], strict=True):
+        if level == "blueprint":
+            raise AlgorithmError(
+                f"passes.{choice.name}: rewrites the blueprint, but {choices[n_first].name} before "
+                "it needs tasks already; put it first"
+            )
+    for choice in choices[:n_first]:
+        chosen = find_pass(choice.name)
+        rewritten = chosen.rewrite(blueprint, **choice.options)
+        if idle is not None and rewritten is blueprint:
+            idle.append(choice)
+        blueprint = rewritten
+    return blueprint, tuple(choices[n_first:])

@@ -7,11 +7,12 @@ from typing import Annotated, Final
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import expand, indptr_of, running_total
+from collplan.planner.arrays.csr import expand, running_total
 from collplan.planner.memory import require_memory
+from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.hazards import derive_dependencies, stated_edges
+from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces, slice_blocks
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
@@ -74,16 +75,15 @@ def segment(
     _renumber(columns, plan.n_ranks)
     edges = join_edges(
         chain_streams(columns["op"], columns["rank"], columns["peer"], columns["stream"]),
-        _spread_intents(plan, running_total(n_segments)),
+        _spread_intents(plan, n_segments),
     )
-    deps = derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges)
-    return csr.with_pieces(plan, reads, writes, **columns, deps=deps)
+    return rebuild(plan, reads, writes, edges, **columns)
 
 
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
-    """Return elements ``low:high`` of the given rows, a row each."""
+    """Return elements ``low:high`` of each of the given rows."""
     owner, buffer, offset, end = pieces.blocks()
-    indptr = indptr_of(owner, len(pieces))
+    indptr = running_total(np.bincount(owner, minlength=len(pieces)))
     buffer, offset, count = (
         np.ascontiguousarray(column, dtype=np.int64) for column in (buffer, offset, end - offset)
     )
@@ -99,13 +99,13 @@ def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
         columns["tag"][rows], columns["stream"][rows] = tag, stream
 
 
-def _spread_intents(plan: Plan, first: Ints) -> Edges:
+def _spread_intents(plan: Plan, n_segments: Ints) -> Edges:
     """Return stated edges between rows, from all segments of one to all of the other."""
     before, after, kind = stated_edges(plan)
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
-    n_before, n_after = np.diff(first)[before], np.diff(first)[after]
-    index, turn = expand(n_before * n_after)
+    first, n_before = running_total(n_segments), n_segments[before]
+    index, turn = expand(n_before * n_segments[after])
     return (
         first[before][index] + turn % n_before[index],
         first[after][index] + turn // n_before[index],

@@ -1,4 +1,4 @@
-"""Split a hierarchical decomposition over more leaders a node."""
+"""Split a hierarchical decomposition over more leaders per node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import SkipValidation
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.registry import is_number, register_pass
 
 
 @register_pass(
@@ -21,7 +21,7 @@ from collplan.planner.passes.registry import register_pass
 def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 2) -> Blueprint:
     """Let `leaders` ranks of every node talk across nodes at once, each on its own lane.
 
-    From one leader a node (hierarchical) to all ranks (full_lane): each
+    From one leader per node (hierarchical) to all ranks (full_lane): each
     carries its share of a vector, or the blocks of the ranks it serves.
 
     Parameters
@@ -29,7 +29,7 @@ def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 
     blueprint : Blueprint
         Of a hierarchical or multi-leader decomposition.
     leaders : int
-        Leaders a node, 1 to the ranks of the fullest node.
+        Leaders per node, 1 to the ranks of the fullest node.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 
             "use it with decomposition: hierarchical"
         )
     fullest = max(machine.node_to_n_ranks)
-    if isinstance(leaders, bool) or not isinstance(leaders, int) or not 1 <= leaders <= fullest:
+    if not is_number(leaders, 1) or leaders > fullest:
         raise AlgorithmError(
             f"passes.split_lanes.leaders: {leaders!r} leaders, no node has more than {fullest} "
             f"ranks; use 1 to {fullest}"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.csr import row_numbers, row_sums, take_rows
 from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan.phases import Phase
 
 if TYPE_CHECKING:
     from collplan.specs.request import PlanSpec
@@ -287,8 +288,8 @@ class Plan:
         What the plan was compiled from; None for an imported schedule.
     only_rank : int or None
         Set where the plan holds one rank's program only.
-    phases : tuple of str
-        What phases are called.
+    phases : tuple of Phase
+        The component collectives that tasks belong to.
     foreign : CrossRankWaits, optional
         Of one rank's program: tasks of others it waits for, and its own that others wait for.
     mirrors : ndarray of int64, shape (n_ranks, 2), optional
@@ -321,7 +322,7 @@ class Plan:
     itemsize: int
     spec: PlanSpec | None = None
     only_rank: int | None = None
-    phases: tuple[str, ...] = ("",)
+    phases: tuple[Phase, ...] = (Phase(),)
     foreign: CrossRankWaits = None  # type: ignore[assignment]
     mirrors: Ints = None  # type: ignore[assignment]
 

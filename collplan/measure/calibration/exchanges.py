@@ -74,7 +74,6 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
         rank_lane=np.zeros(_RANKS, dtype=np.int16),
         rank_core=np.zeros(_RANKS, dtype=np.int32),
         itemsize=1,
-        phases=("",),
     )
 
 

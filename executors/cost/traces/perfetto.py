@@ -66,7 +66,7 @@ def _titles(plan: Plan) -> tuple[list[str], list[int]]:
         rest, op = divmod(value, len(Op))
         of_phase, other = divmod(rest, plan.n_ranks + 1)
         name = f"{_WORDS[Op(op)]} {other - 1}" if op <= Op.RECV else Op(op).name.lower()
-        category = plan.phases[of_phase] or "task"
+        category = plan.phases[of_phase].name or "task"
         texts.append(f'"name":{json.dumps(name)},"cat":{json.dumps(category)}')
     return texts, title.tolist()
 

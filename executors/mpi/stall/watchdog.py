@@ -189,7 +189,7 @@ class Waits:
 
     def _where(self, task: int) -> str:
         row = int(self._program.row[task])
-        phase = self._plan.phases[int(self._plan.phase[row])]
+        phase = self._plan.phases[int(self._plan.phase[row])].name
         return f"task #{row}, phase {phase}" if phase else f"task #{row}"
 
 

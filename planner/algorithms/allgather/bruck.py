@@ -7,11 +7,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm(
-    "allgather",
-    "bruck",
-    best_for=("short",),
-)
+@algorithm("allgather", "bruck", best_for=("short",))
 def bruck(group: Group) -> Rounds:
     """Double the run of blocks everyone holds, for any number of ranks.
 

@@ -8,13 +8,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm(
-    "allgather",
-    "neighbor_exchange",
-    even_only=True,
-    per_pair=0.5,
-    forwards=True,
-)
+@algorithm("allgather", "neighbor_exchange", even_only=True, per_pair=0.5, forwards=True)
 def neighbor_exchange(group: Group) -> Rounds:
     """Exchange pairs of blocks with the left and the right neighbour in turn.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collplan.planner.algorithms.building_blocks.circulant import allgather, reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Rounds, at
 
 
 @algorithm("allreduce", "circulant", parts="size", commutative_only=True)
@@ -24,8 +24,5 @@ def circulant(group: Group) -> Rounds:
     2024, algorithm 2.
     """
     size, out = group.size, group.output
-    if size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(out)))
-        return
     yield from reduce_scatter(group, lambda rank, slot, n: at(out, (rank + slot) % size, n))
     yield from allgather(group)

@@ -7,14 +7,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 
 
-@algorithm(
-    "allreduce",
-    "linear",
-    parts="size",
-    best_for=("shared",),
-    streams=True,
-    per_pair=2.0,
-)
+@algorithm("allreduce", "linear", parts="size", best_for=("shared",), streams=True, per_pair=2.0)
 def linear(group: Group) -> Rounds:
     """Send every part straight to the rank that combines it, which sends it to all.
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.building_blocks.halving import allgather, reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Rounds
 
 
-@algorithm(
-    "allreduce",
-    "rabenseifner",
-    parts="power_of_two",
-    next_best_for=("long",),
-)
+@algorithm("allreduce", "rabenseifner", parts="power_of_two", next_best_for=("long",))
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then allgather by recursive doubling.
 
@@ -26,9 +21,6 @@ def rabenseifner(group: Group) -> Rounds:
     ----------
     Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
-    if group.size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
-        return
     folding = fold(group.size)
     yield folding.fold(group)
     yield from reduce_scatter(group, folding)

@@ -6,15 +6,11 @@ import numpy as np
 
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm(
-    "allreduce",
-    "recursive_doubling",
-    best_for=("short",),
-)
+@algorithm("allreduce", "recursive_doubling", best_for=("short",))
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
 
@@ -29,9 +25,6 @@ def recursive_doubling(group: Group) -> Rounds:
     ----------
     Thakur, Rabenseifner, Gropp 2005.
     """
-    if group.size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
-        return
     folding = fold(group.size)
     yield folding.fold(group)
     me = np.arange(folding.n_survivors)

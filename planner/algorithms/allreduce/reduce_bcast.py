@@ -8,11 +8,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Rounds
 
 
-@algorithm(
-    "allreduce",
-    "reduce_bcast",
-    tree="binomial",
-)
+@algorithm("allreduce", "reduce_bcast", tree="binomial")
 def reduce_bcast(group: Group) -> Rounds:
     """Reduce up a binomial tree to rank 0, then broadcast down it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 
 
 @algorithm(
@@ -31,8 +31,6 @@ def ring(group: Group) -> Rounds:
     workstations", J. Parallel Distrib. Comput. 69, 2009.
     """
     me, size = group.positions, group.size
-    if size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
     for step in range(size - 1):
         chunk = (me - step) % size
         yield Round(

@@ -7,12 +7,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm(
-    "alltoall",
-    "bruck",
-    regular_only=True,
-    best_for=("short",),
-)
+@algorithm("alltoall", "bruck", regular_only=True, best_for=("short",))
 def bruck(group: Group) -> Rounds:
     """Move every block by the binary digits of its distance.
 

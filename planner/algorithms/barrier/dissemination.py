@@ -7,11 +7,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm(
-    "barrier",
-    "dissemination",
-    best_for=("short",),
-)
+@algorithm("barrier", "dissemination", best_for=("short",))
 def dissemination(group: Group) -> Rounds:
     """Signal the rank 2^k ahead in round k.
 

@@ -9,12 +9,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm(
-    "bcast",
-    "binary",
-    tree="any",
-    streams=True,
-)
+@algorithm("bcast", "binary", tree="any", streams=True)
 def binary(group: Group) -> Rounds:
     """Send down a complete binary tree: node v to 2v + 1, then to 2v + 2.
 

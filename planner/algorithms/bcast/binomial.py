@@ -9,13 +9,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm(
-    "bcast",
-    "binomial",
-    tree="binomial",
-    best_for=("short",),
-    streams=True,
-)
+@algorithm("bcast", "binomial", tree="binomial", best_for=("short",), streams=True)
 def binomial(group: Group) -> Rounds:
     """Double the number of holders in every round, farthest ranks first.
 

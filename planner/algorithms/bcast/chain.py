@@ -6,13 +6,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 
 
-@algorithm(
-    "bcast",
-    "chain",
-    tree="any",
-    streams=True,
-    pipelines=("across",),
-)
+@algorithm("bcast", "chain", tree="any", streams=True, pipelines=("across",))
 def chain(group: Group) -> Rounds:
     """Pass the vector from rank to rank, beginning at the root.
 

@@ -8,12 +8,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, option_int
 
 
-@algorithm(
-    "bcast",
-    "knomial",
-    options={"radix": 4},
-    tree="any",
-)
+@algorithm("bcast", "knomial", options={"radix": 4}, tree="any")
 def knomial(group: Group) -> Rounds:
     """Send down a tree in which each holder feeds radix - 1 others a level.
 

@@ -6,14 +6,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 
 
-@algorithm(
-    "bcast",
-    "linear",
-    tree="any",
-    best_for=("shared",),
-    streams=True,
-    pipelines=("inside",),
-)
+@algorithm("bcast", "linear", tree="any", best_for=("shared",), streams=True, pipelines=("inside",))
 def linear(group: Group) -> Rounds:
     """Send the vector from the root to every other rank.
 

@@ -7,11 +7,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.algorithms.scan.binomial import prefixes
 
 
-@algorithm(
-    "exscan",
-    "binomial",
-    streams=True,
-)
+@algorithm("exscan", "binomial", streams=True)
 def binomial(group: Group) -> Rounds:
     """Scan all ranks but the last up and down a binomial tree, then shift by one.
 

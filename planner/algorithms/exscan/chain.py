@@ -6,12 +6,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds
 
 
-@algorithm(
-    "exscan",
-    "chain",
-    streams=True,
-    pipelines=("inside", "across"),
-)
+@algorithm("exscan", "chain", streams=True, pipelines=("inside", "across"))
 def chain(group: Group) -> Rounds:
     """Pass prefixes from rank to rank, adding one's own after keeping what came.
 

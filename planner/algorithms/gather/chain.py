@@ -8,14 +8,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm(
-    "gather",
-    "chain",
-    tree="any",
-    streams=True,
-    per_pair=0.5,
-    forwards=True,
-)
+@algorithm("gather", "chain", tree="any", streams=True, per_pair=0.5, forwards=True)
 def chain(group: Group) -> Rounds:
     """Move blocks towards the root along a chain, a block a round.
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm(
-    "reduce",
-    "binomial",
-    tree="binomial",
-    best_for=("short",),
-    streams=True,
-)
+@algorithm("reduce", "binomial", tree="binomial", best_for=("short",), streams=True)
 def binomial(group: Group) -> Rounds:
     """Combine pairs of ever larger subtrees.
 
@@ -41,8 +35,6 @@ def binomial(group: Group) -> Rounds:
 def to_rank(group: Group, root: int) -> Rounds:
     """Reduce to position `root`, in rank order where that is 0."""
     size = group.size
-    if size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
     for level in range(ceil_log2(size)):
         span = 1 << level
         me = np.arange(span, size, 2 * span)

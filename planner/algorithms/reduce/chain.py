@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 
 
-@algorithm(
-    "reduce",
-    "chain",
-    tree="any",
-    streams=True,
-    pipelines=("across",),
-)
+@algorithm("reduce", "chain", tree="any", streams=True, pipelines=("across",))
 def chain(group: Group) -> Rounds:
     """Pass partial results from rank to rank towards the root.
 
@@ -30,9 +24,6 @@ def chain(group: Group) -> Rounds:
     Hartmann et al. 2006: the ring topology, for rooted collectives.
     """
     size, root = group.size, group.root
-    if size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
-        return
     if group.commutative:
         hops = [((root + v) % size, (root + v - 1) % size) for v in range(size - 1, 0, -1)]
     else:

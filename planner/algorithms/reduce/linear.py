@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
 
 
-@algorithm(
-    "reduce",
-    "linear",
-    tree="any",
-    streams=True,
-    pipelines=("inside",),
-)
+@algorithm("reduce", "linear", tree="any", streams=True, pipelines=("inside",))
 def linear(group: Group) -> Rounds:
     """Send every vector to the root, which combines outwards from its own.
 
@@ -23,9 +17,6 @@ def linear(group: Group) -> Rounds:
     p - 1 rounds, as the root receives one at a time; (p - 1)·c enter the root
     and it computes all of (p - 1)·c.
     """
-    if group.size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
-        return
     root = group.root
     # Nearest first on either side keeps the operands in rank order.
     sources = np.concatenate((np.arange(root)[::-1], np.arange(root + 1, group.size)))

@@ -7,15 +7,10 @@ import numpy as np
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.building_blocks.halving import gather, reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.rounds import Group, Rounds
 
 
-@algorithm(
-    "reduce",
-    "rabenseifner",
-    parts="power_of_two",
-    best_for=("long",),
-)
+@algorithm("reduce", "rabenseifner", parts="power_of_two", best_for=("long",))
 def rabenseifner(group: Group) -> Rounds:
     """Reduce-scatter by recursive halving, then gather at the root.
 
@@ -31,9 +26,6 @@ def rabenseifner(group: Group) -> Rounds:
     ----------
     Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
     """
-    if group.size == 1:
-        yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
-        return
     folding = fold(group.size, survivor=group.root)
     yield folding.fold(group)
     yield from reduce_scatter(group, folding)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collplan.planner.algorithms.building_blocks.circulant import reduce_scatter
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Rounds, at
 
 
-@algorithm(
-    "reduce_scatter_block",
-    "circulant",
-    commutative_only=True,
-    best_for=("short",),
-)
+@algorithm("reduce_scatter_block", "circulant", commutative_only=True, best_for=("short",))
 def circulant(group: Group) -> Rounds:
     """Fold the blocks still held in half in every round, for any number of ranks.
 
@@ -28,8 +23,5 @@ def circulant(group: Group) -> Rounds:
     Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
     2024, algorithm 1.
     """
-    if group.size == 1:
-        yield Round(Copy(0, at(group.input, 0), at(group.output, 0)))
-        return
     partial = group.rotated_scratch()
     yield from reduce_scatter(group, lambda rank, slot, n: at(partial, slot, n))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at
 
 
 @algorithm(
@@ -29,9 +29,6 @@ def linear(group: Group) -> Rounds:
     optimal; p - 1 blocks of scratch and messages in flight a rank.
     """
     me, size = group.positions, group.size
-    if size == 1:
-        yield Round(Copy(0, at(group.input, 0), at(group.output, 0)))
-        return
     arrived = group.scratch_slots(size - 1)
     yield Round.of(
         Message(me, dest, at(group.input, dest), at(arrived, (distance - 1) * size + dest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at
 
 
 @algorithm(
@@ -31,9 +31,6 @@ def pairwise(group: Group) -> Rounds:
     Thakur, Rabenseifner, Gropp 2005.
     """
     me, size = group.positions, group.size
-    if size == 1:
-        yield Round(Copy(0, at(group.input, 0), at(group.output, 0)))
-        return
     above = group.scratch_slots(1)
     for step in range(1, size):
         dest = (me + step) % size

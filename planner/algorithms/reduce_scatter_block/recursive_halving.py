@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import floor_log2
 
 
@@ -24,9 +24,6 @@ def recursive_halving(group: Group) -> Rounds:
     """
     me, size = group.positions, group.size
     levels = floor_log2(size)
-    if size == 1:
-        yield Round(Copy(0, at(group.input, 0), at(group.output, 0)))
-        return
     partial = group.packed_scratch()
     for step in range(levels):
         level = levels - 1 - step if group.commutative else step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collplan.planner.algorithms.registry import algorithm
-from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 
 
 @algorithm(
@@ -28,9 +28,6 @@ def ring(group: Group) -> Rounds:
     Patarasuk, Yuan 2009: the first half of the ring allreduce.
     """
     me, size = group.positions, group.size
-    if size == 1:
-        yield Round(Copy(0, at(group.input, 0), at(group.output, 0)))
-        return
     partial = group.scratch_slots(2)
     for step in range(size - 1):
         chunk = (me - 1 - step) % size

@@ -9,11 +9,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm(
-    "scan",
-    "binomial",
-    streams=True,
-)
+@algorithm("scan", "binomial", streams=True)
 def binomial(group: Group) -> Rounds:
     """Sum up a binomial tree, then hand prefixes down it.
 

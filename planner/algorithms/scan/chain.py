@@ -6,12 +6,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds
 
 
-@algorithm(
-    "scan",
-    "chain",
-    streams=True,
-    pipelines=("inside", "across"),
-)
+@algorithm("scan", "chain", streams=True, pipelines=("inside", "across"))
 def chain(group: Group) -> Rounds:
     """Pass prefixes from rank to rank.
 

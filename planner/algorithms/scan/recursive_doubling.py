@@ -7,11 +7,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
 
 
-@algorithm(
-    "scan",
-    "recursive_doubling",
-    best_for=("short",),
-)
+@algorithm("scan", "recursive_doubling", best_for=("short",))
 def recursive_doubling(group: Group) -> Rounds:
     """Exchange block sums with partners at distance 1, 2, 4, ...
 

@@ -9,13 +9,7 @@ from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Roun
 from collplan.planner.arrays.logarithms import ceil_log2
 
 
-@algorithm(
-    "scatter",
-    "binomial",
-    tree="binomial",
-    best_for=("short",),
-    streams=True,
-)
+@algorithm("scatter", "binomial", tree="binomial", best_for=("short",), streams=True)
 def binomial(group: Group) -> Rounds:
     """Halve runs of blocks down a binomial tree.
 

@@ -8,14 +8,7 @@ from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
 
 
-@algorithm(
-    "scatter",
-    "chain",
-    tree="any",
-    streams=True,
-    per_pair=0.5,
-    forwards=True,
-)
+@algorithm("scatter", "chain", tree="any", streams=True, per_pair=0.5, forwards=True)
 def chain(group: Group) -> Rounds:
     """Move blocks away from the root along a chain, the farthest block first.
 

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import joint_key, run_bounds
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import (
+    group_offsets,
+    joint_key,
+    run_bounds,
+    run_starts,
+    running_total,
+)
+from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.coalescing.packing import pack_messages, remap_messages
+from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.merge_tasks import join_tasks
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op, Plan
+from collplan.planner.plan.remap_buffers import Relocation
 
 Staging = Literal["remap", "pack", "layout"]
+"""Ways to treat blocks that lie apart."""
 STAGINGS: Final[tuple[str, ...]] = get_args(Staging)
-"""What can become of blocks that lie apart."""
 
 
 @register_pass(
@@ -103,19 +112,9 @@ def _groups(plan: Plan) -> tuple[Ints, Ints]:
     Within a group tags ascend, as they do at both ends; groups are in the
     order of their last rows.
     """
-    n = plan.n_tasks
     n_rounds, n_stages = int(plan.round.max(initial=0)) + 1, int(plan.stage.max(initial=0)) + 1
-    rows = np.flatnonzero(plan.op <= Op.RECV)
-    when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)[rows]
-    pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
-    keys = (when, pair, plan.op[rows])
-    order = np.lexsort((rows, *keys))
-    # Rows ascend within a group: its last entry is its last row.
-    bounds = run_bounds(*(key[order] for key in keys))
-    last = np.arange(n)
-    last[rows[order]] = np.repeat(rows[order[bounds[1:] - 1]], np.diff(bounds))
-    by_group = np.lexsort((np.arange(n), plan.tag, last))
-    return by_group, run_bounds(last[by_group])
+    when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)
+    return _grouped(plan, _stand_in(plan, when, which=-1))
 
 
 def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
@@ -127,13 +126,171 @@ def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
     graph = MessageGraph.of(plan)
     is_message = (plan.op <= Op.RECV).astype(np.int64)
     level = graph.levels(is_message)[graph.node]
-    # The first row of each group stands for it; others stand for themselves.
-    rows = np.flatnonzero(is_message)
-    pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
-    keys = (plan.op[rows], plan.stage[rows], level[rows], pair)
-    order = np.lexsort((rows, *keys))
-    bounds = run_bounds(*(key[order] for key in keys))
-    first = np.arange(plan.n_tasks)
-    first[rows[order]] = np.repeat(rows[order[bounds[:-1]]], np.diff(bounds))
-    by_group = np.lexsort((np.arange(plan.n_tasks), plan.tag, first, is_message, level))
-    return by_group, run_bounds(first[by_group])
+    first = _stand_in(plan, level, plan.stage, which=0)
+    return _grouped(plan, first, is_message, level)
+
+
+def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
+    """Return a row for each group of messages that have one pair of ranks and equal keys.
+
+    It is the first of them (`which` 0) or the last (-1); other tasks stand for themselves.
+    """
+    rows = np.flatnonzero(plan.op <= Op.RECV)
+    pair = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    alike = [key[rows] for key in (*keys, pair, plan.op)]
+    order = np.lexsort((rows, *alike))
+    starts = run_starts(*(key[order] for key in alike))
+    # Rows ascend within a group.
+    ends = np.flatnonzero(starts if which == 0 else np.roll(starts, -1))
+    chosen = np.arange(plan.n_tasks)
+    chosen[rows[order]] = rows[order[ends]][np.cumsum(starts) - 1]
+    return chosen
+
+
+def _grouped(plan: Plan, group: Ints, *keys: Ints) -> tuple[Ints, Ints]:
+    """Return rows by keys, group and tag, and the bounds of groups."""
+    order = np.lexsort((np.arange(plan.n_tasks), plan.tag, group, *keys))
+    return order, run_bounds(group[order])
+
+
+def remap_messages(plan: Plan, rows: Ints) -> Plan:
+    """Permute scratch and shared buffers so that messages lie in one interval each.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : ndarray of int64
+        The messages. Those in a caller's buffer, in several buffers, or that
+        have elements in common stay as they are.
+    """
+    space = AddressSpace.of_plan(plan)
+    reads, writes = csr.pieces_of(plan)
+    moves = _packed(space, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
+    if moves is None:
+        return plan
+    reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
+    mirrors = np.where(_is_moved(plan, moves), NONE, plan.mirrors)
+    return csr.with_pieces(plan, reads, writes, mirrors=mirrors)
+
+
+def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
+    """Return what messages read where they are sent, and write where they are received."""
+    is_send = plan.op[rows] == Op.SEND
+    n = len(plan.op)
+    return csr.stack((reads, writes)).take(np.where(is_send, rows, n + rows))
+
+
+def _is_scattered(pieces: Pieces) -> Bools:
+    several = np.diff(pieces.indptr) > 1
+    several[pieces.owner[np.asarray(pieces.repeat > 1)]] = True
+    return several
+
+
+def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | None:
+    """Return the move that makes every row one interval; None where there is none to make.
+
+    Rows are laid down in the order in which they began, so that what staged
+    them finds them at even distances; what lies between them comes behind.
+    """
+    scattered = np.flatnonzero(_is_scattered(pieces))
+    row, buffer, low, high = pieces.take(scattered).blocks()
+    home = np.where(buffer < Buffer.SCRATCH, NONE, space.number(rank[scattered][row], buffer))
+    base = space.base[rank[scattered][row], buffer]
+    low, high = base + low, base + high
+    n = len(scattered)
+    least, most = np.full(n, len(space.start)), np.full(n, NONE)
+    np.minimum.at(least, row, home)
+    np.maximum.at(most, row, home)
+    stays = (least == NONE) | (least != most)
+    stays[row[overlapping(low, high)]] = True
+    kept = ~stays[row]
+    row, home, low, high = row[kept], home[kept], low[kept], high[kept]
+    if not len(row):
+        return None
+    begin = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(begin, row, low)
+    order = np.lexsort((np.arange(len(row)), begin[row], home))
+    by_low = np.argsort(low, kind="stable")
+    new = low[by_low][np.searchsorted(home[by_low], home)]
+    new[order] += group_offsets(home[order], (high - low)[order])
+    gaps = _gaps(home[by_low], low[by_low], high[by_low])
+    all_low = np.concatenate((low, gaps[0]))
+    all_high = np.concatenate((high, gaps[1]))
+    return Relocation.of(space, all_low, all_high, np.concatenate((new, gaps[2])))
+
+
+def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return what lies between ascending intervals of a home, and where it goes: behind them."""
+    is_gap = (home[1:] == home[:-1]) & (low[1:] > high[:-1])
+    begin, end, where = high[:-1][is_gap], low[1:][is_gap], home[:-1][is_gap]
+    first = np.searchsorted(home, where)
+    filled = running_total(high - low)
+    last = np.searchsorted(home, where, side="right")
+    own = group_offsets(where, end - begin)
+    return begin, end, low[first] + filled[last] - filled[first] + own
+
+
+def _is_moved(plan: Plan, moves: Relocation) -> Bools:
+    """Mark mirrors of which something has moved."""
+    start = moves.space.base[:, [Buffer.SHARED]] + plan.mirrors
+    end = start + plan.buffer_sizes[:, [Buffer.SEND, Buffer.RECV]]
+    n_before = np.searchsorted(moves.high, start.ravel(), side="right")
+    touched = np.searchsorted(moves.low, end.ravel()) > n_before
+    return np.asarray((plan.mirrors != NONE) & touched.reshape(start.shape))
+
+
+def pack_messages(plan: Plan, rows: Ints) -> Plan:
+    """Copy what messages carry together in scratch before they are sent, and apart afterwards.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : ndarray of int64
+        The messages; ends that are one interval stay as they are.
+    """
+    reads, writes = csr.pieces_of(plan)
+    carried = _message_pieces(plan, reads, writes, rows)
+    scattered = _is_scattered(carried)
+    rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
+    if not len(rows):
+        return plan
+    n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
+    sizes = carried.elements
+    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + group_offsets(rank, sizes)
+    packed = csr.contiguous(
+        np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
+    )
+    is_send = plan.op[rows] == Op.SEND
+    # Rows n and above are copies: before their send, or behind their receive.
+    order = np.argsort(np.concatenate((2 * np.arange(n), 2 * rows + np.where(is_send, -1, 1))))
+    source = np.concatenate((np.arange(n), rows))[order]
+    columns = {name: getattr(plan, name)[source] for name in COLUMNS}
+    is_copy = order >= n
+    become_copies(columns, is_copy)
+    sent, received = (mask.nonzero()[0] for mask in (is_send, ~is_send))
+    new_reads = csr.stack(
+        (csr.replaced(reads, rows[sent], packed.take(sent)), _choose(is_send, carried, packed))
+    )
+    new_writes = csr.stack(
+        (
+            csr.replaced(writes, rows[received], packed.take(received)),
+            _choose(is_send, packed, carried),
+        )
+    )
+    scratch = np.array(plan.buffer_sizes)
+    scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
+    return rebuild(
+        plan,
+        new_reads.take(order),
+        new_writes.take(order),
+        move_edges(stated_edges(plan), places(order, len(order))),
+        **columns,
+        buffer_sizes=scratch,
+        foreign=None,
+    )
+
+
+def _choose(mask: Bools, one: Pieces, other: Pieces) -> Pieces:
+    """Return rows of `one` where `mask` says so, of `other` elsewhere."""
+    index = np.arange(len(mask))
+    return csr.stack((one, other)).take(np.where(mask, index, len(mask) + index))

@@ -1,4 +1,4 @@
-"""Which cores of a node hold ranks, and which of the others make their communication progress.
+"""Cores of nodes: those that hold ranks, and those on which communication progresses.
 
 A node's *application cores* hold a rank each; the others are free, and can be
 *communication cores*. Free cores are spread evenly, so that every rank has one
@@ -24,6 +24,7 @@ import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.plan import Op, Plan, Stage
 from collplan.specs import Machine
 
 Policy = Literal["bind", "numa", "odd_even"]
@@ -201,3 +202,44 @@ def _deal(sizes: Ints, n_ranks: int) -> Ints:
     turn = np.concatenate([np.arange(size) for size in sizes])
     taken = np.lexsort((domain, turn))[:n_ranks]
     return np.bincount(domain[taken], minlength=len(sizes))
+
+
+def placement_of(plan: Plan, name: str) -> CorePlacement:
+    """Return the cores of a plan's machine, for pass `name`.
+
+    Raises
+    ------
+    AlgorithmError
+        If the plan has no machine.
+    """
+    if plan.spec is None:
+        raise AlgorithmError(
+            f"passes.{name}: an imported schedule has no machine, whose free cores it needs; "
+            "compile a spec"
+        )
+    return CorePlacement.of(plan.spec.machine)
+
+
+def move_to_cores(plan: Plan, placement: CorePlacement, progress: Ints, stage: Ints) -> Plan:
+    """Return the plan with ranks on application cores and background tasks where they progress.
+
+    Parameters
+    ----------
+    plan : Plan
+    placement : CorePlacement
+    progress : ndarray of int64, shape (n_tasks,)
+        The core of every background task that is no computation.
+    stage : ndarray, shape (n_tasks,)
+        The new stage of every task.
+
+    Returns
+    -------
+    Plan
+        `plan` itself where nothing changes.
+    """
+    is_progress = (stage == Stage.BACKGROUND) & (plan.op != Op.COMPUTE)
+    core = np.where(is_progress, progress, placement.application[plan.rank])
+    columns = {"core": core, "stage": stage, "rank_core": placement.application}
+    if all(np.array_equal(getattr(plan, name), column) for name, column in columns.items()):
+        return plan
+    return plan.replace(**columns)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from collplan.planner.passes.progress.cores import POLICIES, Policy
-from collplan.planner.passes.progress.task_cores import move_to_cores, placement_of
+from collplan.planner.passes.progress.cores import POLICIES, Policy, move_to_cores, placement_of
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.plan import Plan
 

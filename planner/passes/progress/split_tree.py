@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from pydantic import Field, SkipValidation
 
+from collplan.planner.algorithms import registry
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import occurrence
+from collplan.planner.arrays.csr import joint_key, occurrence
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.progress.cores import CorePlacement
-from collplan.planner.passes.progress.task_cores import move_to_cores, placement_of
-from collplan.planner.passes.progress.transfers import number_transfers
-from collplan.planner.passes.progress.tree_levels import DOWN, UP, Phase, leaf_phases, phases_of
+from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
 from collplan.planner.passes.progress.tree_model import best_levels
-from collplan.planner.passes.registry import register_pass
+from collplan.planner.passes.registry import is_number, register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
-from collplan.planner.plan.plan import INTENT, ON_START, Op, Plan, Stage
+from collplan.planner.plan.matching import match_messages
+from collplan.planner.plan.phases import DOWN, UP, Phase
+from collplan.planner.plan.plan import INTENT, NONE, ON_START, Buffer, Extents, Op, Plan, Stage
 
 AUTO: Final = "auto"
 DOUBLING: Final = ("gather", "scatter")
@@ -58,7 +59,7 @@ def split_tree(
         How many levels are split off; ``auto`` takes the number that is best by
         the model of the paper, and 0 where no core is free.
     comm_cores : int, optional
-        Communication cores a node, of its free ones; all of them if left out.
+        Communication cores per node, of its free ones; all of them if left out.
 
     Returns
     -------
@@ -91,12 +92,11 @@ def split_tree(
 
 
 def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
-    """Return a placement with so many communication cores a node, evenly spread."""
+    """Return a placement with `comm_cores` communication cores per node, evenly spread."""
     if comm_cores is None:
         return placement
     most = max(len(cores) for cores in placement.free)
-    is_int = isinstance(comm_cores, int) and not isinstance(comm_cores, bool)
-    if not is_int or not 1 <= comm_cores <= most:
+    if not is_number(comm_cores, 1) or comm_cores > most:
         way_out = f"use 1 to {most}" if most else "no core is free: raise machine.cores"
         raise AlgorithmError(
             f"passes.split_tree.comm_cores: {comm_cores!r} communication cores, the emptiest node "
@@ -109,56 +109,92 @@ def _limited(placement: CorePlacement, comm_cores: Any) -> CorePlacement:
     return replace(placement, free=free)
 
 
+def _require_trees(plan: Plan) -> None:
+    """Raise `AlgorithmError` if messages are sent, but in no phase along a tree."""
+    sending = [phase for phase in plan.phases if not phase.is_local]
+    if sending and not any(phase.trees for phase in sending):
+        labels = ", ".join(dict.fromkeys(map(str, plan.phases)))
+        trees = ", ".join(
+            f"{kind} ({', '.join(tree.name for tree in registry.of(kind) if tree.tree)})"
+            for kind in registry.kinds()
+            if any(tree.tree for tree in registry.of(kind))
+        )
+        raise AlgorithmError(
+            f"passes.split_tree: {labels} is no tree; it splits {trees}; use one of them, or "
+            "place_progress"
+        )
+
+
+def leaf_phases(phases: Sequence[Phase], direction: int) -> Bools:
+    """Mark the phases whose leaves run inside start (`UP`) or inside wait (`DOWN`).
+
+    They are the first that send, or the last: trees side by side, all of one
+    role, and the local phases before or after them.
+    """
+    is_leaf = np.zeros(len(phases), dtype=bool)
+    role = None
+    for number in range(len(phases))[::direction]:
+        phase = phases[number]
+        if not phase.is_local:
+            if not phase.leads(direction) or role not in (None, phase.role):
+                break
+            role = phase.role
+        elif role is not None:
+            break
+        is_leaf[number] = True
+        if phase.leads(-direction):
+            break
+    return is_leaf if role is not None else np.zeros(len(phases), dtype=bool)
+
+
 class _Split:
-    """Where the tasks of a plan lie in its trees, and what follows for each."""
+    """Levels of a plan's tasks in its trees, and the stages and cores that follow."""
 
     def __init__(self, plan: Plan, placement: CorePlacement, levels: int | str) -> None:
         self.plan, self.placement = plan, placement
-        self.phases = phases_of(plan, "split_tree")
+        _require_trees(plan)
         self.transfer, self.source = number_transfers(plan)
         self.level, self.direction = np.zeros((2, plan.n_tasks), dtype=np.int64)
         self.n_split = np.zeros(plan.n_tasks, dtype=np.int64)
         """Levels that are split off the tree of every task."""
-        ends = {way: leaf_phases(self.phases, way) for way in (UP, DOWN)}
-        for number, phase in enumerate(self.phases):
+        ends = {way: leaf_phases(plan.phases, way) for way in (UP, DOWN)}
+        for number, phase in enumerate(plan.phases):
             rows = np.flatnonzero(plan.phase == number)
-            if phase.shapes:
+            if phase.trees:
                 rank = plan.rank[rows]
-                self.level[rows], self.direction[rows] = phase.place(rank, plan.round[rows])
+                self.level[rows], self.direction[rows] = phase.levels(rank, plan.round[rows])
                 if ends[UP][number] or ends[DOWN][number]:
-                    self.n_split[rows] = self._levels_of(phase, levels)[phase.group[rank]]
+                    self.n_split[rows] = self._levels_of(phase, levels)[rank]
         self.is_end = {way: ends[way][plan.phase] for way in ends}
         self._join_local(ends)
 
     def _levels_of(self, phase: Phase, levels: int | str) -> Ints:
-        """Return, group by group, how many levels of a phase's trees are split off."""
-        groups = phase.part.component.groups
+        """Return how many levels are split off the tree of every rank in a phase."""
         if isinstance(levels, int):
-            return np.full(len(groups), levels)
-        is_doubling = phase.part.component.kind in DOUBLING
+            return np.full(self.plan.n_ranks, levels)
         n_free = np.array([len(cores) for cores in self.placement.free])
-        best = np.zeros(len(groups), dtype=np.int64)
-        for group, size in enumerate(groups.sizes.tolist()):
-            ranks = groups.ranks[groups.indptr[group] : groups.indptr[group + 1]]
-            n_cores = size + int(n_free[np.unique(self.placement.node[ranks])].sum())
-            if n_cores > size:
-                self._require_model(phase)
-                best[group] = best_levels(size, n_cores, is_doubling)
+        best = np.zeros(self.plan.n_ranks, dtype=np.int64)
+        # A rank in several trees belongs to the greatest.
+        for trees in sorted(phase.trees, key=lambda trees: trees.size):
+            for ranks in map(np.array, trees.groups):
+                n_cores = len(ranks) + int(n_free[np.unique(self.placement.node[ranks])].sum())
+                if n_cores == len(ranks):
+                    best[ranks] = 0
+                    continue
+                if phase.tree != "binomial":
+                    raise AlgorithmError(
+                        f"passes.split_tree.levels: auto knows binomial trees, {phase} is none; "
+                        "give a number, or choose binomial"
+                    )
+                best[ranks] = best_levels(len(ranks), n_cores, phase.kind in DOUBLING)
         return best
-
-    def _require_model(self, phase: Phase) -> None:
-        if phase.part.algorithm.tree != "binomial":
-            raise AlgorithmError(
-                f"passes.split_tree.levels: auto knows binomial trees, {phase.part.label} is none; "
-                "give a number, or choose binomial"
-            )
 
     def _join_local(self, ends: dict[int, Bools]) -> None:
         """Let local phases before the leaves of the first trees, or after the last's, join them."""
         for way in ends:
             most = self.n_split[self.is_end[way]].max(initial=0)
             for number in np.flatnonzero(ends[way]):
-                if self.phases[number].is_local:
+                if self.plan.phases[number].is_local:
                     rows = self.plan.phase == number
                     self.direction[rows], self.n_split[rows] = way, most
 
@@ -212,7 +248,7 @@ class _Split:
         return core
 
     def _turns(self, rows: Ints) -> Ints:
-        """Return whose turn it is: number transfers of a level on a node, in order of rank."""
+        """Number the transfers of each level on each node, in order of rank."""
         plan = self.plan
         ends, index = np.unique(
             self.transfer[rows] * plan.n_nodes + plan.node[rows], return_inverse=True
@@ -240,3 +276,52 @@ class _Split:
         ends = np.flatnonzero((self.transfer >= 0) & (plan.op != Op.SEND))
         receiver[self.transfer[ends]] = plan.rank[ends]
         return receiver
+
+
+def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
+    """Return the transfer every task belongs to, and whom it comes from.
+
+    A transfer is a message, both its ends and what its receiver then does with
+    it in the round; or in shared memory what one rank reads of another in a
+    round. Segments of one are one.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of all ranks.
+
+    Returns
+    -------
+    transfer : ndarray of int64, shape (n_tasks,)
+        Transfers are numbered by round, the rank they go to, and the one they
+        come from; -1 for what a rank does alone.
+    source : ndarray of int64, shape (n_transfers,)
+        The rank each comes from, of several the first.
+    """
+    n, n_ranks = plan.n_tasks, plan.n_ranks
+    sends, recvs = match_messages(plan)
+    before, after = plan.deps.task, plan.deps.owner()
+    comes = _touches_shared(plan.writes)[before] & _touches_shared(plan.reads)[after]
+    comes &= plan.rank[before] != plan.rank[after]
+    source = np.full(n, n_ranks, dtype=np.int64)
+    np.minimum.at(source, after[comes], plan.rank[before[comes]])
+    source[recvs] = plan.peer[recvs]
+    source[sends] = n_ranks
+    heads = np.flatnonzero(source < n_ranks)
+    place = joint_key(plan.round, plan.rank, n_ranks)
+    keys, number = np.unique(joint_key(place[heads], source[heads], n_ranks), return_inverse=True)
+    transfer = np.full(n, NONE, dtype=np.int64)
+    transfer[heads] = number.ravel()
+    follows = (transfer[before] >= 0) & (transfer[after] < 0) & (place[before] == place[after])
+    follows &= (plan.op[after] == Op.COPY) | (plan.op[after] == Op.REDUCE)
+    # Of several the last: a reduction waits for the one before it, too.
+    order = np.argsort(before[follows], kind="stable")
+    transfer[after[follows][order]] = transfer[before[follows][order]]
+    transfer[sends] = transfer[recvs]
+    return transfer, keys % n_ranks
+
+
+def _touches_shared(extents: Extents) -> Bools:
+    touches = np.zeros(len(extents.indptr) - 1, dtype=bool)
+    touches[extents.owner()[extents.buffer == Buffer.SHARED]] = True
+    return touches

@@ -1,8 +1,8 @@
-"""Limit how many messages a rank has in flight, by edges that the proof covers."""
+"""Limit the messages that each rank has in flight, by edges that the proof covers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
-from collplan.planner.plan.plan import INTENT, Dependencies, Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
-
+from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
 
 Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; use 0 for no limit"]
 
@@ -53,12 +49,12 @@ def limit_requests(
     plan : Plan
         A plan of all ranks.
     remote, local : int or None
-        Sends in flight a rank, to other nodes and within its own; 0 or None
+        Sends in flight per rank, to other nodes and within its own; 0 or None
         sets no limit.
     receives : int or None
-        Receives posted a pair of ranks; 0 or None sets no limit.
+        Receives posted per pair of ranks; 0 or None sets no limit.
     node : int or None
-        Sends in flight a node, to other nodes; 0 or None sets no limit. Ranks
+        Sends in flight per node, to other nodes; 0 or None sets no limit. Ranks
         of a node can wait for each other where they share memory only.
 
     Returns
@@ -74,26 +70,38 @@ def limit_requests(
         start of others such that messages cannot run one after another.
     """
     require_all_ranks(plan, "limit_requests")
-    place = serial_order(plan)
-    is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
-    crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
-    stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
-    predecessor, of_node = np.full((2, plan.n_tasks), -1, dtype=np.int32)
-    for width, rows, group, before in (
-        (remote, crosses, plan.rank, predecessor),
-        (local, is_send & ~crosses, plan.rank, predecessor),
-        (receives, is_recv, stream, predecessor),
-        (node, crosses, plan.rank_node[plan.rank], of_node),
-    ):
-        if width:
-            _chain(np.flatnonzero(rows), group, plan.stage, place, width, before)
-    _require_shared(plan, of_node)
+    width = {"remote": remote, "local": local, "receives": receives, "node": node}
+    predecessors = _predecessors(plan, width)
+    _require_shared(plan, predecessors[1])
     deps, n_new = plan.deps, 0
-    for before in (predecessor, of_node):
+    for before in predecessors:
         columns = map(np.ascontiguousarray, (deps.indptr, deps.task, deps.kind))
         indptr, task, kind, n = _add_edges(*columns, before, INTENT)
         deps, n_new = Dependencies(indptr, task, kind), n_new + n
     return plan.replace(deps=deps) if n_new else plan
+
+
+def _predecessors(plan: Plan, width: dict[str, int | None]) -> Ints:
+    """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
+    place = serial_order(plan)
+    is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
+    crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
+    stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    of_rank, of_node = found = np.full((2, plan.n_tasks), -1, dtype=np.int32)
+    for name, is_limited, group, predecessor in (
+        ("remote", crosses, plan.rank, of_rank),
+        ("local", is_send & ~crosses, plan.rank, of_rank),
+        ("receives", is_recv, stream, of_rank),
+        ("node", crosses, plan.rank_node[plan.rank], of_node),
+    ):
+        limit = width[name]
+        if limit:
+            rows = np.flatnonzero(is_limited)
+            order = rows[np.lexsort((place[rows], plan.stage[rows], group[rows]))]
+            before, after = order[:-limit], order[limit:]
+            same = (group[before] == group[after]) & (plan.stage[before] == plan.stage[after])
+            predecessor[after[same]] = before[same]
+    return found
 
 
 def _require_shared(plan: Plan, predecessor: Ints) -> None:
@@ -107,16 +115,6 @@ def _require_shared(plan: Plan, predecessor: Ints) -> None:
             f"passes.limit_requests.node: ranks {one} and {other} share a node but no memory to "
             "wait for each other in; write transport: shared, or limit each by remote"
         )
-
-
-def _chain(
-    rows: Ints, group: Ints, stage: Ints, place: Ints, width: int, predecessor: Ints
-) -> None:
-    """Enter, for every row, the one `width` before it among those of its group and stage."""
-    order = rows[np.lexsort((place[rows], stage[rows], group[rows]))]
-    before, after = order[:-width], order[width:]
-    same = (group[before] == group[after]) & (stage[before] == stage[after])
-    predecessor[after[same]] = before[same]
 
 
 @compiled

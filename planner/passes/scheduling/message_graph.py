@@ -9,7 +9,7 @@ make tasks wait for each other, even where sends wait for their receives.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from collplan.planner.arrays.csr import joint_key
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import NONE, Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import NONE, Op, Plan
 
 COMPLETION, START, FOLLOWS = 0, 1, 2
-"""What an edge waits for."""
+"""Events that an edge waits for; an edge that only follows is not waited for."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -80,15 +77,15 @@ class MessageGraph:
         Parameters
         ----------
         weight, part : ndarray of int64, shape (n_tasks,)
-            What a node adds to a path that leaves it by an edge on completion,
-            or ends with it; and what to one that leaves it by another.
+            The length that a node adds to a path which leaves it by an edge on
+            completion, or ends with it; and to a path which leaves it by another edge.
 
         Raises
         ------
         AlgorithmError
             Where edges form a circle.
         """
-        order = self.order()
+        order = self._order()
         return np.asarray(_longest_paths(self.indptr, self.after, self.edge, order, weight, part))
 
     def levels(self, weight: Ints) -> Ints:
@@ -103,15 +100,14 @@ class MessageGraph:
         AlgorithmError
             Where edges form a circle.
         """
-        return np.asarray(_levels(self.indptr, self.after, self.order(), weight))
+        return np.asarray(_levels(self.indptr, self.after, self._order(), weight))
 
-    def order(self) -> Ints:
-        """Return the nodes in a topological order; raise `AlgorithmError` where there is none."""
-        order: Ints = _topological_order(self.indptr, self.after, self.nodes)
+    def _order(self) -> Ints:
+        order = _topological_order(self.indptr, self.after, self.nodes)
         is_done = np.zeros(len(self.node), dtype=bool)
         is_done[order] = True
         self.require_all(is_done)
-        return order
+        return np.asarray(order)
 
     def is_order(self, place: Ints) -> bool:
         """Return whether all edges lead forward in an order of the nodes."""
@@ -186,7 +182,7 @@ def _join_ends(indptr: Ints, before: Ints, kind: Ints, node: Ints, previous: Int
 
 @compiled
 def _topological_order(indptr: Ints, after: Ints, nodes: Ints) -> Any:
-    """Return the nodes that no circle holds up, each behind all that it comes after."""
+    """Return the nodes in an order in which all edges lead forward, those on circles left out."""
     waiting = np.zeros(len(indptr) - 1, np.int32)
     for other in after:
         waiting[other] += 1
@@ -203,14 +199,14 @@ def _topological_order(indptr: Ints, after: Ints, nodes: Ints) -> Any:
                 order[tail] = after[j]
                 tail += 1
         head += 1
-    return order[:tail].copy()
+    return order[:tail]
 
 
 @compiled
 def _longest_paths(
     indptr: Ints, after: Ints, edge: Ints, order: Ints, weight: Ints, part: Ints
 ) -> Any:
-    """Return the longest path from every node to the end, nodes in topological order."""
+    """Return the longest path from every node to the end, given a topological order."""
     length = np.zeros(len(weight), np.int64)
     for node in order[::-1]:
         length[node] = weight[node]
@@ -222,7 +218,7 @@ def _longest_paths(
 
 @compiled
 def _levels(indptr: Ints, after: Ints, order: Ints, weight: Ints) -> Any:
-    """Return the greatest weight before every node, nodes in topological order."""
+    """Return how much lies before every node, given a topological order."""
     level = np.zeros(len(weight), np.int64)
     for node in order:
         for j in range(indptr[node], indptr[node + 1]):

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import heapq
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.passes.scheduling.dispatch import Servers, begin_order
 from collplan.planner.passes.scheduling.message_graph import (
+    COMPLETION,
+    FOLLOWS,
+    START,
     MessageGraph,
     previous_on_link,
     require_all_ranks,
 )
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 
 REMOTE: Final = 64
-"""How long a message to another node takes, against one within a node and a step."""
+"""Duration of a message to another node, in units that `LOCAL` and `STEP` share."""
 LOCAL: Final = 4
-"""How long a message within a node takes."""
+"""Duration of a message within a node."""
 STEP: Final = 2
-"""How long a copy, a reduction or a computation takes."""
+"""Duration of a copy, a reduction or a computation."""
 SEGMENTS: Final = 4
-"""So many segments that follow each other on a link make a path as long as one message."""
+"""Number of segments on one link that make a path as long as one message."""
 QUANTA: Final = 64
 """Sizes count in parts of the greatest, rounded up: a last, short segment changes little."""
 SLOTS: Final = (2, 3, 1)
-"""Messages to other nodes, messages within its own and steps that a rank has under way."""
+"""Messages to other nodes, messages within the node, and steps that each rank has under way."""
 
 
 @register_pass(
@@ -136,7 +137,7 @@ def serial_order(plan: Plan) -> Ints:
 
 
 def _weights(plan: Plan) -> Ints:
-    """Return how long every task takes, whatever its size."""
+    """Return the duration of every task per unit of size."""
     peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
     crosses = plan.rank_node[plan.rank] != plan.rank_node[peer]
     weight = np.where(crosses, REMOTE, LOCAL)
@@ -145,7 +146,7 @@ def _weights(plan: Plan) -> Ints:
 
 
 def _servers(plan: Plan, weight: Ints) -> Servers:
-    """Return who begins tasks, and which lanes and memory they need for how long.
+    """Return the servers that begin tasks, and the lanes and memory that tasks occupy.
 
     A rank has a few messages to other nodes under way, and a few within its
     own, and takes one step at a time. A message between nodes occupies its
@@ -170,3 +171,184 @@ def _servers(plan: Plan, weight: Ints) -> Servers:
         n_slots=np.repeat(SLOTS, plan.n_ranks),
         n_ports=n_lane_ports + 2 * plan.n_ranks,
     )
+
+
+class Servers(NamedTuple):
+    """Servers and ports that nodes need, and for how long.
+
+    Parameters
+    ----------
+    server : ndarray of int64, shape (n_tasks,)
+        Who begins every node, the first by key when it has a slot free.
+    port_out, port_in : ndarray of int64, shape (n_tasks,)
+        What the node then occupies, in the order of the begins: one after the
+        other, or together where both are free; -1 for none.
+    duration : ndarray of int64, shape (n_tasks,)
+        How long it occupies each, at least 1; the slot until it has completed.
+    n_slots : ndarray of int64, shape (n_servers,)
+        Nodes that a server can have begun and not completed.
+    n_ports : int
+    """
+
+    server: Ints
+    port_out: Ints
+    port_in: Ints
+    duration: Ints
+    n_slots: Ints
+    n_ports: int
+
+    @classmethod
+    def only_one(cls, n_tasks: int) -> Servers:
+        """Return one server for all: nodes begin one after another."""
+        zero = np.zeros(n_tasks, dtype=np.int64)
+        return cls(zero, zero - 1, zero - 1, zero + 1, np.ones(1, dtype=np.int64), 0)
+
+
+def begin_order(graph: MessageGraph, servers: Servers, key: Ints) -> Ints:
+    """Return the order in which nodes begin where every server takes the first by key.
+
+    Parameters
+    ----------
+    graph : MessageGraph
+        Edges that only follow are not waited for.
+    servers : Servers
+    key : ndarray of int64, shape (n_tasks,)
+        Of the nodes that wait for a server the least goes first, ties by row.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_tasks,)
+        The place of every node among all; of other rows -1.
+
+    Raises
+    ------
+    AlgorithmError
+        Where edges form a circle.
+    """
+    by_key = graph.nodes[np.argsort(key[graph.nodes], kind="stable")]
+    place = np.zeros(len(key), dtype=np.int32)
+    place[by_key] = np.arange(len(by_key), dtype=np.int32)
+    graph_edges = (graph.indptr, graph.after, graph.edge)
+    begun = _begin_order(*graph_edges, by_key, place, servers)
+    graph.require_all(begun >= 0)
+    return np.asarray(begun)
+
+
+_FIRST, _LENGTH, _N_FREE, _HAS_TURN = range(4)
+"""A server: where its line begins and how long it is, its free slots, and whether its turn comes
+at the present time."""
+
+
+@compiled
+def _begin_order(
+    indptr: Ints, after: Ints, edge: Ints, by_key: Ints, place: Ints, needs: Servers
+) -> Any:
+    """Run everything event by event.
+
+    Events are ``(time, row)`` for a completion, ``(time, n + server)`` for a
+    server's turn; so at one time completions come first, and all that is ready
+    then competes for the turn.
+    """
+    n, server_of = len(indptr) - 1, needs.server
+    waiting = np.zeros(n, np.int32)
+    servers = np.zeros((len(needs.n_slots) + 1, 4), np.int64)
+    servers[:-1, _N_FREE] = needs.n_slots
+    for node in by_key:
+        servers[server_of[node] + 1, _FIRST] += 1
+        for j in range(indptr[node], indptr[node + 1]):
+            waiting[after[j]] += edge[j] != FOLLOWS
+    servers[:, _FIRST] = np.cumsum(servers[:, _FIRST])
+    free = np.zeros(needs.n_ports + 1, np.int64)
+    line = np.empty(len(by_key), np.int32)
+    events = [(np.int64(0), np.int64(0)) for _ in range(0)]
+    for node in by_key:
+        if waiting[node] == 0:
+            _line_up(line, servers[server_of[node]], place[node])
+            _call(servers[server_of[node]], events, 0, n + server_of[node])
+    begun = np.full(n, -1, np.int64)
+    n_begun = 0
+    while events:
+        now, node = heapq.heappop(events)
+        if node < n:
+            awaited = COMPLETION
+            servers[server_of[node], _N_FREE] += 1
+            _call(servers[server_of[node]], events, now, n + server_of[node])
+        else:
+            awaited = START
+            turn, server = node, servers[node - n]
+            node = by_key[_take_first(line, server)]
+            begun[node] = n_begun
+            n_begun += 1
+            _call(server, events, now, turn)
+            heapq.heappush(events, (_occupy(needs, free, node, now), np.int64(node)))
+        for j in range(indptr[node], indptr[node + 1]):
+            other = after[j]
+            if edge[j] == awaited:
+                waiting[other] -= 1
+                if waiting[other] == 0:
+                    _line_up(line, servers[server_of[other]], place[other])
+                    _call(servers[server_of[other]], events, now, n + server_of[other])
+    return begun
+
+
+@compiled
+def _occupy(needs: Servers, free: Ints, node: int, now: int) -> Any:
+    """Let a node occupy its ports from now on, as they become free; return when it completes."""
+    duration, port_out, port_in = needs.duration[node], needs.port_out[node], needs.port_in[node]
+    if port_out < 0:
+        return np.int64(now + duration)
+    begin = max(now, free[port_out])
+    free[port_out] = begin + duration
+    free[port_in] = max(begin, free[port_in]) + duration
+    return np.int64(free[port_in])
+
+
+@compiled
+def _line_up(line: Ints, server: Ints, place: int) -> None:
+    """Let a node wait for its server."""
+    _push(line, server[_FIRST], server[_LENGTH], place)
+    server[_LENGTH] += 1
+
+
+@compiled
+def _call(server: Ints, events: Any, now: int, turn: int) -> None:
+    """Give a server its turn if it has a slot free and a node to begin."""
+    if server[_LENGTH] > 0 and server[_N_FREE] > 0 and not server[_HAS_TURN]:
+        server[_HAS_TURN] = 1
+        heapq.heappush(events, (np.int64(now), np.int64(turn)))
+
+
+@compiled
+def _take_first(line: Ints, server: Ints) -> Any:
+    """Take the first node by key out of a server's line, into a slot."""
+    place = _pop(line, server[_FIRST], server[_LENGTH])
+    server[_LENGTH] -= 1
+    server[_N_FREE] -= 1
+    server[_HAS_TURN] = 0
+    return place
+
+
+@compiled
+def _push(heap: Ints, first: int, length: int, value: int) -> None:
+    """Add a value to the heap of `length` values from `first` on."""
+    i = length
+    while i > 0 and heap[first + (i - 1) // 2] > value:
+        heap[first + i] = heap[first + (i - 1) // 2]
+        i = (i - 1) // 2
+    heap[first + i] = value
+
+
+@compiled
+def _pop(heap: Ints, first: int, length: int) -> Any:
+    """Take the least value out of the heap of `length` values from `first` on."""
+    least, value = heap[first], heap[first + length - 1]
+    i, child = 0, 1
+    while child < length - 1:
+        if child + 1 < length - 1 and heap[first + child + 1] < heap[first + child]:
+            child += 1
+        if value <= heap[first + child]:
+            break
+        heap[first + i] = heap[first + child]
+        i, child = child, 2 * child + 1
+    heap[first + i] = value
+    return least

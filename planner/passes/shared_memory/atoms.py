@@ -1,4 +1,4 @@
-"""What tasks touch, cut into atoms that copies and messages map one to one."""
+"""Atoms: what tasks touch, cut so that copies and messages map atoms one to one."""
 
 from __future__ import annotations
 
@@ -7,32 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import (
-    indptr_of,
-    ranges,
-    row_numbers,
-    running_total,
-    sorted_unique,
-    take_rows,
-)
+from collplan.planner.arrays.csr import ranges, running_total, sorted_unique, take_rows
 from collplan.planner.passes.shared_memory.program import Program
-from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.passes.shared_memory.values import Positions
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify.moves import pair_blocks
-
-
-@dataclass(frozen=True, eq=False)
-class Positions:
-    """Atoms in the order in which tasks touch them, in CSR by task."""
-
-    indptr: Ints
-    atom: Ints
-
-    @property
-    def owner(self) -> Ints:
-        """Return the task of every position."""
-        return row_numbers(self.indptr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +27,16 @@ class Atoms:
         Where buffers begin on the line.
     edges : ndarray of int64, shape (n_atoms + 1,)
         Atom i is addresses ``edges[i]:edges[i+1]``.
+    rank, buffer, offset : ndarray of int64, shape (n_atoms,)
+        Whose buffer each atom lies in, and where; of shared buffers nothing is said.
     reads, writes : Positions
     """
 
     base: Ints
     edges: Ints
+    rank: Ints
+    buffer: Ints
+    offset: Ints
     reads: Positions
     writes: Positions
 
@@ -64,25 +49,32 @@ class Atoms:
 def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     """Cut what `program` touches so that copies and the given messages move whole atoms."""
     plan = program.plan
-    space = AddressSpace.of(program.buffer_sizes, plan.shared_sizes, plan.rank_node)
+    sizes = np.concatenate((program.buffer_sizes.ravel(), plan.shared_sizes))
+    starts = running_total(sizes)
+    own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
+    base = np.column_stack((own, starts[plan.n_ranks * 3 + plan.rank_node]))
     rank = program.columns["rank"]
-    sides = [_addresses(side, space, rank) for side in (program.reads, program.writes)]
+    sides = [_addresses(side, base, rank) for side in (program.reads, program.writes)]
     edges = _close(*_moves(program, sides, sends, recvs), sides)
     positions = []
     for indptr, low, high in sides:
         first = np.searchsorted(edges, low)
-        n = np.searchsorted(edges, high) - first
-        positions.append(Positions(running_total(n)[indptr], ranges(first, n)))
-    return Atoms(space.base, edges, *positions)
+        lengths = np.searchsorted(edges, high) - first
+        positions.append(Positions(running_total(lengths)[indptr], ranges(first, lengths)))
+    # Of empty buffers that begin at one address the last is meant.
+    flat = np.searchsorted(own.ravel(), edges[:-1], side="right") - 1
+    rank_of, buffer = np.divmod(flat, own.shape[1])
+    return Atoms(base, edges, rank_of, buffer, edges[:-1] - own.ravel()[flat], *positions)
 
 
 Blocks = tuple[Ints, Ints, Ints]
 """Contiguous blocks in CSR by task: indptr, first address and the one past the last."""
 
 
-def _addresses(pieces: Pieces, space: AddressSpace, rank: Ints) -> Blocks:
-    row, low, high = space.blocks(pieces, rank)
-    return indptr_of(row, len(rank)), low, high
+def _addresses(pieces: Pieces, base: Ints, rank: Ints) -> Blocks:
+    row, buffer, low, high = pieces.blocks()
+    start = base[rank[row], buffer]
+    return running_total(np.bincount(row, minlength=len(rank))), start + low, start + high
 
 
 def _moves(
@@ -103,8 +95,8 @@ def _moves(
 
 def _take(blocks: Blocks, rows: Ints) -> Blocks:
     indptr, low, high = blocks
-    new, index = take_rows(indptr, rows)
-    return new, low[index], (high - low)[index]
+    taken, index = take_rows(indptr, rows)
+    return taken, low[index], (high - low)[index]
 
 
 def _close(moves: tuple[Ints, Ints, Ints], cuts: Ints, sides: list[Blocks]) -> Ints:
@@ -147,3 +139,19 @@ def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
     first = np.searchsorted(edges, source, side="right")
     n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
     return np.asarray(edges[ranges(first, n)] + np.repeat(dest - source, n))
+
+
+def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return where the unions of overlapping intervals begin and end, ascending.
+
+    Examples
+    --------
+    >>> low, high = join_overlapping(np.array([6, 0, 2, 4]), np.array([8, 3, 4, 6]))
+    >>> low.tolist(), high.tolist()
+    ([0, 4, 6], [4, 6, 8])
+    """
+    order = np.argsort(low, kind="stable")
+    reach = np.maximum.accumulate(high[order])
+    is_first: Bools = np.ones(len(order), dtype=bool)
+    is_first[1:] = low[order][1:] >= reach[:-1]
+    return low[order][is_first], reach[np.roll(is_first, -1)]

@@ -1,4 +1,4 @@
-"""Where in its node's shared buffer each rank stages data and keeps what others read."""
+"""The layout of shared buffers: where each rank stages data and keeps what others read."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.csr import group_offsets
-from collplan.planner.arrays.intervals import last_at_or_below, union
-from collplan.planner.passes.shared_memory.atoms import Atoms
+from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
+from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.plan.plan import NONE, Buffer
 
 ALIGNMENT = 64
@@ -36,34 +36,38 @@ class ScratchAreas:
     rank: Ints
 
     @classmethod
-    def of(cls, atoms: Atoms, rank: Ints, is_scratch: Bools, blocks: tuple[Ints, Ints]) -> (
-        ScratchAreas
-    ):  # fmt: skip
-        """Group the scratch that is accessed by the given blocks (low, high)."""
-        low, high = union(*blocks, joins_neighbours=False)
-        area = np.full(len(rank), NONE, dtype=np.int64)
-        inside = np.flatnonzero(is_scratch)
-        area[inside] = last_at_or_below(low, atoms.edges[inside])
+    def of(cls, atoms: Atoms, program: Program) -> ScratchAreas:
+        """Group the scratch that a program accesses."""
+        blocks = []
+        for pieces in (program.reads, program.writes):
+            row, buffer, low, high = pieces.blocks()
+            own = (buffer == Buffer.SCRATCH) & (high > low)
+            start = atoms.base[program.columns["rank"][row[own]], Buffer.SCRATCH]
+            blocks.append((start + low[own], start + high[own]))
+        low, high = join_overlapping(*map(np.concatenate, zip(*blocks, strict=True)))
+        area = np.full(len(atoms.rank), NONE, dtype=np.int64)
+        inside = np.flatnonzero(atoms.buffer == Buffer.SCRATCH)
+        area[inside] = np.searchsorted(low, atoms.edges[inside], side="right") - 1
         owner = np.zeros(len(low), dtype=np.int64)
-        owner[area[inside]] = rank[inside]
+        owner[area[inside]] = atoms.rank[inside]
         return cls(area, low, high - low, owner)
 
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """What shared buffers are made of, rank by rank: mirrors, areas of scratch, slots.
+    """The parts of shared buffers, rank by rank: mirrors, areas of scratch, slots.
 
     Parameters
     ----------
     mirrors : ndarray of int64, shape (n_ranks, 2)
-        Where a rank's send and recv buffer are staged; -1 where they are not.
+        Offsets at which each rank's send and recv buffers are staged; -1 if they are not.
     area : ndarray of int64, shape (n_areas,)
         New offset of every area, in shared memory or in scratch.
     slots : ndarray of int64, shape (n_ranks,)
-        Where a rank's slots begin.
+        Offset of each rank's slots.
     shared_sizes : ndarray of int64, shape (n_nodes,)
     scratch_sizes : ndarray of int64, shape (n_ranks,)
-        What is left in scratch.
+        Elements that remain in scratch.
     """
 
     mirrors: Ints
@@ -101,8 +105,7 @@ def lay_out(
     size = np.concatenate((mirrored[:, 0], mirrored[:, 1], areas.size[kept], n_slots))
     size = -(-size // unit) * unit
     order = np.lexsort((np.arange(len(rank)), what, rank, rank_node[rank]))
-    begin = np.empty(len(rank), dtype=np.int64)
-    node = rank_node[rank]
+    node, begin = rank_node[rank], np.empty(len(rank), dtype=np.int64)
     begin[order] = group_offsets(node[order], size[order])
     own = np.flatnonzero(is_used & ~is_relocated)
     area = np.full(len(areas.size), NONE, dtype=np.int64)

@@ -13,14 +13,16 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import inverse, run_starts, running_total
+from collplan.planner.arrays.csr import run_starts
+from collplan.planner.passes.rebuild import move_edges, places, stack_edges
 from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
 
 _CLASS = np.array([0, 1, 2, 2, 2])
-"""Of every op: in a round a rank sends, then receives, then works on what came."""
+"""Turn of every op in a round: a rank sends, then receives, then works on what came."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,7 @@ class Program:
     columns : dict of ndarray, shape (n_tasks,)
         By name, as `COLUMNS`.
     reads, writes : Pieces
-        A row a task.
+        A row per task.
     intents : Edges
         Stated dependencies; all others follow from what tasks read and write.
     plan : Plan
@@ -54,15 +56,11 @@ class Program:
         """Return the tasks of some rows, ascending; edges that lead out of them are left out."""
         if len(rows) == len(self):
             return self
-        place = np.full(len(self), NONE, dtype=np.int64)
-        place[rows] = np.arange(len(rows))
-        before, after, kind = self.intents
-        kept = (place[before] >= 0) & (place[after] >= 0)
         return Program(
             {name: column[rows] for name, column in self.columns.items()},
             self.reads.take(rows),
             self.writes.take(rows),
-            (place[before[kept]], place[after[kept]], kind[kept]),
+            move_edges(self.intents, places(rows, len(self))),
             self.plan,
             self.buffer_sizes,
         )
@@ -70,31 +68,21 @@ class Program:
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> Program:
         """Return the tasks of plans of different ranks, in canonical order."""
-        starts = running_total([plan.n_tasks for plan in plans])
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(plan, name) for plan in plans]) for name in COLUMNS
         }
-        parts: list[list[Any]] = [[], [], []]
         sizes = plans[0].buffer_sizes.copy()
-        for plan, start in zip(plans, starts, strict=False):
-            intends = np.flatnonzero(plan.deps.kind & INTENT)
-            after = plan.deps.owner()[intends]
-            parts[0].append(plan.deps.task[intends] + start)
-            parts[1].append(after + start)
-            parts[2].append(plan.deps.kind[intends])
+        for plan in plans:
             if plan.only_rank is not None:
                 sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
-        before, after, kind = map(np.concatenate, parts)
+        intents = stack_edges(list(map(stated_edges, plans)), [plan.n_tasks for plan in plans])
         order = canonical_order(columns["rank"], columns["round"], columns["op"])
-        place = inverse(order)
-        reads, writes = (
-            csr.stack(parts) for parts in zip(*(csr.pieces_of(plan) for plan in plans), strict=True)
-        )
+        reads, writes = map(csr.stack, zip(*map(csr.pieces_of, plans), strict=True))
         return cls(
             {name: column[order] for name, column in columns.items()},
             reads.take(order),
             writes.take(order),
-            (place[before], place[after], kind),
+            move_edges(intents, places(order, len(order))),
             plans[0],
             sizes,
         )
@@ -118,7 +106,7 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     before = np.where(is_first, 0, np.concatenate((kind[:1], kind[:-1])))
     steps = np.cumsum((kind - before) % 3)
     # The turns of a round are counted from its first task.
-    start = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    start = np.maximum.accumulate(np.where(is_first, np.arange(len(own)), 0))
     turn = np.empty(len(own), dtype=np.int64)
     turn[own] = steps - steps[start] + kind[start] if len(own) else 0
     order: Ints = np.lexsort((np.arange(len(rank)), rank, turn, round))

@@ -1,4 +1,4 @@
-"""Write a program anew: messages inside a node become copies out of shared memory."""
+"""A program written anew: messages inside nodes become copies out of shared memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import inverse, row_numbers, running_total, take_rows
-from collplan.planner.passes.shared_memory.atoms import Atoms, Positions, cut
-from collplan.planner.passes.shared_memory.kernels import (
+from collplan.planner.arrays.csr import group_offsets, row_numbers, running_total, take_rows
+from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild, stack_edges
+from collplan.planner.passes.shared_memory.atoms import Atoms, cut
+from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
+from collplan.planner.passes.shared_memory.program import Program, match_inside
+from collplan.planner.passes.shared_memory.values import (
     FOREVER,
+    Positions,
+    Tasks,
+    Values,
     find_needless,
     find_places,
     number_values,
 )
-from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
-from collplan.planner.passes.shared_memory.program import Program, match_inside
 from collplan.planner.plan import pieces as csr
-from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
@@ -50,12 +53,9 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
     Plan
         Without those messages; dependencies are derived anew.
     """
-    parts = []
-    for rows in _rows_of_nodes(program):
-        own = program.take(rows)
-        sends, recvs = match_inside(own.columns, is_shared[rows])
-        atoms = cut(own, sends, recvs)
-        parts.append(_Sharing(own, sends, recvs, atoms).rewritten(rows))
+    parts = [
+        _rewrite(program.take(rows), is_shared[rows], rows) for rows in _rows_of_nodes(program)
+    ]
     return _joined(program, parts)
 
 
@@ -77,7 +77,7 @@ def _rows_of_nodes(program: Program) -> Iterator[Ints]:
 
 @dataclass(frozen=True, eq=False)
 class _Rewritten:
-    """What some nodes' tasks became.
+    """The rewritten tasks of some nodes.
 
     Parameters
     ----------
@@ -103,9 +103,7 @@ class _Rewritten:
 
 def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
     """Return the plan of all nodes, its tasks in the program's order."""
-    begins = running_total([len(part.row) for part in parts])
     order = np.argsort(np.concatenate([_NO_ROWS, *(part.row for part in parts)]), kind="stable")
-    place = inverse(order)
     columns = {
         name: np.concatenate([column[:0], *(part.columns[name] for part in parts)])[order]
         for name, column in program.columns.items()
@@ -113,18 +111,10 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
     nothing = program.reads.take(_NO_ROWS)
     read = csr.stack([nothing, *(part.read for part in parts)]).take(order)
     written = csr.stack([nothing, *(part.written for part in parts)]).take(order)
-    before, after, kind = (
-        np.concatenate(columns_of)
-        for columns_of in zip(
-            (_NO_ROWS, _NO_ROWS, np.zeros(0, dtype=np.int8)),
-            *(_moved(part.intents, begin) for part, begin in zip(parts, begins, strict=False)),
-            strict=True,
-        )
-    )
-    intents = place[before], place[after], kind
+    intents = stack_edges([part.intents for part in parts], [len(part.row) for part in parts])
+    intents = move_edges(intents, places(order, len(order)))
     chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
     edges = join_edges(chains, intents)
-    read_extents, write_extents, patterns = csr.to_extents(read, written)
     plan = program.plan
     sizes = np.array(program.buffer_sizes)
     shared_sizes = np.zeros(plan.n_nodes, dtype=np.int64)
@@ -133,12 +123,12 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
         sizes[part.shares, Buffer.SCRATCH] = part.room.scratch_sizes[part.shares]
         shared_sizes += part.room.shared_sizes
         mirrors = np.maximum(mirrors, part.room.mirrors)
-    return plan.replace(
+    return rebuild(
+        plan,
+        read,
+        written,
+        edges,
         **columns,
-        reads=read_extents,
-        writes=write_extents,
-        patterns=patterns,
-        deps=derive_dependencies(columns["rank"], read, written, plan.rank_node, edges),
         buffer_sizes=sizes,
         shared_sizes=shared_sizes,
         mirrors=mirrors,
@@ -147,227 +137,247 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
     )
 
 
-def _moved(edges: Edges, begin: int) -> Edges:
-    """Return edges between rows of which the first is row `begin` of all."""
-    before, after, kind = edges
-    return before + begin, after + begin, kind
+@dataclass(frozen=True, eq=False)
+class _Traffic:
+    """Tasks of some nodes, the atoms they touch, and the values these hold."""
 
+    program: Program
+    tasks: Tasks
+    atoms: Atoms
+    values: Values
 
-class _Sharing:
-    """Decides what lies where, then writes the tasks."""
+    @classmethod
+    def of(cls, program: Program, is_shared: Bools) -> _Traffic:
+        """Return the traffic of a program, of whose messages some are shared."""
+        sends, recvs = match_inside(program.columns, is_shared)
+        atoms = cut(program, sends, recvs)
+        sender, receiver = np.full((2, len(program)), NONE, dtype=np.int64)
+        sender[recvs], receiver[sends] = sends, recvs
+        op, rounds = (np.asarray(program.columns[name], np.int64) for name in ("op", "round"))
+        tasks = Tasks(op, rounds, sender, receiver)
+        values = number_values(tasks, atoms.reads, atoms.writes, len(atoms.rank))
+        return cls(program, tasks, atoms, values)
 
-    def __init__(self, program: Program, sends: Ints, recvs: Ints, atoms: Atoms) -> None:
-        self.program, self.atoms = program, atoms
-        n, n_atoms = len(program), len(atoms.edges) - 1
-        self.sender, self.receiver = np.full((2, n), NONE, dtype=np.int64)
-        self.sender[recvs], self.receiver[sends] = sends, recvs
-        self.rank = np.asarray(program.columns["rank"], dtype=np.int64)
-        self.op = np.asarray(program.columns["op"], dtype=np.int64)
-        self.n_atoms = n_atoms
-        # Messages of nothing, as a barrier's, by their receives.
-        self.signals = recvs[np.diff(atoms.writes.indptr)[recvs] == 0]
-        self._find_buffers()
-        node = program.plan.rank_node
-        self.shares = np.isin(node, node[self.rank[sends]])
-        self.found, self.end, self.origin = number_values(
-            self.op, self.sender, *_columns(atoms.reads), *_columns(atoms.writes), n_atoms
-        )
-        self._relocate()
-        self._place()
+    @property
+    def signals(self) -> Ints:
+        """Return the receives of messages of nothing, as a barrier's."""
+        is_empty = np.diff(self.atoms.writes.indptr) == 0
+        return np.flatnonzero((self.tasks.sender >= 0) & is_empty)
 
-    def _find_buffers(self) -> None:
-        """Find every atom's rank, buffer and offset."""
-        own = self.atoms.base[:, : Buffer.SHARED].ravel()
-        # Of empty buffers that begin at one address the last is meant.
-        flat = np.searchsorted(own, self.atoms.edges[:-1], side="right") - 1
-        self.atom_rank, self.atom_buffer = np.divmod(flat, int(Buffer.SHARED))
-        self.atom_offset = self.atoms.edges[:-1] - own[flat]
-
-    def _relocate(self) -> None:
-        """Move scratch areas to shared memory that hold a rank's own values others read."""
-        atoms, reads = self.atoms, self.atoms.reads
-        blocks = [self._scratch_blocks(p) for p in (self.program.reads, self.program.writes)]
-        self.areas = ScratchAreas.of(
-            atoms,
-            self.atom_rank,
-            self.atom_buffer == Buffer.SCRATCH,
-            tuple(np.concatenate(side) for side in zip(*blocks, strict=True)),  # type: ignore[arg-type]
-        )
-        sent = np.flatnonzero(self.receiver[reads.owner] >= 0)
-        made_in = np.concatenate((np.arange(self.n_atoms), atoms.writes.atom))
-        atom, first = reads.atom[sent], made_in[self.origin[self.found[sent]]]
-        is_own = (self.areas.of_atom[atom] >= 0) & (self.atom_rank[first] == self.atom_rank[atom])
-        self.is_moved = np.zeros(len(self.areas.size), dtype=bool)
-        self.is_moved[self.areas.of_atom[atom[is_own]]] = True
-        self.relocated = np.zeros(self.n_atoms, dtype=bool)
-        inside = self.areas.of_atom >= 0
-        self.relocated[inside] = self.is_moved[self.areas.of_atom[inside]]
-
-    def _scratch_blocks(self, pieces: Pieces) -> tuple[Ints, Ints]:
-        row, buffer, low, high = pieces.blocks()
-        own = (buffer == Buffer.SCRATCH) & (high > low)
-        start = self.atoms.base[self.rank[row[own]], Buffer.SCRATCH]
-        return start + low[own], start + high[own]
-
-    def _place(self) -> None:
-        """Decide from where everybody reads, what is staged, and who need not receive."""
-        reads, writes = (_columns(side) for side in (self.atoms.reads, self.atoms.writes))
-        values = (self.found, self.end, self.origin)
-        self.place, until, needed = find_places(
-            self.op, self.sender, self.receiver, self.relocated, self.n_atoms,
-            *reads, *writes, *values,
-        )  # fmt: skip
-        self.is_needless, self.instead = find_needless(
-            self.op, np.asarray(self.program.columns["round"], dtype=np.int64),
-            self.sender, self.receiver, self.atom_buffer[writes[1]] < Buffer.SCRATCH, self.n_atoms,
-            *reads, writes[0], self.atoms.writes.owner, self.found, self.end, until, needed,
-        )  # fmt: skip
-        kept = np.flatnonzero((self.sender >= 0) & ~self.is_needless)
-        _, copied = _positions_of(self.atoms.reads.indptr, self.sender[kept])
-        used = np.concatenate((self.place[copied], self.place[self.instead[self.instead >= 0]]))
-        self.is_staged = np.zeros(len(self.place), dtype=bool)
-        self.is_staged[-1 - used[used < 0]] = True
-
-    def rewritten(self, rows: Ints) -> _Rewritten:
-        """Return the tasks anew; `rows` are the program's among those of all nodes."""
-        row, reads, writes = self._tasks()
-        room, slot = self._room(reads, writes)
-        is_copy = ((self.sender >= 0) | (self.receiver >= 0))[row]
-        columns = {name: self.program.columns[name][row] for name in COLUMNS}
-        columns["op"] = np.where(is_copy, Op.COPY, columns["op"])
-        for name in ("peer", "tag", "stream", "lane"):
-            columns[name] = np.where(is_copy, NONE, columns[name])
-        read = self._pieces(reads, room, slot, columns["op"] == Op.REDUCE)
-        written = self._pieces(writes, room, slot, np.zeros(len(row), dtype=bool))
-        # Nodes without shared messages keep their tasks: one cannot see from there
-        # whether others share.
-        number = np.where(self.shares[columns["rank"]], np.arange(len(row)), len(row) + row)
-        written = csr.stack((written, self.program.writes)).take(number)
-        number[np.isin(row, self.signals)] = len(row) + len(self.program)
-        read = csr.stack((read, self.program.reads, _LOOK)).take(number)
-        intents = self._intents(row)
-        return _Rewritten(rows[row], columns, read, written, intents, self.shares, room)
-
-    def _tasks(self) -> tuple[Ints, _Places, _Places]:
-        """Return the rows that stay, as they are or as copies, and what they read and write."""
-        reads, writes = self.atoms.reads, self.atoms.writes
-        is_send, is_recv = self.receiver >= 0, self.sender >= 0
-        stages = np.zeros(len(self.op), dtype=bool)
-        stages[reads.owner[self.is_staged]] = True
-        # A message of nothing is a signal: both its ends stay.
-        stages |= np.diff(reads.indptr) == 0
-        row = np.flatnonzero(np.where(is_send, stages, ~self.is_needless))
-        # What a send reads the copy of its receiver reads in shared memory.
-        owner, position = _positions_of(reads.indptr, np.where(is_recv, self.sender, np.arange(
-            len(self.op)))[row])  # fmt: skip
-        read = np.where(self.instead >= 0, self.place[self.instead], reads.atom)[position]
-        read = np.where(is_recv[row[owner]], self.place[position], read)
-        stages_it = is_send[row[owner]]
-        kept = ~stages_it | self.is_staged[position]
-        slots = np.flatnonzero(stages_it & kept)
-        own, written = _positions_of(writes.indptr, row)
-        owners = np.concatenate((own, owner[slots]))
-        places = np.concatenate((writes.atom[written], -1 - position[slots]))
-        order = np.argsort(owners, kind="stable")
-        return (
-            row,
-            _Places(len(row), owner[kept], read[kept]),
-            _Places(len(row), owners[order], places[order]),
-        )
-
-    def _room(self, reads: _Places, writes: _Places) -> tuple[Room, Ints]:
-        """Return what lies where in shared memory, and the offset of every staged position."""
-        plan = self.program.plan
-        staged = np.flatnonzero(self.is_staged)
-        atom = self.atoms.reads.atom[staged]
-        rank, buffer = self.atom_rank[atom], self.atom_buffer[atom]
-        # A mirror holds what its buffer holds in the end: the two may be one memory.
-        is_mirrored = (buffer < Buffer.SCRATCH) & (self.end[self.found[staged]] == FOREVER)
-        mirrored = np.zeros((plan.n_ranks, len(MIRRORED)), dtype=np.int64)
-        places = (rank[is_mirrored], buffer[is_mirrored])
-        mirrored[places] = self.program.buffer_sizes[places]
-        size = np.where(is_mirrored, 0, self.atoms.size[atom])
-        by_rank = np.argsort(rank, kind="stable")
-        begin = running_total(size[by_rank])
-        first = begin[np.searchsorted(rank[by_rank], np.arange(plan.n_ranks + 1))]
-        touched = np.concatenate((reads.code, writes.code))
-        area = self.areas.of_atom[touched[touched >= 0]]
-        is_used = np.bincount(area[area >= 0], minlength=len(self.areas.size)) > 0
-        room = lay_out(
-            self.areas, is_used, self.is_moved, mirrored, np.diff(first), plan.rank_node,
-            plan.n_nodes, plan.itemsize,
-        )  # fmt: skip
-        slot = np.full(len(self.place), NONE, dtype=np.int64)
-        slot[staged[by_rank]] = room.slots[rank[by_rank]] + begin[:-1] - first[rank[by_rank]]
-        places = (rank[is_mirrored], buffer[is_mirrored])
-        slot[staged[is_mirrored]] = room.mirrors[places] + self.atom_offset[atom[is_mirrored]]
-        return room, slot
-
-    def _pieces(self, places: _Places, room: Room, slot: Ints, reduces: Bools) -> Pieces:
-        """Return places as pieces; a reduction's operands are kept apart."""
-        atom, is_slot = places.code.copy(), places.code < 0
-        staged = -1 - atom[is_slot]
-        atom[is_slot] = self.atoms.reads.atom[staged]
-        area = self.areas.of_atom[atom]
-        in_area = (area >= 0) & ~is_slot
-        buffer, offset = self.atom_buffer[atom], self.atom_offset[atom]
-        buffer[in_area] = np.where(
-            self.is_moved[area[in_area]], int(Buffer.SHARED), int(Buffer.SCRATCH)
-        )
-        offset[in_area] = (room.area - self.areas.low)[area[in_area]]
-        offset[in_area] += self.atoms.edges[atom[in_area]]
-        buffer[is_slot], offset[is_slot] = Buffer.SHARED, slot[staged]
-        count = self.atoms.size[atom]
-        # Two rows a task: a left operand, or all there is, and a right one.
-        total, before = places.totals(count)
-        is_right = reduces[places.owner] & (2 * before >= total[places.owner])
-        halves = np.bincount(2 * places.owner + is_right, minlength=2 * places.n_tasks)
-        both = csr.contiguous(running_total(halves), buffer, offset, count)
-        return both.merged(np.arange(0, len(both) + 1, 2))
-
-    def _intents(self, row: Ints) -> Edges:
-        """Return the stated edges that still have both ends, and one for every signal."""
-        place = np.full(len(self.program), NONE, dtype=np.int64)
-        place[row] = np.arange(len(row))
-        before, after, kind = self.program.intents
-        stream = self.program.columns["stream"]
-        chains = (stream[after] >= 0) & (stream[before] == stream[after])
-        kept = (place[before] >= 0) & (place[after] >= 0) & ~chains
-        signals = self.signals
-        return (
-            np.concatenate((place[before[kept]], place[self.sender[signals]])),
-            np.concatenate((place[after[kept]], place[signals])),
-            np.concatenate((kind[kept], np.full(len(signals), INTENT, dtype=np.int8))),
-        )
-
-
-_LOOK = csr.contiguous(
-    np.array([0, 1]), np.array([Buffer.SHARED], dtype=np.int8), np.zeros(1, int), np.zeros(1, int)
-)
-"""What the receiver of a signal reads: nothing, but in shared memory, so that everybody sees
-where it comes from."""
+    @property
+    def shares(self) -> Bools:
+        """Mark the ranks of nodes in which messages are shared."""
+        node = self.program.plan.rank_node
+        ranks = self.program.columns["rank"][self.tasks.receiver >= 0]
+        return np.isin(node, node[ranks])
 
 
 @dataclass(frozen=True, eq=False)
-class _Places:
-    """Where tasks read or write: an atom, or ``-1 - k`` for the slot of staged position k."""
+class _Scratch:
+    """Areas of scratch, and which of them move to shared memory."""
+
+    areas: ScratchAreas
+    is_moved: Bools
+
+    @classmethod
+    def of(cls, traffic: _Traffic) -> _Scratch:
+        """Move the areas that hold a rank's own values which others read."""
+        atoms, values = traffic.atoms, traffic.values
+        areas = ScratchAreas.of(atoms, traffic.program)
+        sent = np.flatnonzero(traffic.tasks.receiver[atoms.reads.owner] >= 0)
+        made_in = np.concatenate((np.arange(len(atoms.rank)), atoms.writes.atom))
+        atom, first = atoms.reads.atom[sent], made_in[values.origin[values.found[sent]]]
+        is_own = (areas.of_atom[atom] >= 0) & (atoms.rank[first] == atoms.rank[atom])
+        is_moved = np.zeros(len(areas.size), dtype=bool)
+        is_moved[areas.of_atom[atom[is_own]]] = True
+        return cls(areas, is_moved)
+
+    @property
+    def relocated(self) -> Bools:
+        """Mark the atoms that move to shared memory."""
+        # The last entry is that of atoms outside all areas, number -1.
+        return np.append(self.is_moved, False)[self.areas.of_atom]
+
+
+@dataclass(frozen=True, eq=False)
+class _Sources:
+    """Places from which shared data are read.
+
+    Parameters
+    ----------
+    place : ndarray of int64, shape (n_reads,)
+        As of `Places`.
+    instead : ndarray of int64, shape (n_reads,)
+        The position of a shared send from whose place to read instead, or -1.
+    is_needless : ndarray of bool, shape (n_tasks,)
+        Receives that disappear.
+    is_staged : ndarray of bool, shape (n_reads,)
+        Positions whose data are copied to a slot.
+    """
+
+    place: Ints
+    instead: Ints
+    is_needless: Bools
+    is_staged: Bools
+
+    @classmethod
+    def of(cls, traffic: _Traffic, relocated: Bools) -> _Sources:
+        """Find the places, given the atoms that lie in shared memory."""
+        tasks, atoms, values = traffic.tasks, traffic.atoms, traffic.values
+        reads, writes = atoms.reads, atoms.writes
+        places = find_places(tasks, reads, writes, values, relocated)
+        is_final = atoms.buffer[writes.atom] < Buffer.SCRATCH
+        is_needless, instead = find_needless(
+            tasks, reads, writes, writes.owner, values, places, is_final
+        )
+        senders = tasks.sender[(tasks.sender >= 0) & ~is_needless]
+        _, copied = _positions_of(reads, senders)
+        used = places.place[np.concatenate((copied, instead[instead >= 0]))]
+        is_staged = np.zeros(len(places.place), dtype=bool)
+        is_staged[-1 - used[used < 0]] = True
+        return cls(places.place, instead, is_needless, is_staged)
+
+
+@dataclass(frozen=True, eq=False)
+class _Accesses:
+    """Atoms or slots that tasks read or write; ``-1 - k`` is the slot of staged position k."""
 
     n_tasks: int
     owner: Ints
     code: Ints
 
     def totals(self, count: Ints) -> tuple[Ints, Ints]:
-        """Return the elements of every task, and those of its own before each place."""
+        """Return the elements of every task, and those of its own before each access."""
         running = running_total(count)
         first = np.searchsorted(self.owner, np.arange(self.n_tasks + 1))
         return np.diff(running[first]), running[:-1] - running[first[self.owner]]
 
 
-def _positions_of(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the positions of some tasks, one task after another, and which task's each is."""
-    taken, positions = take_rows(indptr, rows)
-    return row_numbers(taken), positions
+def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
+    """Return the tasks of some nodes anew; `rows` are the program's among those of all nodes."""
+    traffic = _Traffic.of(program, is_shared)
+    scratch = _Scratch.of(traffic)
+    sources = _Sources.of(traffic, scratch.relocated)
+    row, reads, writes = _list_tasks(traffic, sources)
+    room, slot = _lay_out(traffic, scratch, sources, np.concatenate((reads.code, writes.code)))
+    tasks, shares = traffic.tasks, traffic.shares
+    columns = {name: program.columns[name][row] for name in COLUMNS}
+    become_copies(columns, ((tasks.sender >= 0) | (tasks.receiver >= 0))[row])
+    reduces = columns["op"] == Op.REDUCE
+    read = _pieces(reads, traffic.atoms, scratch, room, slot, reduces)
+    written = _pieces(writes, traffic.atoms, scratch, room, slot, np.zeros_like(reduces))
+    # Nodes without shared messages keep their tasks: one cannot see from there
+    # whether others share.
+    number = np.where(shares[columns["rank"]], np.arange(len(row)), len(row) + row)
+    written = csr.stack((written, program.writes)).take(number)
+    number[np.isin(row, traffic.signals)] = len(row) + len(program)
+    read = csr.stack((read, program.reads, _LOOK)).take(number)
+    return _Rewritten(rows[row], columns, read, written, _intents(traffic, row), shares, room)
 
 
-def _columns(positions: Positions) -> tuple[Ints, Ints]:
-    return positions.indptr, positions.atom
+def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, _Accesses]:
+    """Return the rows that stay, as they are or as copies, and what they read and write."""
+    tasks, reads, writes = traffic.tasks, traffic.atoms.reads, traffic.atoms.writes
+    is_send, is_recv = tasks.receiver >= 0, tasks.sender >= 0
+    stages = np.zeros(len(tasks.op), dtype=bool)
+    stages[reads.owner[sources.is_staged]] = True
+    # A message of nothing is a signal: both its ends stay.
+    stages |= np.diff(reads.indptr) == 0
+    row = np.flatnonzero(np.where(is_send, stages, ~sources.is_needless))
+    # What a send reads the copy of its receiver reads in shared memory.
+    owner, position = _positions_of(
+        reads, np.where(is_recv, tasks.sender, np.arange(len(is_recv)))[row]
+    )
+    place, instead = sources.place, sources.instead
+    read = np.where(instead >= 0, place[instead], reads.atom)[position]
+    read = np.where(is_recv[row[owner]], place[position], read)
+    stages_it, is_staged = is_send[row[owner]], sources.is_staged[position]
+    kept, slots = ~stages_it | is_staged, np.flatnonzero(stages_it & is_staged)
+    own, written = _positions_of(writes, row)
+    owners = np.concatenate((own, owner[slots]))
+    codes = np.concatenate((writes.atom[written], -1 - position[slots]))
+    order = np.argsort(owners, kind="stable")
+    return (
+        row,
+        _Accesses(len(row), owner[kept], read[kept]),
+        _Accesses(len(row), owners[order], codes[order]),
+    )
+
+
+def _lay_out(
+    traffic: _Traffic, scratch: _Scratch, sources: _Sources, touched: Ints
+) -> tuple[Room, Ints]:
+    """Return the layout of shared memory, and the offset of every staged position.
+
+    `touched` are the atoms and slots that tasks still access.
+    """
+    program, atoms, areas = traffic.program, traffic.atoms, scratch.areas
+    plan = program.plan
+    staged = np.flatnonzero(sources.is_staged)
+    atom = atoms.reads.atom[staged]
+    rank, buffer = atoms.rank[atom], atoms.buffer[atom]
+    # A mirror holds what its buffer holds in the end: the two may be one memory.
+    ends = traffic.values.end[traffic.values.found[staged]]
+    is_mirrored = (buffer < Buffer.SCRATCH) & (ends == FOREVER)
+    mirrored = np.zeros((plan.n_ranks, len(MIRRORED)), dtype=np.int64)
+    homes = (rank[is_mirrored], buffer[is_mirrored])
+    mirrored[homes] = program.buffer_sizes[homes]
+    size = np.where(is_mirrored, 0, atoms.size[atom])
+    n_slots = np.bincount(rank, size, plan.n_ranks).astype(np.int64)
+    area = areas.of_atom[touched[touched >= 0]]
+    is_used = np.bincount(area[area >= 0], minlength=len(areas.size)) > 0
+    room = lay_out(
+        areas, is_used, scratch.is_moved, mirrored, n_slots, plan.rank_node,
+        plan.n_nodes, plan.itemsize,
+    )  # fmt: skip
+    slot = np.full(len(sources.place), NONE, dtype=np.int64)
+    slot[staged] = room.slots[rank] + group_offsets(rank, size)
+    slot[staged[is_mirrored]] = room.mirrors[homes] + atoms.offset[atom[is_mirrored]]
+    return room, slot
+
+
+def _pieces(
+    accesses: _Accesses, atoms: Atoms, scratch: _Scratch, room: Room, slot: Ints, reduces: Bools
+) -> Pieces:
+    """Return accesses as pieces; a reduction's operands are kept apart."""
+    atom, is_slot, areas = accesses.code.copy(), accesses.code < 0, scratch.areas
+    staged = -1 - atom[is_slot]
+    atom[is_slot] = atoms.reads.atom[staged]
+    area = areas.of_atom[atom]
+    in_area = (area >= 0) & ~is_slot
+    buffer, offset = atoms.buffer[atom], atoms.offset[atom]
+    own = area[in_area]
+    buffer[in_area] = np.where(scratch.is_moved[own], int(Buffer.SHARED), int(Buffer.SCRATCH))
+    offset[in_area] = (room.area - areas.low)[own] + atoms.edges[atom[in_area]]
+    buffer[is_slot], offset[is_slot] = Buffer.SHARED, slot[staged]
+    count = atoms.size[atom]
+    # Two rows a task: a left operand, or all there is, and a right one.
+    total, before = accesses.totals(count)
+    is_right = reduces[accesses.owner] & (2 * before >= total[accesses.owner])
+    halves = np.bincount(2 * accesses.owner + is_right, minlength=2 * accesses.n_tasks)
+    both = csr.contiguous(running_total(halves), buffer, offset, count)
+    return Pieces(both.indptr[::2], *both.columns())
+
+
+def _intents(traffic: _Traffic, row: Ints) -> Edges:
+    """Return the stated edges that still have both ends, and one for every signal."""
+    program, signals = traffic.program, traffic.signals
+    place = places(row, len(program))
+    before, after, kind = program.intents
+    stream = program.columns["stream"]
+    apart = (stream[after] < 0) | (stream[before] != stream[after])
+    stated = move_edges((before[apart], after[apart], kind[apart]), place)
+    awaited = np.full(len(signals), INTENT, dtype=np.int8)
+    return join_edges(stated, (place[traffic.tasks.sender[signals]], place[signals], awaited))
+
+
+def _positions_of(positions: Positions, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the task of each position of some tasks, and the positions, task after task."""
+    indptr, taken = take_rows(positions.indptr, rows)
+    return row_numbers(indptr), taken
+
+
+_LOOK = csr.contiguous(
+    np.array([0, 1]), np.array([Buffer.SHARED], dtype=np.int8), np.zeros(1, int), np.zeros(1, int)
+)
+"""The read of a signal's receiver: no elements, but in shared memory, which shows its origin."""

@@ -8,11 +8,11 @@ from typing import Annotated
 import numpy as np
 
 from collplan.planner.arrays import Bools
-from collplan.planner.blueprint.roles import is_inside, role_of
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.passes.shared_memory.rewrite import share_messages
+from collplan.planner.plan.phases import is_inside
 from collplan.planner.plan.plan import INTENT, Op, Plan
 
 Roles = Annotated[Sequence[str] | None, "{} is not a list of roles; give [node]"]
@@ -95,7 +95,7 @@ def _of_roles(program: Program, roles: Sequence[str] | None) -> Bools:
     phase = program.columns["phase"]
     if roles is None:
         return np.ones(len(phase), dtype=bool)
-    names = [role_of(label) for label in program.plan.phases]
+    names = [phase.role for phase in program.plan.phases]
     for role in roles:
         if not any(is_inside(name, role) for name in names):
             known = ", ".join(dict.fromkeys(name for name in names if name))

@@ -1,0 +1,70 @@
+"""Plans rebuilt from changed tasks: what several passes do alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import running_total
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.hazards import derive_dependencies, stated_edges
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import NONE, Op, Plan
+from collplan.planner.plan.tags import Edges
+
+
+def rebuild(
+    plan: Plan, reads: Pieces, writes: Pieces, edges: Edges | None = None, **changes: Any
+) -> Plan:
+    """Return a plan of changed tasks, its dependencies derived anew.
+
+    Parameters
+    ----------
+    plan : Plan
+    reads, writes : Pieces
+        A row per new task.
+    edges : Edges, optional
+        Stated dependencies between new tasks; those of the plan if left out.
+    **changes
+        Columns and tables that change, by name.
+    """
+    edges = stated_edges(plan) if edges is None else edges
+    rank = changes.get("rank", plan.rank)
+    changes.setdefault("deps", derive_dependencies(rank, reads, writes, plan.rank_node, edges))
+    return csr.with_pieces(plan, reads, writes, **changes)
+
+
+def become_copies(columns: dict[str, Ints], is_copy: Bools) -> None:
+    """Turn tasks into copies, in place: they have no message any more."""
+    columns["op"] = np.where(is_copy, Op.COPY, columns["op"])
+    for name in ("peer", "tag", "stream", "lane"):
+        columns[name] = np.where(is_copy, NONE, columns[name])
+
+
+def stack_edges(parts: Sequence[Edges], n_tasks: Sequence[int]) -> Edges:
+    """Return the edges of several tables of tasks, one table after another."""
+    nothing = np.zeros(0, dtype=np.int64)
+    columns: list[list[Ints]] = [[nothing], [nothing], [nothing.astype(np.int8)]]
+    for (before, after, kind), start in zip(parts, running_total(n_tasks), strict=False):
+        for column, part in zip(columns, (before + start, after + start, kind), strict=True):
+            column.append(part)
+    before, after, kinds = map(np.concatenate, columns)
+    return before, after, kinds.astype(np.int8)
+
+
+def move_edges(edges: Edges, place: Ints) -> Edges:
+    """Return edges between tasks that have moved to other rows, -1 if they are gone."""
+    before, after, kind = edges
+    before, after = place[before], place[after]
+    kept = (before >= 0) & (after >= 0)
+    return before[kept], after[kept], kind[kept]
+
+
+def places(rows: Ints, n_tasks: int) -> Ints:
+    """Return the new place of each of `n_tasks` rows, given the rows that stay; -1 for others."""
+    place = np.full(n_tasks, NONE, dtype=np.int64)
+    place[rows] = np.arange(len(rows))
+    return place

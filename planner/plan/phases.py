@@ -1,0 +1,143 @@
+"""The phases of a plan: the component collectives that its tasks belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from collplan.planner.arrays import Ints
+
+UP: Final = 1
+"""Direction of a transfer towards the root of its tree."""
+DOWN: Final = -1
+"""Direction of a transfer away from the root of its tree."""
+TO_ROOT: Final = ("reduce", "gather", "allreduce")
+FROM_ROOT: Final = ("bcast", "scatter", "allreduce")
+"""Collectives whose trees lead to a root, and those whose trees lead from one."""
+LOCAL: Final = "local"
+"""The algorithm of phases in which nothing is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Trees of one shape, on groups side by side.
+
+    Parameters
+    ----------
+    groups : tuple of tuple of int
+        The ranks of every tree.
+    up, down : tuple of int
+        Rounds of the plan in which messages go towards the roots, and away from
+        them, ascending. Each is one level.
+    """
+
+    groups: tuple[tuple[int, ...], ...]
+    up: tuple[int, ...]
+    down: tuple[int, ...]
+
+    @classmethod
+    def of(cls, kind: str, groups: tuple[tuple[int, ...], ...], sends: Sequence[int]) -> Trees:
+        """Return the trees of a collective, given the rounds that send messages."""
+        n_up = len(sends) // (1 + (kind in FROM_ROOT)) if kind in TO_ROOT else 0
+        return cls(groups, tuple(sends[:n_up]), tuple(sends[n_up:]))
+
+    @property
+    def size(self) -> int:
+        """Return the number of ranks of each tree."""
+        return len(self.groups[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A component collective of a plan, computed by one algorithm on groups of ranks.
+
+    A schedule that was not compiled has phases of which only the kind is known,
+    or not even that.
+
+    Parameters
+    ----------
+    kind : str
+        The collective, or what local steps do.
+    algorithm : str
+        The algorithm's name.
+    role : str
+        Where it runs, as ``node`` or ``lane``.
+    tree : str
+        The shape of its trees, as ``binomial``; empty if it is no tree.
+    trees : tuple of Trees
+        Its trees, one entry per shape.
+    """
+
+    kind: str = ""
+    algorithm: str = ""
+    role: str = ""
+    tree: str = ""
+    trees: tuple[Trees, ...] = ()
+
+    @classmethod
+    def parse(cls, name: str) -> Phase:
+        """Return the phase of a name, its trees unknown."""
+        role, _, collective = name.rpartition(" ")
+        kind, _, algorithm = collective.partition("/")
+        return cls(kind, algorithm, role)
+
+    @property
+    def name(self) -> str:
+        """Return what the phase is called: ``node allgather/ring``."""
+        name = f"{self.kind}/{self.algorithm}" if self.algorithm else self.kind
+        return f"{self.role} {name}" if self.role else name
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_local(self) -> bool:
+        """Return whether nothing is sent."""
+        return self.algorithm == LOCAL
+
+    def leads(self, direction: int) -> bool:
+        """Return whether the phase has trees that lead to a root (`UP`) or from one (`DOWN`)."""
+        return bool(self.trees) and self.kind in (TO_ROOT if direction == UP else FROM_ROOT)
+
+    def levels(self, rank: Ints, rounds: Ints) -> tuple[Ints, Ints]:
+        """Return the levels and directions of tasks in the trees.
+
+        Levels count from the leaves, from 1, one per round that has messages::
+
+            reduce, 6 ranks                        bcast
+            0   1   2   3   4   5
+            0 <---- 2       4       level 2        0 ----> 4
+            0 <- 1  2 <- 3  4 <- 5  level 1        ...
+
+        Parameters
+        ----------
+        rank, rounds : ndarray of int64, shape (n_tasks,)
+            The rank and round of every task.
+
+        Returns
+        -------
+        level, direction : ndarray of int64, shape (n_tasks,)
+            Level 0 lies before the leaves' level of a tree to the root, or after
+            that of a tree from it. The direction is `UP` or `DOWN`.
+        """
+        level, direction = np.zeros((2, len(rank)), dtype=np.int64)
+        # A rank in several trees belongs to the greatest.
+        for trees in sorted(self.trees, key=lambda trees: trees.size):
+            rows = np.flatnonzero(np.isin(rank, [one for group in trees.groups for one in group]))
+            up, down = (np.array(way, dtype=np.int64) for way in (trees.up, trees.down))
+            own = rounds[rows]
+            is_up = np.full(len(rows), self.kind in TO_ROOT)
+            if self.kind in FROM_ROOT:
+                is_up &= own < down.min(initial=np.iinfo(np.int64).max)
+            from_top = len(down) - np.searchsorted(down, own)
+            level[rows] = np.where(is_up, np.searchsorted(up, own, side="right"), from_top)
+            direction[rows] = np.where(is_up, UP, DOWN)
+        return level, direction
+
+
+def is_inside(name: str, role: str) -> bool:
+    """Return whether a role is another or inside it, as ``node.row`` in ``node``."""
+    return name == role or name.startswith(f"{role}.")
