@@ -23,8 +23,8 @@ from tables_everywhere import planning_table
 STAGES = {
     "compile": "collplan.dropin.plan_cache.compile_plan",
     "prove": "collplan.dropin.plan_cache.compile_plan",
-    "prepare": "collplan.executors.mpi.binding.bound_plan.Prepared",
-    "digest": "collplan.executors.mpi.binding.bound_plan._digests",
+    "prepare": "collplan.executors.mpi.binding.prepared.Prepared",
+    "digest": "collplan.executors.mpi.binding.prepared._digests",
     "load": "collplan.executors.mpi.engine.reduction.Reduction.load",
     "find strangers": "collplan.executors.mpi.engine.node_memory._refuse_strangers",
     "compare programs": "collplan.executors.mpi.engine.node_memory._refuse_misfit",
