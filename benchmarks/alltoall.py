@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from collplan.cli.process_memory import keep_freed_memory
+from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.executors.local import run_local
 from collplan.planner import compile_plan

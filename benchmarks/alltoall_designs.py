@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.cli.process_memory import keep_freed_memory
+from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Op, Plan

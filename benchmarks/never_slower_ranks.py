@@ -25,8 +25,7 @@ from collplan.measure.clocks import share_clock
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import time_in_turns
 from collplan.planner.formats.output_files import write_text
-from collplan.tune.placement import Placement
-from collplan.tune.sweep import Point, Sweep
+from collplan.tune.sweep import Placement, Point, Sweep
 from collplan.tune.table import TuningTable, load_table
 
 FIRST_CALLS = 4

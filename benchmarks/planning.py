@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from collplan.cli.process_memory import keep_freed_memory
+from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import Plan, compile_plan
 from collplan.planner.verify import verify

@@ -13,7 +13,7 @@ import resource
 import statistics
 from typing import Any, Final
 
-from collplan.cli.process_memory import keep_freed_memory
+from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec

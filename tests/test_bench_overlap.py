@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.cli.bench.overlap_options import Asked
+from collplan.cli.bench.overlap import OverlapOptions
 from collplan.executors.cost.traces.states import CoreStates, State, simulated_states, write_states
 from collplan.measure.overlap.choosing import default_ranks, plan_sweep
 from collplan.measure.overlap.computation import Computation
@@ -117,7 +117,7 @@ def test_a_wrong_result_is_shown_and_is_no_success(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from collplan.cli.bench.overlap import _show
-    from collplan.cli.bench.overlap_report import Report
+    from collplan.reports.overlap import Report
 
     row = dict.fromkeys(ROW | MEASURED) | {
         "ranks": 2, "method": "S=0", "progress": "thread", "overlap": 0.5,
@@ -135,7 +135,7 @@ def test_a_wrong_result_is_shown_and_is_no_success(
 
 
 def test_other_ranks_than_mpiexec_has_started_are_refused() -> None:
-    asked = Asked("reduce", 4, "3", None, None, "4KiB", None, None, None, None)
+    asked = OverlapOptions(cores=4, ranks="3", n_bytes="4KiB")
     with pytest.raises(CollplanError, match="--ranks: 3, but mpiexec has started 2; leave --ranks"):
         asked.sweep(4, 2)
     assert asked.sweep(4, 3).ranks == (3,)

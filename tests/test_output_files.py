@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collplan.cli.own_command import own_command
+from collplan.cli.ranks import own_command
 from collplan.planner.formats.output_files import replacing
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError

@@ -14,7 +14,7 @@ import numba.core.caching
 import pytest
 
 from collplan.cli.main import BROKEN_PIPE, main
-from collplan.cli.own_command import own_command
+from collplan.cli.ranks import own_command
 from command_line import CommandLine
 
 COMPILING = "collplan: compiling kernels, once; later runs find them compiled\n"

@@ -13,7 +13,7 @@ import pytest
 
 from collplan import own_algorithms
 from collplan.cli.main import main
-from collplan.cli.own_command import own_command
+from collplan.cli.ranks import own_command
 from mpi_launching import REPO, mpi_python, run
 from tables_everywhere import planning_table
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collplan.cli.own_command import own_command
+from collplan.cli.ranks import own_command
 from mpi_launching import MPIS, REPO, mpi_python, mpiexec_of, run
 
 OWN = REPO / "examples" / "own_collective.py"

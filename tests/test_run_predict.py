@@ -14,7 +14,7 @@ from collplan.measure.phases import PhaseTimes, compare_phases
 from collplan.planner.formats.npz import load
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import Op, Plan
-from collplan.reports.prediction import print_prediction
+from collplan.reports.measured import print_prediction
 from command_line import CommandLine
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 from mpi_plans import PlanWriter

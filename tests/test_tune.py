@@ -17,17 +17,23 @@ import pytest
 
 from collplan.reports.tuning import print_tuned, to_json
 from collplan.specs import COLLECTIVES, Bcast, CollplanError
-from collplan.tune.options import Request
-from collplan.tune.prediction import list_candidates, select
-from collplan.tune.racing import LEAST_ROUNDS, Contest, Rules, beats, time_of
-from collplan.tune.state import State, open_state
+from collplan.tune.candidates import (
+    all_variants,
+    family_of,
+    list_candidates,
+    mesh_shapes,
+    select,
+    topology_of,
+)
+from collplan.tune.journal import State, open_state
+from collplan.tune.options import TuningJob
+from collplan.tune.racing import LEAST_ROUNDS, Race, Rules, beats, time_of
 from collplan.tune.sweep import NATIVE, Time
 from collplan.tune.table import TuningTable, load_table
 from collplan.tune.tuner import Tuned
-from collplan.tune.variants import all_variants, family_of, mesh_shapes, topology_of
 from command_line import CommandLine
 from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpirun, run
-from tuned import FINGERPRINT, NODES, REQUEST, begun, some_selection, spec_of, verdict_of
+from tuned import FINGERPRINT, JOB, NODES, begun, some_selection, spec_of, verdict_of
 
 SMALL = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
 PAPERS_LAYOUTS = ["2x48", "3x32", "4x24", "6x16", "8x12", "12x8", "16x6", "24x4", "32x3", "48x2"]
@@ -165,49 +171,49 @@ def test_the_medians_interval_holds_it_as_often_as_it_says() -> None:
     assert 0.94 < np.mean(held) < 0.99
 
 
-def run_contest(rules: Rules, **costs: Any) -> Contest:
-    """Run a contest of candidates whose i-th time is said, a second a round."""
-    contest = Contest([*costs], rules)
+def run_race(rules: Rules, **costs: Any) -> Race:
+    """Run a race of candidates whose i-th time is said, a second a round."""
+    race = Race([*costs], rules)
     done = 0
-    while n := contest.next_rounds():
-        rows = [[costs[name](done + i) for i in range(n)] for name in contest.active]
-        contest.add(np.array(rows), float(n))
+    while n := race.next_rounds():
+        rows = [[costs[name](done + i) for i in range(n)] for name in race.active]
+        race.add(np.array(rows), float(n))
         done += n
-    return contest
+    return race
 
 
 def test_clear_losers_are_out_after_three_rounds_and_native_never() -> None:
     rules = Rules(tight=0.05, least=8, most=50, seconds=1e9)
-    contest = run_contest(rules, native=lambda _: 9.0, quick=lambda _: 1.0, slow=lambda _: 1.3)
-    assert contest.ranking() == ["quick"]
-    assert (contest.time("slow").n, contest.time("quick").n) == (3, 9)
-    assert contest.time("native").n == 9
-    contest = run_contest(rules, native=lambda _: 1.0, slow=lambda _: 9.0)
-    assert contest.active == ["native"]
-    assert contest.time("native").n == 9
+    race = run_race(rules, native=lambda _: 9.0, quick=lambda _: 1.0, slow=lambda _: 1.3)
+    assert race.ranking() == ["quick"]
+    assert (race.time("slow").n, race.time("quick").n) == (3, 9)
+    assert race.time("native").n == 9
+    race = run_race(rules, native=lambda _: 1.0, slow=lambda _: 9.0)
+    assert race.active == ["native"]
+    assert race.time("native").n == 9
 
 
 def test_a_contest_ends_when_intervals_are_tight_or_it_took_too_long() -> None:
     noise = np.random.default_rng(2).uniform(0.9, 1.1, 1000)
     costs: Any = {"native": lambda i: noise[i], "other": lambda i: noise[-i]}
-    wide = run_contest(Rules(tight=0.2, least=8, most=500, seconds=1e9), **costs).time("native")
-    tight = run_contest(Rules(tight=0.02, least=8, most=500, seconds=1e9), **costs).time("native")
+    wide = run_race(Rules(tight=0.2, least=8, most=500, seconds=1e9), **costs).time("native")
+    tight = run_race(Rules(tight=0.02, least=8, most=500, seconds=1e9), **costs).time("native")
     assert wide.n < tight.n < 500
     assert tight.high_s - tight.low_s <= 0.04 * tight.median_s
-    most = run_contest(Rules(tight=1e-9, least=8, most=30, seconds=1e9), **costs)
+    most = run_race(Rules(tight=1e-9, least=8, most=30, seconds=1e9), **costs)
     assert most.time("native").n == 30
-    hasty = run_contest(Rules(tight=1e-9, least=8, most=500, seconds=20), **costs)
+    hasty = run_race(Rules(tight=1e-9, least=8, most=500, seconds=20), **costs)
     assert 20 <= hasty.time("native").n < 40
 
 
 def test_few_go_on_where_many_are_as_good() -> None:
     noise = np.random.default_rng(3).uniform(0.5, 1.5, (10, 1000))
     costs: Any = {f"c{k}": lambda i, k=k: noise[k][i] for k in range(9)}
-    contest = run_contest(
+    race = run_race(
         Rules(tight=0.01, least=8, most=60, seconds=1e9), native=lambda i: noise[9][i], **costs
     )
-    assert 1 <= len(contest.ranking()) <= 4
-    assert contest.time("native").n == 60
+    assert 1 <= len(race.ranking()) <= 4
+    assert race.time("native").n == 60
 
 
 def test_nobody_beats_by_touching_intervals_or_few_measurements() -> None:
@@ -221,7 +227,7 @@ def test_nobody_beats_by_touching_intervals_or_few_measurements() -> None:
 
 
 def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None:
-    goals = list(REQUEST.goals(NODES))
+    goals = list(JOB.goals(NODES))
     assert [str(goal) for goal in goals] == [
         "bcast on 2 x 2 ranks block",
         "reduce on 2 x 2 ranks block",
@@ -250,7 +256,7 @@ def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None
 def test_ranks_that_share_cores_are_noted_in_the_table_and_in_the_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (goal, _) = REQUEST.goals(NODES)
+    (goal, _) = JOB.goals(NODES)
     state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
     alone = replace(verdict_of("chain", native=2.0, chain=1.0), ranks_per_core=0.5)
     crowded = replace(alone, ranks_per_core=1.5)
@@ -268,26 +274,26 @@ def test_ranks_that_share_cores_are_noted_in_the_table_and_in_the_output(
 
 def test_ranks_are_taken_node_after_node() -> None:
     cyclic = [0, 1, 0, 1, 0, 1]
-    goals = list(Request((Bcast(count=0),), (64,), ranks=(2, 4)).goals(cyclic))
+    goals = list(TuningJob((Bcast(count=0),), (64,), ranks=(2, 4)).goals(cyclic))
     assert [goal.members for goal in goals] == [(0, 2), (0, 1, 2, 4)]
     assert [goal.placement.ranks_per_node for goal in goals] == [(2,), (3, 1)]
     with pytest.raises(CollplanError, match=r"^--ranks: 8 ranks, there are 6; start more with -n$"):
-        list(Request((Bcast(count=0),), (64,), ranks=(8,)).goals(cyclic))
+        list(TuningJob((Bcast(count=0),), (64,), ranks=(8,)).goals(cyclic))
     with pytest.raises(CollplanError, match=r"^collective\.root: 3 is not among 2 ranks"):
-        list(Request((Bcast(count=0, root=3),), (64,), ranks=(2,)).goals(cyclic))
+        list(TuningJob((Bcast(count=0, root=3),), (64,), ranks=(2,)).goals(cyclic))
 
 
 def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: Path) -> None:
     journal, goals = begun(tmp_path)
     assert journal.read(FINGERPRINT) is None
-    state = open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
+    state = open_state(journal, goals, JOB, FINGERPRINT, restart=False)
     state = state.after(goals[0], 64, some_selection(), verdict_of("native", native=2.0))
     journal.write(state.table, ["bcast: something"])
     assert not journal.output.exists()
-    again = open_state(journal, goals, REQUEST, FINGERPRINT, restart=False)
+    again = open_state(journal, goals, JOB, FINGERPRINT, restart=False)
     assert again == State(state.table, ("bcast: something",))
 
-    other, _ = begun(tmp_path, Request(REQUEST.collectives, (64, 2048)))
+    other, _ = begun(tmp_path, TuningJob(JOB.collectives, (64, 2048)))
     with pytest.raises(CollplanError) as refusal:
         other.read(FINGERPRINT)
     assert str(refusal.value) == (
@@ -297,7 +303,7 @@ def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: P
     elsewhere = FINGERPRINT.replace(mpi="Open MPI 5")
     with pytest.raises(CollplanError, match="measured with mpi MPICH 5, here is Open MPI 5; give"):
         journal.read(elsewhere)
-    fresh = open_state(other, goals, REQUEST, elsewhere, restart=True)
+    fresh = open_state(other, goals, JOB, elsewhere, restart=True)
     assert fresh.table.sweeps == ()
     # Whoever goes on without --restart must not add to the old table.
     assert other.read(elsewhere) == (fresh.table, (), ())

@@ -11,11 +11,10 @@ import pytest
 from collplan.specs import Allreduce, Bcast, CollplanError, Gather
 from collplan.specs.elements import Operation
 from collplan.specs.network import Network
-from collplan.tune.journal import Journal
-from collplan.tune.options import Goal, Request
-from collplan.tune.state import State, open_state
+from collplan.tune.journal import Journal, State, open_state
+from collplan.tune.options import Goal, TuningJob
 from collplan.tune.table import TuningTable, load_table, save_table
-from tuned import FINGERPRINT, REQUEST, begun, some_selection, verdict_of
+from tuned import FINGERPRINT, JOB, begun, some_selection, verdict_of
 
 
 def measured(state: State, goals: Sequence[Goal], native_s: float = 2.0) -> State:
@@ -27,37 +26,37 @@ def measured(state: State, goals: Sequence[Goal], native_s: float = 2.0) -> Stat
     return state
 
 
-def table_there(folder: Path, request: Request = REQUEST, **changes: Any) -> TuningTable:
+def table_there(folder: Path, job: TuningJob = JOB, **changes: Any) -> TuningTable:
     """Write a table of what is asked for, and return it."""
-    journal, goals = begun(folder, request)
+    journal, goals = begun(folder, job)
     now = FINGERPRINT.replace(**changes)
-    state = measured(open_state(journal, goals, request, now, restart=False), goals)
+    state = measured(open_state(journal, goals, job, now, restart=False), goals)
     save_table(state.table, journal.output)
     return state.table
 
 
-def opened(folder: Path, request: Request) -> tuple[State, Journal, list[Goal]]:
-    journal, goals = begun(folder, request)
-    return open_state(journal, goals, request, FINGERPRINT, restart=False), journal, goals
+def opened(folder: Path, job: TuningJob) -> tuple[State, Journal, list[Goal]]:
+    journal, goals = begun(folder, job)
+    return open_state(journal, goals, job, FINGERPRINT, restart=False), journal, goals
 
 
 def test_a_complete_table_is_kept(tmp_path: Path) -> None:
     there = table_there(tmp_path)
-    state, journal, goals = opened(tmp_path, REQUEST)
+    state, journal, goals = opened(tmp_path, JOB)
     assert state.table == there
     assert all(state.missing(goal) == [] for goal in goals)
-    fewer, _, _ = opened(tmp_path, Request(REQUEST.collectives[:1], (64,)))
+    fewer, _, _ = opened(tmp_path, TuningJob(JOB.collectives[:1], (64,)))
     assert fewer.table == state.table
     journal.output.write_text("nonsense: true")
     with pytest.raises(CollplanError, match=r"it would be replaced; give another --output"):
-        opened(tmp_path, REQUEST)
-    fresh = open_state(journal, goals, REQUEST, FINGERPRINT, restart=True)
+        opened(tmp_path, JOB)
+    fresh = open_state(journal, goals, JOB, FINGERPRINT, restart=True)
     assert fresh.table.sweeps == ()
 
 
 def test_sweeps_and_sizes_are_added(tmp_path: Path) -> None:
     there = table_there(tmp_path)
-    state, _, goals = opened(tmp_path, Request((Gather(count=0), Bcast(count=0)), (64, 4096)))
+    state, _, goals = opened(tmp_path, TuningJob((Gather(count=0), Bcast(count=0)), (64, 4096)))
     gather, bcast = goals
     assert state.missing(gather) == [64, 4096]
     assert state.missing(bcast) == [4096]
@@ -71,7 +70,7 @@ def test_sweeps_and_sizes_are_added(tmp_path: Path) -> None:
 
 def test_what_is_there_is_measured_again_if_that_is_said(tmp_path: Path) -> None:
     there = table_there(tmp_path)
-    again = Request((Bcast(count=0),), (64,), again=True)
+    again = TuningJob((Bcast(count=0),), (64,), again=True)
     state, journal, goals = opened(tmp_path, again)
     assert state.table.sweeps == there.sweeps[1:]
     assert state.missing(goals[0]) == [64]
@@ -85,15 +84,15 @@ def test_what_is_there_is_measured_again_if_that_is_said(tmp_path: Path) -> None
 
 
 def test_another_type_or_operation_does_not_replace(tmp_path: Path) -> None:
-    table_there(tmp_path, Request((Allreduce(count=0),), (64,)))
+    table_there(tmp_path, TuningJob((Allreduce(count=0),), (64,)))
     product = Allreduce(count=0, datatype="int32", op=Operation(name="prod"))
     with pytest.raises(CollplanError) as refusal:
-        opened(tmp_path, Request((product,), (64,)))
+        opened(tmp_path, TuningJob((product,), (64,)))
     assert str(refusal.value) == (
         f"{tmp_path / 't.yaml'}: has allreduce on 2 x 2 ranks block measured with float64 sum, "
         "not int32 prod; say --again to replace it, or give another --output"
     )
-    state, _, goals = opened(tmp_path, Request((product,), (64,), again=True))
+    state, _, goals = opened(tmp_path, TuningJob((product,), (64,), again=True))
     assert state.table.sweeps == ()
     assert state.missing(goals[0]) == [64]
 
@@ -110,14 +109,14 @@ def test_another_model_of_the_machine_is_not_added_to(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     table_there(tmp_path)
-    request = Request((Gather(count=0),), (64,), **changes)
-    journal, goals = begun(tmp_path, request)
-    now = FINGERPRINT.replace(lanes=request.lanes)
+    job = TuningJob((Gather(count=0),), (64,), **changes)
+    journal, goals = begun(tmp_path, job)
+    now = FINGERPRINT.replace(lanes=job.lanes)
     with pytest.raises(CollplanError, match=message):
-        open_state(journal, goals, request, now, restart=False)
+        open_state(journal, goals, job, now, restart=False)
 
 
 def test_another_machine_is_not_added_to(tmp_path: Path) -> None:
     table_there(tmp_path, mpi="MPICH 4")
     with pytest.raises(CollplanError, match=r"measured with mpi MPICH 4, here is MPICH 5; give"):
-        opened(tmp_path, Request((Gather(count=0),), (64,)))
+        opened(tmp_path, TuningJob((Gather(count=0),), (64,)))

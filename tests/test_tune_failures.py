@@ -3,58 +3,59 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from collplan.cli.main import main
-from collplan.tune.crash_log import MOST_ENDS, NOTE_BYTES, Attempt, Attempts, Failure
-from collplan.tune.state import State, open_state
+from collplan.tune.crash_log import MOST_ENDS, NOTE_BYTES, Attempt, CrashLog, Failure
+from collplan.tune.journal import State, open_state
 from collplan.tune.table import load_table
 from mpi_launching import PROGRAMS, mpi_python, mpiexec_of, run
-from tuned import FINGERPRINT, REQUEST, begun, some_selection, verdict_of
+from tuned import FINGERPRINT, JOB, begun, some_selection, verdict_of
 
 LAUNCH = "collplan.executors.mpi.launch"
 SWEEP = "bcast on 2 x 2 ranks block"
 
 
-def attempts(folder: Path) -> Attempts:
-    return Attempts(folder / "t.yaml")
+def crash_log(folder: Path) -> CrashLog:
+    return CrashLog(folder / "t.yaml")
 
 
 def test_a_run_that_ended_in_a_candidate_is_remembered(tmp_path: Path) -> None:
     """Whoever kills runs may do so at any moment: only the third one is the candidate's fault."""
-    assert attempts(tmp_path).find() is None
+    assert crash_log(tmp_path).find() is None
     suspect = None
     for n_ended in range(1, MOST_ENDS):
-        run_of = attempts(tmp_path)
+        run_of = crash_log(tmp_path)
         run_of.begin(suspect)
         assert run_of.find() is None
         run_of.note(SWEEP, 64, "ring")
         run_of.note(SWEEP, 64, "chain")
-        suspect = attempts(tmp_path).find()
+        suspect = crash_log(tmp_path).find()
         assert suspect == Attempt(SWEEP, 64, "chain", n_ended)
-    last = attempts(tmp_path)
+    last = crash_log(tmp_path)
     last.begin(suspect)
     last.note(SWEEP, 1024, "chain")
-    assert attempts(tmp_path).find() == Attempt(SWEEP, 1024, "chain", 1)
+    assert crash_log(tmp_path).find() == Attempt(SWEEP, 1024, "chain", 1)
     last.note(SWEEP, 64, "chain")
     reason = "3 runs ended while it ran"
-    assert attempts(tmp_path).find() == Failure(SWEEP, 64, "chain", reason)
+    assert crash_log(tmp_path).find() == Failure(SWEEP, 64, "chain", reason)
     last.clear()
-    assert attempts(tmp_path).find() is None
+    assert crash_log(tmp_path).find() is None
     last.remove()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_blame_is_certain_and_the_first_counts(tmp_path: Path) -> None:
-    one = attempts(tmp_path)
+    one = crash_log(tmp_path)
     one.begin()
     failure = Failure(SWEEP, 64, "chain", "did not end within 60 s")
     with one.noting_faults():
         one.note(SWEEP, 64, "binomial")  # rank 0 is done with the chain, others are not
         assert one.blame(failure)
         assert not one.blame(Failure(SWEEP, 64, "ring", "another reason"))
-    assert attempts(tmp_path).find() == failure
+    assert crash_log(tmp_path).find() == failure
 
 
 @pytest.mark.parametrize(
@@ -69,26 +70,26 @@ def test_blame_is_certain_and_the_first_counts(tmp_path: Path) -> None:
     ],
 )
 def test_what_fatal_signals_leave_is_read(tmp_path: Path, said: str, found: str | None) -> None:
-    one = attempts(tmp_path)
+    one = crash_log(tmp_path)
     one.begin()
     one.note(SWEEP, 64, "chain")
     content = one.path.read_bytes()
     assert len(content) == NOTE_BYTES
     one.path.write_bytes(content + said.encode() + b"\n\nCurrent thread 0x01:\n  File ...\n")
     expected = Failure(SWEEP, 64, "chain", found) if found else Attempt(SWEEP, 64, "chain", 1)
-    assert attempts(tmp_path).find() == (None if "nonsense" in said else expected)
+    assert crash_log(tmp_path).find() == (None if "nonsense" in said else expected)
 
 
 def test_failed_candidates_are_kept_with_what_is_measured(tmp_path: Path) -> None:
     journal, goals = begun(tmp_path)
-    one = attempts(tmp_path)
+    one = crash_log(tmp_path)
     one.begin()
     with one.noting_faults():
         one.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
 
     def opened() -> State:
-        again = attempts(tmp_path)
-        return open_state(journal, goals, REQUEST, FINGERPRINT, restart=False, attempts=again)
+        again = crash_log(tmp_path)
+        return open_state(journal, goals, JOB, FINGERPRINT, restart=False, crash_log=again)
 
     # Whatever ends the next runs: the failure is in the journal, once.
     (failure,) = opened().failures
@@ -108,7 +109,7 @@ def test_failed_candidates_are_kept_with_what_is_measured(tmp_path: Path) -> Non
     wrong = "wrong result: rank 0, element 0: got 1"
     assert [point.failed for point in sweep.points] == [{"chain": reason, "ring": wrong}] * 2
     restarted = open_state(
-        journal, goals, REQUEST, FINGERPRINT, restart=True, attempts=attempts(tmp_path)
+        journal, goals, JOB, FINGERPRINT, restart=True, crash_log=crash_log(tmp_path)
     )
     assert restarted.failures == ()
 
@@ -144,9 +145,9 @@ def test_the_command_goes_on_by_itself(
     failing = ["chain", "linear"]
     lines: list[list[str]] = []
 
-    def relaunch(program: list[str], n_ranks: int, timeout_s: float | None = None) -> int:
+    def relaunch(program: list[str], n_ranks: int, timeout_s: float | None, **_: Any) -> int:
         lines.append(program)
-        ranks = Attempts(output)
+        ranks = CrashLog(output)
         ranks.begin()
         if not failing:
             ranks.remove()
@@ -172,7 +173,7 @@ def test_a_failure_of_another_run_does_not_start_ranks_again(
     """Ranks that refuse their arguments have not begun, and leave what is there."""
     mpi_python("mpich")
     output = tmp_path / "t.yaml"
-    earlier = Attempts(output)
+    earlier = CrashLog(output)
     earlier.begin()
     with earlier.noting_faults():
         earlier.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
@@ -181,4 +182,4 @@ def test_a_failure_of_another_run_does_not_start_ranks_again(
     monkeypatch.setattr(f"{LAUNCH}.launcher.is_under_mpi", lambda: False)
     monkeypatch.setenv("COLLPLAN_TUNE_STARTER", "")
     assert main(["tune", "-o", str(output), "-n", "2"]) == 2
-    assert isinstance(Attempts(output).find(), Failure)
+    assert isinstance(CrashLog(output).find(), Failure)

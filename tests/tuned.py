@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from collplan.specs import Bcast, PlanSpec, Reduce
+from collplan.tune.candidates import Candidate, Selection
 from collplan.tune.journal import Journal
-from collplan.tune.options import Goal, Request
-from collplan.tune.prediction import Candidate, Selection
+from collplan.tune.options import Goal, TuningJob
 from collplan.tune.sweep import Time
 from collplan.tune.table import Fingerprint
 from collplan.tune.trial import Verdict
@@ -32,7 +32,7 @@ def spec_of(kind: str, count: int = 1024, **machine: Any) -> PlanSpec:
     )
 
 
-REQUEST = Request(collectives=(Bcast(count=0), Reduce(count=0)), sizes=(64, 1024))
+JOB = TuningJob(collectives=(Bcast(count=0), Reduce(count=0)), sizes=(64, 1024))
 NODES = [0, 0, 2, 2]
 
 
@@ -46,6 +46,6 @@ def some_selection(*names: str) -> Selection:
     return Selection([Candidate(name, "flat", spec) for name in names], skipped=5)
 
 
-def begun(folder: Path, request: Request = REQUEST) -> tuple[Journal, list[Goal]]:
-    goals = list(request.goals(NODES))
-    return Journal(folder / "t.yaml", request.arguments(goals[0].placement)), goals
+def begun(folder: Path, job: TuningJob = JOB) -> tuple[Journal, list[Goal]]:
+    goals = list(job.goals(NODES))
+    return Journal(folder / "t.yaml", job.arguments(goals[0].placement)), goals

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from collplan.cli.bench.options import Progress, Ranks, Timeout
-from collplan.cli.bench.ranks import Advance, Document, run_benchmark
-from collplan.cli.options import Json
-from collplan.cli.own_command import own_command
+from collplan.cli.options import Json, Progress, Ranks, Timeout, flag, option, output_file, takes
+from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration, Parameter
@@ -21,170 +17,114 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where results go.
+class CalibrateOptions:
+    """Options of ``collplan calibrate``."""
 
-    Parameters
-    ----------
-    machine : Path
-        The machine file.
-    measurements : Path or None
-        The raw measurements.
-    plot : Path or None
-        Ping-pongs and their fit.
-    as_json : bool
-        Whether to print JSON instead of a table.
-    """
-
-    machine: Path
-    measurements: Path | None
-    plot: Path | None
-    as_json: bool
+    output: Annotated[
+        Path, output_file("The machine file to write.", "-o", "--output", metavar="FILE.yaml")
+    ]
+    ranks: Ranks = None
+    lanes: Annotated[int | None, option("k", "Lanes a node; by default they are found.", min=1)] = (
+        None
+    )
+    quick: Annotated[bool, flag("--quick", "Measure little: rough numbers.")] = False
+    measurements: Annotated[
+        Path | None, output_file("Write the raw measurements, too.", metavar="FILE.json")
+    ] = None
+    fit: Annotated[
+        Path | None,
+        option("FILE.json", "Fit these measurements instead of measuring; needs no MPI."),
+    ] = None
+    timeout: Timeout = 600
+    progress: Progress = None
+    plot: Annotated[
+        Path | None, output_file("Draw ping-pongs and their fit into an SVG or PNG file.")
+    ] = None
+    as_json: Json = False
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBenchmark:
-    """What is to be measured.
+    """Measurements to be made.
 
     Parameters
     ----------
-    n_ranks : int or None
-        How many ranks it must be.
+    options : CalibrateOptions
     lanes : int or None
-        Lanes a node, if known.
-    quick : bool
-        Whether to measure little.
-    outputs : Outputs
-        Where results go.
+        Lanes of a node, if known.
     """
 
-    n_ranks: int | None
+    options: CalibrateOptions
     lanes: int | None
-    quick: bool
-    outputs: Outputs
+
+    @property
+    def n_ranks(self) -> int | None:
+        """Return how many ranks it must be."""
+        return self.options.ranks
 
     @property
     def n_steps(self) -> int:
         """Return how often measuring advances."""
         from collplan.measure.calibration.measure import n_steps
 
-        return n_steps(self.quick)
+        return n_steps(self.options.quick)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
         from collplan.measure.calibration.measure import measure_machine
 
-        found = measure_machine(comm, lanes=self.lanes, quick=self.quick, advance=advance)
+        found = measure_machine(comm, lanes=self.lanes, quick=self.options.quick, advance=advance)
         return {"measurements": found}
 
     def show(self, document: Document) -> None:
         """Fit a machine to what was measured; write and print it."""
         measurements: Measurements = document["measurements"]
-        if self.outputs.measurements is not None:
+        if self.options.measurements is not None:
             from collplan.planner.formats.output_files import write_text
 
-            write_text(self.outputs.measurements, measurements.to_text())
-        _conclude(measurements, self.outputs)
+            write_text(self.options.measurements, measurements.to_text())
+        _conclude(measurements, self.options)
 
 
-def command(
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--output", writable=True, metavar="FILE.yaml", help="The machine file to write."
-        ),
-    ],
-    ranks: Ranks = None,
-    lanes: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="k", help="Lanes a node; by default they are found."),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure little: rough numbers.")] = False,
-    measurements: Annotated[
-        Path | None,
-        typer.Option(writable=True, metavar="FILE.json", help="Write the raw measurements, too."),
-    ] = None,
-    fit: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.json", help="Fit these measurements instead of measuring; needs no MPI."
-        ),
-    ] = None,
-    timeout: Timeout = 600,
-    progress: Progress = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            writable=True,
-            metavar="FILE",
-            help="Draw ping-pongs and their fit into an SVG or PNG file.",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> int:
+@takes(CalibrateOptions)
+def command(options: CalibrateOptions) -> int:
     """Measure what communication costs here, and write it as a machine file.
 
     A spec takes it as its 'machine: FILE.yaml'. Under mpiexec, and on an
     emulated cluster, this just runs; otherwise it starts the right mpiexec by
     itself. While two ranks are timed, all others sleep.
     """
-    outputs = Outputs(output, measurements, plot, as_json)
-    if fit is not None:
-        return _fit(fit, outputs, given={"-n": ranks, "--lanes": lanes, "--quick": quick or None})
-    prepare = partial(_prepare, ranks, lanes, quick, outputs)
-    return _measure(prepare, outputs, timeout_s=timeout, progress=progress)
+    from collplan.executors.mpi.launch.launcher import default_ranks
+
+    if options.fit is not None:
+        return _fit(options.fit, options)
+    return run_benchmark(
+        partial(_prepare, options),
+        timeout_s=options.timeout,
+        progress=options.progress,
+        default=default_ranks,
+        example=2,
+    )
 
 
-def _fit(source: Path, outputs: Outputs, given: dict[str, object]) -> int:
+def _fit(source: Path, options: CalibrateOptions) -> int:
     from collplan.measure.calibration.measurements import load_measurements
-    from collplan.specs.errors import CollplanError
 
-    given["--measurements"] = outputs.measurements
-    for option, value in given.items():
+    given = {
+        "-n": options.ranks,
+        "--lanes": options.lanes,
+        "--quick": options.quick or None,
+        "--measurements": options.measurements,
+    }
+    for name, value in given.items():
         if value is not None:
-            raise CollplanError(f"{option}: says what to measure, --fit measures nothing; leave it")
-    _check_outputs(outputs)
-    _conclude(load_measurements(source), outputs)
+            raise CollplanError(f"{name}: says what to measure, --fit measures nothing; leave it")
+    _check_outputs(options)
+    _conclude(load_measurements(source), options)
     return 0
 
 
-def _measure(
-    prepare: partial[CalibrationBenchmark],
-    outputs: Outputs,
-    *,
-    timeout_s: float,
-    progress: bool | None,
-) -> int:
-    from collplan.executors.mpi.launch.jobs import relaunch
-    from collplan.executors.mpi.launch.launcher import default_ranks, is_under_mpi
-    from collplan.specs.errors import CollplanError
-
-    if is_under_mpi():
-        return run_benchmark(prepare, [], timeout_s=timeout_s, progress=progress)
-    asked = prepare()
-    n_ranks = asked.n_ranks or default_ranks()
-    if n_ranks is None:
-        raise CollplanError("-n: is missing outside mpiexec; say how many ranks to start, as -n 2")
-    named = {
-        "-o": outputs.machine,
-        "-n": n_ranks,
-        "--lanes": asked.lanes,
-        "--measurements": outputs.measurements,
-        "--plot": outputs.plot,
-    }
-    options = [str(x) for name, value in named.items() if value is not None for x in (name, value)]
-    flags = {"--quick": asked.quick, "--json": outputs.as_json}
-    options += [name for name, is_set in flags.items() if is_set]
-    # Ranks write into a pipe; whether a terminal is at its end, only this process knows.
-    shown = sys.stderr.isatty() if progress is None else progress
-    options.append("--progress" if shown else "--no-progress")
-    program = own_command("calibrate", *options)
-    return relaunch(program, n_ranks, timeout_s=timeout_s)
-
-
-def _prepare(
-    ranks: int | None, lanes: int | None, quick: bool, outputs: Outputs
-) -> CalibrationBenchmark:
+def _prepare(options: CalibrateOptions) -> CalibrationBenchmark:
     """Check what the options say, before anything is measured.
 
     Raises
@@ -192,12 +132,10 @@ def _prepare(
     CollplanError
         If they don't make sense.
     """
-    from collplan.specs.errors import CollplanError
-
-    if ranks == 1:
+    if options.ranks == 1:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
-    _check_outputs(outputs)
-    return CalibrationBenchmark(ranks, lanes or _lanes_at_hand(), quick, outputs)
+    _check_outputs(options)
+    return CalibrationBenchmark(options, options.lanes or _lanes_at_hand())
 
 
 def _lanes_at_hand() -> int | None:
@@ -214,57 +152,51 @@ def _lanes_at_hand() -> int | None:
     return None if machine is None else machine.lanes
 
 
-def _check_outputs(outputs: Outputs) -> None:
+def _check_outputs(options: CalibrateOptions) -> None:
     from collplan.reports.plots import check_plot_path
-    from collplan.specs.errors import CollplanError
 
-    if outputs.machine.suffix not in (".yaml", ".yml"):
+    if options.output.suffix not in (".yaml", ".yml"):
         raise CollplanError(
-            f"-o: {outputs.machine} ends with {outputs.machine.suffix or 'nothing'}; "
+            f"-o: {options.output} ends with {options.output.suffix or 'nothing'}; "
             f"a machine file is a .yaml"
         )
-    for option, path in (("-o", outputs.machine), ("--measurements", outputs.measurements)):
+    for name, path in (("-o", options.output), ("--measurements", options.measurements)):
         if path is not None and not path.parent.is_dir():
-            raise CollplanError(f"{option}: there is no folder {path.parent}; make it first")
+            raise CollplanError(f"{name}: there is no folder {path.parent}; make it first")
         if path is not None and path.is_dir():
-            raise CollplanError(f"{option}: {path} is a folder; give a file in it")
-    if outputs.plot is not None:
-        check_plot_path(outputs.plot)
+            raise CollplanError(f"{name}: {path} is a folder; give a file in it")
+    if options.plot is not None:
+        check_plot_path(options.plot)
 
 
-def _conclude(measurements: Measurements, outputs: Outputs) -> None:
+def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
     """Fit, write, print, and draw."""
     from collplan.measure.calibration.fit import fit_machine
     from collplan.measure.calibration.machine_file import machine_text
     from collplan.planner.formats.output_files import write_text
-    from collplan.reports.output import print_json
+    from collplan.reports.output import pick, print_json
 
     calibration = fit_machine(measurements)
-    write_text(outputs.machine, machine_text(calibration, measurements))
-    if outputs.as_json:
+    write_text(options.output, machine_text(calibration, measurements))
+    if options.as_json:
         print_json(
             {
-                "output": outputs.machine,
+                "output": options.output,
                 "host": measurements.host,
                 "library": measurements.mpi,
                 "date": measurements.date,
                 "ranks": len(measurements.place.rank_to_node),
                 "parameters": [
-                    {
-                        "name": parameter.name,
-                        "value": parameter.value,
-                        "interval": parameter.interval,
-                        "method": parameter.method,
-                    }
+                    pick(parameter, "name value interval method")
                     for parameter in calibration.parameters
                 ],
                 "machine": calibration.machine.model_dump(mode="json"),
             }
         )
     else:
-        _print(calibration, measurements, outputs.machine)
-    if outputs.plot is not None:
-        _plot(outputs.plot, calibration, measurements)
+        _print(calibration, measurements, options.output)
+    if options.plot is not None:
+        _plot(options.plot, calibration, measurements)
 
 
 def _print(calibration: Calibration, measurements: Measurements, path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
-from collplan.cli.options import Json, Spec
+from collplan.cli.options import Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -21,52 +20,49 @@ WORTH_A_POOL: Final = 1_000
 """From so many ranks times sizes on, processes save more than they take to start."""
 
 
-def command(
-    source: Spec,
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """Options of ``collplan compare``."""
+
+    source: Spec
     sizes: Annotated[
         str | None,
-        typer.Option(
-            help="Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
-            metavar="SIZE,...",
+        option(
+            "SIZE,...",
+            "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
         ),
-    ] = None,
+    ] = None
     candidates: Annotated[
         str | None,
-        typer.Option(
-            help="Only these, by name or family, like 'ring,full_lane*,mesh'.",
-            metavar="NAME,...",
-        ),
-    ] = None,
+        option("NAME,...", "Only these, by name or family, like 'ring,full_lane*,mesh'."),
+    ] = None
     is_all: Annotated[
-        bool, typer.Option("--all", help="Simulate and show all; leave nothing out by bounds.")
-    ] = False,
+        bool, flag("--all", "Simulate and show all; leave nothing out by bounds.")
+    ] = False
     max_tasks: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="TASKS", help="Simulate no larger plans; no limit by default."),
-    ] = None,
+        int | None, option("TASKS", "Simulate no larger plans; no limit by default.", min=1)
+    ] = None
     seconds: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "SECONDS",
+            "How long every processor works, appraising and simulating; 45 by default.",
             min=0,
-            metavar="SECONDS",
-            help="How long every processor works, appraising and simulating; 45 by default.",
         ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            writable=True, metavar="FILE", help="Draw times against sizes into an SVG or PNG file."
-        ),
-    ] = None,
+    ] = None
+    plot: Plot = None
     metrics: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--metrics",
-            help="Alltoall: what each design needs of a node, beside the published formulas.",
+            "Alltoall: what each design needs of a node, beside the published formulas.",
         ),
-    ] = False,
-    as_json: Json = False,
-) -> int:
+    ] = False
+    as_json: Json = False
+
+
+@takes(CompareOptions)
+def command(options: CompareOptions) -> int:
     """Compare all candidates of the spec's collective over a range of sizes.
 
     Flat algorithms, through one leader a node, several or all, meshes and
@@ -77,47 +73,46 @@ def command(
     from collplan.reports.comparison import plot_comparison, print_comparison, to_json
     from collplan.reports.output import print_json
     from collplan.reports.plots import check_plot_path
-    from collplan.select.comparison import MAX_TASKS, SECONDS, compare
+    from collplan.select.comparison import SECONDS, compare
 
-    spec = open_spec(source)
+    spec, plot = open_spec(options.source), options.plot
     itemsize = spec.collective.itemsize
-    specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, sizes)]
-    if plot is not None and not metrics:
+    specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, options.sizes)]
+    if plot is not None and not options.metrics:
         check_plot_path(plot)
-    patterns = [] if candidates is None else [part.strip() for part in candidates.split(",")]
-    if metrics:
-        return _count_designs(specs, patterns, max_tasks or MAX_TASKS, plot, as_json=as_json)
+    names = options.candidates
+    patterns = [] if names is None else [part.strip() for part in names.split(",")]
+    if options.metrics:
+        return _count_designs(specs, patterns, options)
     with _progress(spec) as advance, _executor(spec, len(specs)) as executor:
         comparison = compare(
             specs,
             executor,
             patterns=patterns,
-            prune=not is_all,
-            max_tasks=max_tasks,
-            seconds=SECONDS if seconds is None else seconds,
+            prune=not options.is_all,
+            max_tasks=options.max_tasks,
+            seconds=SECONDS if options.seconds is None else options.seconds,
             on_progress=advance,
         )
-    if as_json:
+    if options.as_json:
         print_json(to_json(comparison))
     else:
-        print_comparison(comparison, is_all=is_all)
+        print_comparison(comparison, is_all=options.is_all)
     # The plot may fail, as on a full disk: the result is printed before.
     if plot is not None:
         plot_comparison(plot, spec, comparison)
     return 0 if comparison.makespans else 1
 
 
-def _count_designs(
-    specs: list[PlanSpec], patterns: list[str], max_tasks: int, plot: Path | None, *, as_json: bool
-) -> int:
+def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:
     from collplan.reports.designs import count_designs, print_designs, to_json
     from collplan.reports.output import print_json
-    from collplan.specs.errors import CollplanError
+    from collplan.select.comparison import MAX_TASKS
 
-    if plot is not None:
+    if options.plot is not None:
         raise CollplanError("--metrics: there are no times to plot; leave --plot out")
-    rows = count_designs(specs, max_tasks, patterns)
-    if as_json:
+    rows = count_designs(specs, options.max_tasks or MAX_TASKS, patterns)
+    if options.as_json:
         print_json({"metrics": to_json(rows)})
     else:
         print_designs(specs[0], rows)
@@ -125,7 +120,6 @@ def _count_designs(
 
 
 def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
-    from collplan.cli.bench.options import parse_sizes
     from collplan.specs.collective import MAX_COUNT
 
     collective = spec.collective
@@ -142,7 +136,6 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
     from collplan.own_algorithms import import_own
     from collplan.select.sweep import processes
-    from collplan.specs.errors import CollplanError
 
     try:
         if is_under_futures():

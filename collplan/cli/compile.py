@@ -7,9 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from collplan.cli.options import Json, Spec
+from collplan.cli.options import Json, Spec, flag, output_file
 
 if TYPE_CHECKING:
     from collplan.planner.plan.phases import Phase
@@ -19,10 +17,9 @@ if TYPE_CHECKING:
 def command(
     source: Spec,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", writable=True, help="Write the plan here.", metavar="PLAN"),
+        Path | None, output_file("Write the plan here.", "-o", "--output", metavar="PLAN")
     ] = None,
-    passes: Annotated[bool, typer.Option("--passes", help="Show what each pass changes.")] = False,
+    passes: Annotated[bool, flag("--passes", "Show what each pass changes.")] = False,
     as_json: Json = False,
 ) -> int:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
@@ -65,6 +62,7 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
     from collplan.compiling import compile_spec
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.metrics import measure
+    from collplan.reports.output import pick
 
     steps = []
     for n_passes in range(len(spec.passes) + 1):
@@ -74,10 +72,7 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
         steps.append(
             {
                 "after": str(spec.passes[n_passes - 1]) if n_passes else None,
-                "n_tasks": metrics.n_tasks,
-                "n_messages": metrics.n_messages,
-                "bytes_sent_per_lane": metrics.bytes_sent_per_lane,
-                "n_rounds": metrics.n_rounds,
+                **pick(metrics, "n_tasks n_messages bytes_sent_per_lane n_rounds"),
                 "makespan_s": report["makespan_s"],
             }
         )

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
-from collplan.cli.options import Json, Schedule
+from collplan.cli.options import Json, Schedule, flag, option, output_file
 
 if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
@@ -23,25 +21,21 @@ def command(
     source: Schedule,
     loggps: Annotated[
         str | None,
-        typer.Option(
-            help="Parameters of all links, in ns and bytes, instead of the machine's; "
-            "GOAL schedules use LogGOPSim's own by default.",
-            metavar="L=..,o=..,g=..,G=..,O=..,S=..",
+        option(
+            "L=..,o=..,g=..,G=..,O=..,S=..",
+            "Parameters of all links, in ns and bytes, instead of the machine's; GOAL "
+            "schedules use LogGOPSim's own by default.",
         ),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the timeline, too: FILE.json for Perfetto, FILE.paje for Paje.",
-            writable=True,
-            metavar="FILE",
-        ),
+        output_file("Write the timeline, too: FILE.json for Perfetto, FILE.paje for Paje."),
     ] = None,
     allocated: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--allocated",
-            help="Buffers as a bound plan's allocate() provides them: copies that only stage "
+            "Buffers as a bound plan's allocate() provides them: copies that only stage "
             "them for other ranks take no time.",
         ),
     ] = False,

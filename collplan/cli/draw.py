@@ -6,9 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from collplan.cli.options import Json, Schedule
+from collplan.cli.options import Json, Schedule, flag, output_file
 
 
 class By(StrEnum):
@@ -23,15 +21,8 @@ class By(StrEnum):
 
 def command(
     source: Schedule,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--output", writable=True, help="An SVG, PNG, PDF or dot file.", metavar="FILE"
-        ),
-    ],
-    by: Annotated[
-        By, typer.Option("--by", help="What becomes a box; auto collapses large graphs.")
-    ] = By.auto,
+    output: Annotated[Path, output_file("An SVG, PNG, PDF or dot file.", "-o", "--output")],
+    by: Annotated[By, flag("--by", "What becomes a box; auto collapses large graphs.")] = By.auto,
     as_json: Json = False,
 ) -> int:
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""

@@ -6,36 +6,29 @@ from typing import Annotated
 
 import typer
 
+from collplan.cli.options import flag, option
+
 
 def command(
     program: Annotated[
         list[str], typer.Argument(metavar="CMD...", help="What every rank runs, behind '--'.")
     ],
-    nodes: Annotated[int, typer.Option(metavar="N", help="Number of nodes.")],
-    per_node: Annotated[
-        str, typer.Option(metavar="n", help="Ranks on every node, or a list for each, as 5,5,2.")
-    ],
-    lanes: Annotated[int, typer.Option(metavar="k", help="Network interfaces a node.")] = 1,
+    nodes: Annotated[int, option("N", "Number of nodes.")],
+    per_node: Annotated[str, option("n", "Ranks on every node, or a list for each, as 5,5,2.")],
+    lanes: Annotated[int, option("k", "Network interfaces a node.")] = 1,
     rate: Annotated[
-        str,
-        typer.Option(
-            metavar="R", help="What a lane carries each way, as 100Mbit, 1Gbit or 12.5MB/s."
-        ),
+        str, option("R", "What a lane carries each way, as 100Mbit, 1Gbit or 12.5MB/s.")
     ] = "100Mbit",
     order: Annotated[
-        str,
-        typer.Option(metavar="ORDER", help="block, cyclic, or the node of every rank, as 0,1,1,0."),
+        str, option("ORDER", "block, cyclic, or the node of every rank, as 0,1,1,0.")
     ] = "block",
     mpi: Annotated[
-        str | None,
-        typer.Option(metavar="mpich|openmpi", help="The MPI this environment must have."),
+        str | None, option("mpich|openmpi", "The MPI this environment must have.")
     ] = None,
     stripe: Annotated[
-        bool, typer.Option("--stripe", help="Let the MPI use all lanes, instead of one a rank.")
+        bool, flag("--stripe", "Let the MPI use all lanes, instead of one a rank.")
     ] = False,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
-    ] = None,
+    timeout: Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)] = None,
 ) -> int:
     """Run CMD once a rank on a real multi-lane cluster emulated on this machine.
 

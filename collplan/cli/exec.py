@@ -11,40 +11,33 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from collplan.cli.own_command import own_command
+from collplan.cli.options import flag, option
+from collplan.cli.ranks import one_voice, run_again
 
-_BAD_INPUT: Final = 2
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """What comes behind the program is the program's."""
 
 
 def command(
     program: Annotated[
-        list[str],
-        typer.Argument(metavar="APP.py ARGS...", help="The program and what it gets."),
+        list[str], typer.Argument(metavar="APP.py ARGS...", help="The program and what it gets.")
     ],
-    table: Annotated[
-        Path, typer.Option(metavar="TABLE", help="The tuning table, as collplan tune writes it.")
-    ],
+    table: Annotated[Path, option("TABLE", "The tuning table, as collplan tune writes it.")],
     ranks: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "RANKS",
+            "Start so many; under mpiexec it must be as many as there are.",
             "-n",
             "--ranks",
             min=1,
-            metavar="RANKS",
-            help="Start so many; under mpiexec it must be as many as there are.",
         ),
     ] = None,
     module: Annotated[
         bool, typer.Option("-m", "--module", help="APP is a module's name, as for python -m.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Use the table though it was tuned elsewhere.")
-    ] = False,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Give up after this long.")
-    ] = None,
+    force: Annotated[bool, flag("--force", "Use the table though it was tuned elsewhere.")] = False,
+    timeout: Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)] = None,
 ) -> int:
     """Run an mpi4py program with collectives as a tuning table says.
 
@@ -54,7 +47,6 @@ def command(
     what ran. There is no --json: standard output and exit status are the
     program's.
     """
-    from collplan.executors.mpi.launch.jobs import relaunch
     from collplan.executors.mpi.launch.launcher import is_under_mpi
     from collplan.specs.errors import CollplanError
     from collplan.tune.table import load_table
@@ -65,9 +57,7 @@ def command(
         return _run_as_rank(program, table, ranks, module=module, force=force)
     # What is wrong with the file is said once, before any rank is started.
     load_table(table)
-    line = own_command("exec", "--table", table, "-n", ranks)
-    line += [flag for flag, is_set in (("-m", module), ("--force", force)) if is_set]
-    return relaunch([*line, "--", *program], ranks, timeout_s=timeout, reads_input=True)
+    return run_again(ranks, timeout, reads_input=True)
 
 
 def _run_as_rank(
@@ -75,16 +65,10 @@ def _run_as_rank(
 ) -> int:
     """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
     from collplan.executors.mpi.launch.jobs import take_input
-    from collplan.executors.mpi.launch.launcher import launcher_rank
-    from collplan.specs.errors import CollplanError
 
     take_input()
-    try:
+    with one_voice():
         replace_world(table, ranks, force=force)
-    except CollplanError:
-        if launcher_rank() > 0:
-            return _BAD_INPUT
-        raise
     return _run_program(program, module=module)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from collplan.cli.options import Json
+from collplan.cli.options import Json, flag, option, output_file, takes
 
 if TYPE_CHECKING:
     from collplan.exports.mpich import Tree
@@ -26,42 +27,46 @@ class To(StrEnum):
     ucc = "ucc"
 
 
-def command(
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Options of ``collplan export``."""
+
     source: Annotated[
         Path,
         typer.Argument(
             metavar="SPEC|PLAN|TABLE", help="For goal a spec or a plan file, else a tuning table."
         ),
-    ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", writable=True, help="Write here.", metavar="FILE")
-    ],
+    ]
+    output: Annotated[Path, output_file("Write here.", "-o", "--output")]
     to: Annotated[
         To,
-        typer.Option(
+        flag(
             "--to",
-            help="goal: LogGOPSim's and ATLAHS's schedules. Of tables, what a library has: "
+            "goal: LogGOPSim's and ATLAHS's schedules. Of tables, what a library has: "
             "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
             "mpich: MPICH's selection; ucc: UCC's tune string.",
         ),
-    ],
+    ]
     defaults: Annotated[
         Path | None,
-        typer.Option(
-            help="For mpich: MPICH's library, or coll_selection.json of its sources, for what "
+        option(
+            "FILE",
+            "For mpich: MPICH's library, or coll_selection.json of its sources, for what "
             "the table does not say. By default the library of mpi4py.",
-            metavar="FILE",
         ),
-    ] = None,
+    ] = None
     assume_commuting: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--assume-commuting",
-            help="For ompi: take algorithms that are wrong for operations that do not commute.",
+            "For ompi: take algorithms that are wrong for operations that do not commute.",
         ),
-    ] = False,
-    as_json: Json = False,
-) -> int:
+    ] = False
+    as_json: Json = False
+
+
+@takes(ExportOptions)
+def command(options: ExportOptions) -> int:
     """Write a plan or a tuning table in another project's format."""
     from collplan.cli.inputs import open_plan
     from collplan.planner.formats.goal import write_goal
@@ -70,47 +75,45 @@ def command(
     from collplan.specs.errors import printable
     from collplan.tune.table import load_table
 
+    output, to = options.output, options.to
     found: dict[str, Any] = {"output": str(output), "to": to.value}
     if to is To.goal:
-        plan = open_plan(source)
+        plan = open_plan(options.source)
         write_goal(plan, output)
         found["n_tasks"] = plan.n_tasks
     else:
-        table = load_table(source)
-        export = _export(table, to, defaults, assume_commuting)
+        export = _export(load_table(options.source), options)
         with replacing(output) as file:
             file.write(export.text.encode())
         for note in export.notes:
             sys.stderr.write(f"collplan: {printable(note)}\n")
         found |= {"n_rules": export.n_rules, "notes": export.notes}
         found["use"] = export.use.format(path=output)
-    if as_json:
+    if options.as_json:
         print_json(found)
         return 0
     print_line(f"wrote {output}")
-    if to is To.goal:
-        return 0
-    if found["n_rules"]:
+    if found.get("n_rules"):
         print_line(f"{found['n_rules']} rules; use them by: {found['use']} ...")
-    else:
+    elif "n_rules" in found:
         print_line(
             "no rules: of what the library has, nothing was measured to be faster than native"
         )
     return 0
 
 
-def _export(table: Any, to: To, defaults: Path | None, assume_commuting: bool) -> Export:
+def _export(table: Any, options: ExportOptions) -> Export:
     from collplan.exports.mpich import write_mpich
     from collplan.exports.openmpi import write_classic, write_json
     from collplan.exports.ucc import write_ucc
 
-    if to is To.ompi:
-        return write_classic(table, assume_commuting)
-    if to is To.ompi_json:
-        return write_json(table, assume_commuting)
-    if to is To.ucc:
+    if options.to is To.ompi:
+        return write_classic(table, options.assume_commuting)
+    if options.to is To.ompi_json:
+        return write_json(table, options.assume_commuting)
+    if options.to is To.ucc:
         return write_ucc(table)
-    return write_mpich(table, _mpich_defaults(defaults))
+    return write_mpich(table, _mpich_defaults(options.defaults))
 
 
 def _mpich_defaults(defaults: Path | None) -> Tree:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from collplan.cli.options import guard_files
+from collplan.cli.options import guard_files, option
 
 COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
@@ -88,11 +88,11 @@ def _root(
     ] = False,
     imports: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--import",
-            metavar="FILE.py",
-            help="Import a Python file with algorithms, passes or operations of your own first; "
+        option(
+            "FILE.py",
+            "Import a Python file with algorithms, passes or operations of your own first; "
             "may be repeated.",
+            "--import",
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Turn the files that commands get into plans."""
+"""Plans and specs from the files that commands get."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, SpecError
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -101,3 +101,109 @@ def _require_file(path: Path) -> None:
     from collplan.specs.documents import require_regular
 
     require_regular(path, "spec, plan or GOAL")
+
+
+def plan_for(
+    source: Path, ranks: int | None, rank: int | None = None, idle: list[str] | None = None
+) -> Plan:
+    """Return the plan to run, for `ranks` ranks where that is asked for.
+
+    A spec is compiled for `rank` only where one is given; a plan file is whole. Lines on
+    passes that change nothing are appended to `idle`.
+
+    Raises
+    ------
+    CollplanError
+        If the source describes another number of ranks and can't be changed.
+    """
+    from collplan.compiling import compile_spec
+    from collplan.planner.plan.plan import Plan
+
+    wanted = open_source(source, ranks)
+    if isinstance(wanted, Plan):
+        return wanted
+    # Where there are too many ranks, that is said later; until then any program will do.
+    only = None if rank is None else rank % wanted.machine.n_ranks
+    return compile_spec(wanted, rank=only, idle=idle)
+
+
+def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
+    """Return the plan in a plan file, or the spec to compile, for `ranks` ranks.
+
+    Raises
+    ------
+    CollplanError
+        If the source describes another number of ranks and can't be changed.
+    """
+    from collplan.planner.formats.npz import load
+
+    announce_compiling()
+    if not is_plan_file(source):
+        return resize(open_spec(source), ranks)
+    plan = load(source)
+    if ranks not in (None, plan.n_ranks):
+        raise CollplanError(
+            f"-n: {ranks} ranks, but {source} is compiled for {plan.n_ranks}; "
+            f"leave -n out, or compile the spec for {ranks} ranks"
+        )
+    return plan
+
+
+def prove_file(plan: Plan, source: Path) -> None:
+    """Prove a plan read from a file, which may be anybody's, or warn that it is too large for that.
+
+    Raises
+    ------
+    CollplanError
+        If the plan is refuted: its ranks would abort, hang or compute something else.
+    """
+    from collplan.planner.errors import PlanError
+    from collplan.planner.passes.registry import VERIFY_LIMIT
+    from collplan.planner.verify import verify
+    from collplan.reports.output import show_progress, warn
+
+    if not is_plan_file(source):
+        return
+    if plan.n_tasks > VERIFY_LIMIT:
+        warn(
+            f"{source}: is not proved before it runs, as it has {plan.n_tasks} tasks, more than "
+            f"{VERIFY_LIMIT}; 'collplan verify' proves it"
+        )
+        return
+    try:
+        with show_progress(f"proving {plan.n_tasks} tasks"):
+            verify(plan)
+    except PlanError as error:
+        raise CollplanError(
+            f"{source}: is refuted, and would fail or hang: {error.kind}: {error}; "
+            f"compile the spec again"
+        ) from None
+
+
+def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
+    """Return `spec` for `ranks` ranks, if its machine is one node.
+
+    Raises
+    ------
+    CollplanError
+        If the machine has more nodes and another number of ranks, or the
+        spec doesn't allow so many.
+    """
+    from pydantic import ValidationError
+
+    from collplan.specs.explaining import explain
+
+    machine = spec.machine
+    if ranks is None or ranks == machine.n_ranks:
+        return spec
+    if machine.nodes > 1:
+        raise SpecError(
+            f"-n: {ranks} ranks, but machine has {machine.n_ranks} on {machine.nodes} nodes; "
+            f"leave -n out, or change machine"
+        )
+    # A node keeps the cores it has, so that its NUMA domains still fit.
+    cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
+    try:
+        return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
+    except ValidationError as error:
+        raise SpecError(explain(error, before=f"-n {ranks}: ")) from None

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and what all files are checked for."""
+"""Arguments and options that several commands share, and checks of all files that they name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,33 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
 from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
 
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.specs.errors import CollplanError
+
+T = TypeVar("T")
+
+
+def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:
+    """Return an option with a value: its name in the help, its help, its own names, and limits."""
+    return typer.Option(*names, metavar=metavar, help=text, **limits)
+
+
+def output_file(text: str, *names: str, metavar: str = "FILE") -> Any:
+    """Return an option that names a file to write; `guard_files` keeps it from others."""
+    return typer.Option(*names, writable=True, metavar=metavar, help=text)
+
+
+def flag(name: str, text: str) -> Any:
+    """Return an option without a value."""
+    return typer.Option(name, help=text)
+
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, as YAML or JSON.")]
 SpecOrPlan = Annotated[
@@ -24,7 +43,52 @@ Schedule = Annotated[
     Path,
     typer.Argument(metavar="SPEC|PLAN|FILE.goal", help="A spec, a plan file or a GOAL schedule."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Json = Annotated[bool, flag("--json", "Print one JSON object and nothing else.")]
+Ranks = Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", "--ranks", min=1)]
+Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
+NodesFrom = Annotated[
+    Path | None,
+    option(
+        "SPEC",
+        "Let ranks stand for nodes as this spec's machine says; by default MPI says "
+        "who shares a node.",
+    ),
+]
+Timeout = Annotated[float, option("SECONDS", "Give up after this long.", min=1)]
+Plot = Annotated[Path | None, output_file("Draw times against sizes into an SVG or PNG file.")]
+Progress = Annotated[
+    bool | None,
+    flag(
+        "--progress/--no-progress",
+        "Show progress on standard error; by default where that is a terminal.",
+    ),
+]
+
+
+def takes(options: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
+    """Return a decorator for commands that take their parameters as one dataclass.
+
+    Parameters
+    ----------
+    options : type
+        A dataclass whose fields are annotated as parameters of commands are.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    parameters = [
+        one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
+        for one in signature(options).parameters.values()
+    ]
+
+    def decorate(command: Callable[[T], int]) -> Callable[..., int]:
+        @wraps(command)
+        def taking(**given: Any) -> int:
+            return command(options(**given))
+
+        taking.__annotations__ = {**hints, "return": int}
+        vars(taking)["__signature__"] = Signature(parameters)
+        return taking
+
+    return decorate
 
 
 def guard_files(command: Callable[..., int]) -> Callable[..., int]:
@@ -90,3 +154,52 @@ def refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path])
                     f"{option}: {path} is what {name} names, and would be overwritten; "
                     f"give another file"
                 )
+
+
+def parse_sizes(
+    text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
+) -> list[int]:
+    """Return the sizes of ``--sizes``, ascending and each once.
+
+    Parameters
+    ----------
+    text : str
+        Sizes as ``64KiB,1MiB``.
+    itemsize : int
+        What they must be multiples of, in bytes.
+    datatype : str
+        What has so many bytes.
+    max_count : int, optional
+        The most elements; without it there is no limit here.
+
+    Raises
+    ------
+    CollplanError
+        If one is not a size, not whole elements, or too large.
+
+    Examples
+    --------
+    >>> parse_sizes("64KiB,4KiB,64KiB")
+    [4096, 65536]
+    """
+    from collplan.specs import parse_bytes
+    from collplan.specs.errors import CollplanError
+
+    sizes = set()
+    for part in text.split(","):
+        try:
+            size = parse_bytes(part)
+        except ValueError as error:
+            raise CollplanError(f"--sizes: {error}") from None
+        if size % itemsize:
+            raise CollplanError(
+                f"--sizes: {part.strip()} is no multiple of the {itemsize} bytes of {datatype}; "
+                f"give whole elements"
+            )
+        if max_count is not None and size // itemsize > max_count:
+            raise CollplanError(
+                f"--sizes: {part.strip()} is too large; give at most {max_count} times "
+                f"{itemsize} bytes"
+            )
+        sizes.add(size)
+    return sorted(sizes)

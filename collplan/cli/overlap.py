@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-import typer
-
-from collplan.cli.options import Json
+from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.simulation import Transport
@@ -17,54 +17,48 @@ CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
 
 
-def command(
+@dataclass(frozen=True, slots=True)
+class OverlapOptions:
+    """Options of ``collplan overlap``."""
+
     collective: Annotated[
-        str,
-        typer.Option(
-            help="reduce, bcast, gather, scatter or allreduce, as binomial trees.", metavar="KIND"
-        ),
-    ] = "reduce",
-    cores: Annotated[
-        int | None,
-        typer.Option(help=f"Cores of the node; {CORES} by default.", metavar="CORES"),
-    ] = None,
+        str, option("KIND", "reduce, bcast, gather, scatter or allreduce, as binomial trees.")
+    ] = "reduce"
+    cores: Annotated[int | None, option("CORES", f"Cores of the node; {CORES} by default.")] = None
     simulates: Annotated[
-        bool,
-        typer.Option(
-            "--simulate", help="Price real plans on the simulator, too, and put them beside."
-        ),
-    ] = False,
+        bool, flag("--simulate", "Price real plans on the simulator, too, and put them beside.")
+    ] = False
     machine: Annotated[
         str | None,
-        typer.Option(
-            help="A preset or a machine file: a node of it is simulated. Without it every "
+        option(
+            "PRESET|FILE",
+            "A preset or a machine file: a node of it is simulated. Without it every "
             "transfer takes one unit, and nothing else takes any time.",
-            metavar="PRESET|FILE",
         ),
-    ] = None,
+    ] = None
     size: Annotated[
         str | None,
-        typer.Option(
-            "--bytes",
-            help="Bytes of a transfer on that machine: of the buffer, or of one rank's block; "
+        option(
+            "SIZE",
+            "Bytes of a transfer on that machine: of the buffer, or of one rank's block; "
             "2MiB by default.",
-            metavar="SIZE",
+            "--bytes",
         ),
-    ] = None,
+    ] = None
     transport: Annotated[
         str | None,
-        typer.Option(
-            help="How simulated ranks pass each other data: shared, or messages; as suits the "
+        option(
+            "TRANSPORT",
+            "How simulated ranks pass each other data: shared, or messages; as suits the "
             "collective by default.",
-            metavar="TRANSPORT",
         ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(writable=True, metavar="FILE", help="Draw the times into an SVG or PNG file."),
-    ] = None,
-    as_json: Json = False,
-) -> int:
+    ] = None
+    plot: Annotated[Path | None, output_file("Draw the times into an SVG or PNG file.")] = None
+    as_json: Json = False
+
+
+@takes(OverlapOptions)
+def command(options: OverlapOptions) -> int:
     """Say how many levels of a tree belong on the application cores, for every number of ranks.
 
     The ranks of a node leave some cores free, which make communication progress
@@ -75,37 +69,40 @@ def command(
     from collplan.measure.overlap.model import overlap_model
     from collplan.measure.overlap.simulation import simulate_overlap
     from collplan.reports.output import print_json, print_line, show_progress
-    from collplan.reports.overlap_tables import print_overlap, to_json
+    from collplan.reports.overlap import print_overlap, to_json
     from collplan.reports.plots import check_plot_path
 
+    collective, machine, cores, plot = (
+        options.collective, options.machine, options.cores, options.plot
+    )  # fmt: skip
     on = None if machine is None else _open_machine(machine, cores)
     n_cores = on.cores_per_node if on is not None else CORES if cores is None else cores
-    n_bytes = _parse_size(size, has_machine=on is not None)
-    chosen = _parse_transport(transport, is_used=simulates or on is not None)
+    n_bytes = _parse_size(options.size, has_machine=on is not None)
+    is_simulated = options.simulates or on is not None
+    chosen = _parse_transport(options.transport, is_used=is_simulated)
     model = overlap_model(collective, n_cores)
     if plot is not None:
         check_plot_path(plot)
     simulated = None
-    if simulates or on is not None:
+    if is_simulated:
         with show_progress(f"simulating {collective} on up to {n_cores} ranks"):
             simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen)
-    if as_json:
+    if options.as_json:
         document = to_json(model, simulated)
         print_json(document if plot is None else {**document, "plot": str(plot)})
     else:
         print_overlap(model, simulated)
     # The plot may fail, as on a full disk: the result is printed before.
     if plot is not None:
-        from collplan.reports.overlap_plots import plot_overlap
+        from collplan.reports.overlap import plot_overlap
 
         plot_overlap(plot, model, None if simulated is None else simulated.table)
-        if not as_json:
+        if not options.as_json:
             print_line(f"wrote {plot}")
     return 0
 
 
 def _open_machine(source: str, cores: int | None) -> Machine:
-    from collplan.specs.errors import CollplanError
     from collplan.specs.loading import load_machine
 
     machine = load_machine(source)
@@ -119,7 +116,6 @@ def _open_machine(source: str, cores: int | None) -> Machine:
 
 def _parse_size(text: str | None, *, has_machine: bool) -> int:
     from collplan.measure.overlap.simulation import TRANSFER_BYTES
-    from collplan.specs.errors import CollplanError
     from collplan.specs.numbers import parse_bytes
 
     if text is not None and not has_machine:
@@ -138,7 +134,6 @@ def _parse_size(text: str | None, *, has_machine: bool) -> int:
 
 def _parse_transport(text: str | None, *, is_used: bool) -> Transport | None:
     from collplan.measure.overlap.simulation import TRANSPORTS
-    from collplan.specs.errors import CollplanError
 
     if text not in (None, *TRANSPORTS):
         raise CollplanError(

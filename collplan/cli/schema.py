@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from collplan.cli.options import Json
+from collplan.cli.options import Json, output_file
 
 
 def schema_text() -> str:
@@ -19,10 +17,7 @@ def schema_text() -> str:
 
 
 def command(
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", writable=True, help="Write to this file.", metavar="FILE"),
-    ] = None,
+    output: Annotated[Path | None, output_file("Write to this file.", "-o", "--output")] = None,
     as_json: Json = False,
 ) -> int:
     """Write the JSON Schema of specs, so that editors complete and check them.

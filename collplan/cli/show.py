@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from collplan.cli.options import Json, Schedule
+from collplan.cli.options import Json, Schedule, option
 
 
 def command(
     source: Schedule,
-    rank: Annotated[
-        int | None, typer.Option("--rank", help="Only this rank's tasks.", metavar="RANK")
-    ] = None,
+    rank: Annotated[int | None, option("RANK", "Only this rank's tasks.", "--rank")] = None,
     as_json: Json = False,
 ) -> int:
     """Print a plan as text, a line a task, grouped by rank."""

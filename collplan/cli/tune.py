@@ -5,40 +5,274 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from collplan.cli.bench.options import Progress
-from collplan.cli.bench.ranks import Advance, Document, run_benchmark
-from collplan.cli.options import Json
-from collplan.cli.own_command import own_command
-from collplan.cli.tune_options import Asked
+from collplan.cli.inputs import open_spec, resize
+from collplan.cli.options import Json, Progress, flag, option, output_file, parse_sizes, takes
+from collplan.cli.ranks import (
+    Advance,
+    Document,
+    progress_bar,
+    ranks_to_start,
+    run_again,
+    run_benchmark,
+    shows_progress,
+)
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from collplan.tune.options import Request
-    from collplan.tune.tuner import Progress as OnProgress
+    from collplan.specs import Collective, Machine, PlanSpec
+    from collplan.tune.options import TuningJob
 
-_REDRAW_S: Final = 0.2
 _SPEED_FROM_S: Final = 600.0
 """Time left is told from so many seconds before: points differ."""
+_ALL: Final = "all"
+_SOME: Final = 1 << 16
+"""Elements of a collective whose size is not said yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """Options of ``collplan tune``, and the job that they describe."""
+
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SPEC]",
+            help="A spec: its machine for predictions and ranks, its collective to tune.",
+        ),
+    ] = None
+    output: Annotated[
+        Path | None,
+        output_file("The table to write, as YAML or .json.", "-o", "--output", metavar="TABLE"),
+    ] = None
+    start: Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", min=1)] = None
+    collectives: Annotated[
+        str | None,
+        option("KIND,...", "Which collectives; by default the spec's, or all without one."),
+    ] = None
+    ranks: Annotated[
+        str | None,
+        option("RANKS,...", "Numbers of ranks to tune for, filling nodes in order. Default: all."),
+    ] = None
+    sizes: Annotated[str, option("SIZE,...", "Bytes of the vector, or of one block.")] = (
+        "64B,1KiB,16KiB,256KiB,1MiB"
+    )
+    datatype: Annotated[
+        str | None, typer.Option(help="What is moved; float64 or the spec's by default.")
+    ] = None
+    op: Annotated[
+        str | None, typer.Option(help="How reductions combine; sum or the spec's by default.")
+    ] = None
+    machine: Annotated[
+        str | None,
+        option(
+            "FILE|PRESET",
+            "Predict for this machine, as collplan calibrate writes it; by default the "
+            "spec's, or that of the emulated cluster.",
+        ),
+    ] = None
+    keep_within: Annotated[
+        float,
+        option("FACTOR", "Measure only candidates predicted within FACTOR of the best.", min=1),
+    ] = 1.5
+    at_most: Annotated[
+        int | None, option("COUNT", "Measure no more than so many, the best predicted.", min=1)
+    ] = None
+    tight: Annotated[
+        str,
+        option(
+            "PERCENT",
+            "Repeat until the median's 95 % interval is within this of it, on either side.",
+        ),
+    ] = "5%"
+    least: Annotated[int, typer.Option(min=6, help="Repetitions, at least.")] = 8
+    most: Annotated[int, typer.Option(min=6, help="Repetitions, at most.")] = 100
+    seconds: Annotated[float, option("SECONDS", "Time limit per measurement series.", min=0)] = 10.0
+    give_up: Annotated[
+        float,
+        option(
+            "SECONDS",
+            "Give up on a candidate whose call exceeds both SECONDS and 20 native calls.",
+            "--give-up",
+            min=1,
+        ),
+    ] = 60.0
+    again: Annotated[
+        bool, flag("--again", "Measure anew what is asked for and in the table already.")
+    ] = False
+    restart: Annotated[
+        bool, flag("--restart", "Begin anew; replace the whole table when all is measured.")
+    ] = False
+    lists: Annotated[
+        bool, flag("--list", "Print the candidates and measure nothing; needs no MPI.")
+    ] = False
+    timeout: Annotated[float | None, option("SECONDS", "Stop after this long.", min=1)] = None
+    progress: Progress = None
+    plot: Annotated[
+        Path | None, output_file("Draw speed-ups against sizes into an SVG or PNG file.")
+    ] = None
+    as_json: Json = False
+
+    def ranks_to_start(self) -> int | None:
+        """Return how many ranks there must be, None where any number will do."""
+        spec = self._spec()
+        if self.start is not None or spec is None or "machine" not in spec.model_fields_set:
+            return self.start
+        return spec.machine.n_ranks
+
+    def job(self) -> TuningJob:
+        """Return what to tune.
+
+        Raises
+        ------
+        CollplanError
+            If options don't make sense, alone or together.
+        """
+        from collplan.specs import Machine
+        from collplan.tune.options import TuningJob
+        from collplan.tune.racing import Rules
+
+        self._check_files()
+        if self.again and self.restart:
+            raise CollplanError("--again: --restart measures all anew anyway; give one of the two")
+        if self.most < self.least:
+            raise CollplanError(f"--most: {self.most} is less than --least {self.least}; raise it")
+        collectives = tuple(self._collectives())
+        machine = self._machine() or Machine()
+        return TuningJob(
+            collectives=collectives,
+            sizes=self._sizes(collectives[0]),
+            ranks=self._ranks(),
+            rules=Rules(_parse_percent(self.tight), self.least, self.most, self.seconds),
+            keep_within=self.keep_within,
+            at_most=self.at_most,
+            network=machine.network,
+            lanes=machine.lanes if "lanes" in machine.model_fields_set else None,
+            numa_domains=machine.numa_domains,
+            again=self.again,
+            give_up_s=self.give_up,
+        )
+
+    def specs_to_list(self) -> list[PlanSpec]:
+        """Return a spec of each collective on the machine, to list candidates of."""
+        from collplan.specs import Machine, PlanSpec
+
+        machine = self._machine() or Machine()
+        return [
+            resize(PlanSpec(machine=machine, collective=collective), self.start)
+            for collective in self._collectives()
+        ]
+
+    def _check_files(self) -> None:
+        from collplan.reports.plots import check_plot_path
+
+        if self.output is None:
+            raise CollplanError("-o: is missing; say where to write the table, as -o table.yaml")
+        if self.output.is_dir():
+            raise CollplanError(f"-o: {self.output} is a folder; give a file in it")
+        if self.output.exists() and not self.output.is_file():
+            raise CollplanError(
+                f"-o: {self.output} is no regular file, and a table is read again to add to it; "
+                f"give another file"
+            )
+        if not self.output.parent.is_dir():
+            raise CollplanError(f"-o: there is no folder {self.output.parent}; make it first")
+        if self.plot is not None:
+            check_plot_path(self.plot)
+
+    def _spec(self) -> PlanSpec | None:
+        from collplan.select.candidates import require_known_algorithms
+
+        if self.source is None:
+            return None
+        spec = open_spec(self.source)
+        require_known_algorithms(spec)
+        return spec
+
+    def _machine(self) -> Machine | None:
+        """Return the machine to predict for; None where none is known."""
+        from collplan.specs.loading import load_machine, machine_at_hand
+
+        if self.machine is not None:
+            return load_machine(self.machine)
+        spec = self._spec()
+        if spec is not None and "machine" in spec.model_fields_set:
+            return spec.machine
+        return machine_at_hand()
+
+    def _collectives(self) -> Iterator[Collective]:
+        """Yield each collective once, with datatype and operation."""
+        from collplan.specs.collective import COLLECTIVES
+
+        spec = self._spec()
+        own = None if spec is None else spec.collective
+        if self.collectives is not None:
+            names = [name.strip() for name in self.collectives.split(",")]
+        else:
+            names = [_ALL] if own is None else [own.kind]
+        if names == [_ALL]:
+            names = list(COLLECTIVES)
+        for name in dict.fromkeys(names):
+            if name not in COLLECTIVES:
+                raise CollplanError(
+                    f"--collectives: {name!r} is no collective; valid: {', '.join(COLLECTIVES)}"
+                )
+            yield self._collective(name, own)
+
+    def _collective(self, kind: str, own: Collective | None) -> Collective:
+        """Return a collective of a few elements, like the spec's as far as that goes."""
+        from pydantic import ValidationError
+
+        from collplan.specs.collective import COLLECTIVES, validate_collective
+        from collplan.specs.explaining import explain
+
+        known = COLLECTIVES[kind].model_fields
+        given: dict[str, Any] = {} if own is None else own.model_dump(exclude={"kind"})
+        given |= {"datatype": self.datatype} if self.datatype is not None else {}
+        given |= {"op": self.op} if self.op is not None else {}
+        given = {name: value for name, value in given.items() if name in known}
+        given |= {"kind": kind} | ({"count": _SOME} if "count" in known else {})
+        try:
+            return validate_collective(given)
+        except ValidationError as error:
+            raise CollplanError(explain(error)) from None
+
+    def _sizes(self, collective: Collective) -> tuple[int, ...]:
+        from collplan.specs.collective import MAX_COUNT
+
+        if not collective.has_data:
+            return tuple(parse_sizes(self.sizes))
+        datatype = str(collective.datatype)
+        return tuple(parse_sizes(self.sizes, collective.itemsize, datatype, MAX_COUNT))
+
+    def _ranks(self) -> tuple[int, ...]:
+        if self.ranks is None or self.ranks == _ALL:
+            return ()
+        words = [word.strip() for word in self.ranks.split(",")]
+        if not all(word.isdecimal() and int(word) > 0 for word in words):
+            raise CollplanError(
+                f"--ranks: {self.ranks!r} is no list of numbers of ranks; give it as 4,8, or all"
+            )
+        return tuple(sorted({int(word) for word in words}))
 
 
 @dataclass(frozen=True, slots=True)
 class TuningBenchmark:
-    """What is to be tuned: checked input, the same on all ranks."""
+    """Checked input of a tuning run, the same on all ranks."""
 
-    asked: Asked
-    request: Request
+    options: TuneOptions
+    job: TuningJob
     shows_progress: bool
 
     @property
     def n_ranks(self) -> int | None:
         """Return how many ranks it needs, None if any number will do."""
-        return self.asked.ranks_to_start()
+        return self.options.ranks_to_start()
 
     @property
     def n_steps(self) -> int:
@@ -49,11 +283,20 @@ class TuningBenchmark:
         """Tune on the ranks of a communicator; return the same on all."""
         from collplan.tune.tuner import tune
 
-        output = self.asked.output
+        output = self.options.output
         assert output is not None
-        with _progress_bar(self.shows_progress and comm.rank == 0) as on_progress:
+        is_shown = self.shows_progress and comm.rank == 0
+        with progress_bar("tuning", 1.0, is_shown, speed_estimate_period=_SPEED_FROM_S) as update:
+
+            def on_progress(what: str, part: float) -> None:
+                update(description=what, completed=part)
+
             tuned = tune(
-                comm, self.request, output, restart=self.asked.restart, on_progress=on_progress
+                comm,
+                self.job,
+                output,
+                restart=self.options.restart,
+                on_progress=on_progress if is_shown else None,
             )
         return {"tuned": tuned, "correct": not tuned.wrong and not tuned.failures}
 
@@ -62,127 +305,17 @@ class TuningBenchmark:
         from collplan.reports.output import print_json
         from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 
-        tuned, asked = document["tuned"], self.asked
-        if asked.as_json:
-            print_json({"output": asked.output} | to_json(tuned))
+        tuned, options = document["tuned"], self.options
+        if options.as_json:
+            print_json({"output": options.output} | to_json(tuned))
         else:
-            print_tuned(tuned, str(asked.output))
-        if asked.plot is not None:
-            plot_speedups(asked.plot, tuned.table)
+            print_tuned(tuned, str(options.output))
+        if options.plot is not None:
+            plot_speedups(options.plot, tuned.table)
 
 
-def command(
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[SPEC]",
-            help="A spec: its machine for predictions and ranks, its collective to tune.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            writable=True,
-            metavar="TABLE",
-            help="The table to write, as YAML or .json.",
-        ),
-    ] = None,
-    start: Annotated[
-        int | None,
-        typer.Option("-n", min=1, metavar="RANKS", help="Number of ranks to start."),
-    ] = None,
-    collectives: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND,...", help="Which collectives; by default the spec's, or all without one."
-        ),
-    ] = None,
-    ranks: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RANKS,...",
-            help="On the first so many ranks, node after node; all by default.",
-        ),
-    ] = None,
-    sizes: Annotated[
-        str,
-        typer.Option(metavar="SIZE,...", help="Bytes of the vector, or of one block."),
-    ] = "64B,1KiB,16KiB,256KiB,1MiB",
-    datatype: Annotated[
-        str | None, typer.Option(help="What is moved; float64 or the spec's by default.")
-    ] = None,
-    op: Annotated[
-        str | None, typer.Option(help="How reductions combine; sum or the spec's by default.")
-    ] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|PRESET",
-            help="Predict for this machine, as collplan calibrate writes it; by default the "
-            "spec's, or that of the emulated cluster.",
-        ),
-    ] = None,
-    keep_within: Annotated[
-        float,
-        typer.Option(
-            min=1, metavar="FACTOR", help="Measure what is predicted within so many times the best."
-        ),
-    ] = 1.5,
-    at_most: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="COUNT", help="Measure no more than so many, the best predicted."
-        ),
-    ] = None,
-    tight: Annotated[
-        str,
-        typer.Option(
-            metavar="PERCENT",
-            help="Repeat until the median's 95 % interval is within this of it, on either side.",
-        ),
-    ] = "5%",
-    least: Annotated[int, typer.Option(min=6, help="Repetitions, at least.")] = 8,
-    most: Annotated[int, typer.Option(min=6, help="Repetitions, at most.")] = 100,
-    seconds: Annotated[
-        float,
-        typer.Option(min=0, metavar="SECONDS", help="No more repetitions after so long in a row."),
-    ] = 10.0,
-    give_up: Annotated[
-        float,
-        typer.Option(
-            "--give-up",
-            min=1,
-            metavar="SECONDS",
-            help="A candidate has failed whose call takes longer, and than 20 native calls.",
-        ),
-    ] = 60.0,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Measure anew what is asked for and in the table already."),
-    ] = False,
-    restart: Annotated[
-        bool,
-        typer.Option("--restart", help="Begin anew; replace the whole table when all is measured."),
-    ] = False,
-    lists: Annotated[
-        bool, typer.Option("--list", help="Print the candidates and measure nothing; needs no MPI.")
-    ] = False,
-    timeout: Annotated[
-        float | None, typer.Option(min=1, metavar="SECONDS", help="Stop after this long.")
-    ] = None,
-    progress: Progress = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            writable=True,
-            metavar="FILE",
-            help="Draw speed-ups against sizes into an SVG or PNG file.",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> int:
+@takes(TuneOptions)
+def command(options: TuneOptions) -> int:
     """Measure candidates for collectives here; write a table of what is best where.
 
     Native calls, flat algorithms, hierarchical and full-lane forms, every mesh
@@ -192,107 +325,64 @@ def command(
     to. Exit status 1 where a candidate's result is wrong, it crashes or does
     not end; then it is left out.
     """
-    asked = Asked(
-        source=source,
-        output=output,
-        start=start,
-        collectives=collectives,
-        ranks=ranks,
-        sizes=sizes,
-        datatype=datatype,
-        op=op,
-        machine=machine,
-        keep_within=keep_within,
-        at_most=at_most,
-        tight=tight,
-        least=least,
-        most=most,
-        seconds=seconds,
-        give_up=give_up,
-        again=again,
-        restart=restart,
-        plot=plot,
-        as_json=as_json,
-    )
-    if lists:
-        return _list(asked)
-    return _tune(asked, timeout_s=timeout, progress=progress)
+    return _list(options) if options.lists else _tune(options)
 
 
-def _list(asked: Asked) -> int:
+def _list(options: TuneOptions) -> int:
     from collplan.reports.output import print_json
     from collplan.reports.tuning import candidates_to_json, print_candidates
 
-    specs = asked.specs_to_list()
-    if asked.as_json:
+    specs = options.specs_to_list()
+    if options.as_json:
         print_json(candidates_to_json(specs))
     else:
         print_candidates(specs)
     return 0
 
 
-def _tune(asked: Asked, *, timeout_s: float | None, progress: bool | None) -> int:
-    from collplan.executors.mpi.launch.jobs import relaunch
+def _tune(options: TuneOptions) -> int:
     from collplan.executors.mpi.launch.launcher import default_ranks, is_under_mpi
-    from collplan.specs.errors import CollplanError
     from collplan.tune.claim import STARTER, end_with_parents, name_starter
-    from collplan.tune.crash_log import Attempts, Failure
+    from collplan.tune.crash_log import CrashLog, Failure
 
-    # Ranks write into a pipe; whether a terminal is at its end, only this process knows.
-    shown = sys.stderr.isatty() if progress is None else progress
+    shown = shows_progress(options.progress)
 
     def prepare() -> TuningBenchmark:
-        return TuningBenchmark(asked, asked.request(), shown)
+        return TuningBenchmark(options, options.job(), shown)
 
     if is_under_mpi():
         end_with_parents()
-        return run_benchmark(prepare, [], timeout_s=timeout_s or 0, progress=False)
-    n_ranks = prepare().n_ranks or default_ranks()
-    if n_ranks is None:
-        raise CollplanError("-n: is missing outside mpiexec; say how many ranks to start, as -n 8")
-    program = own_command("tune", *asked.arguments())
-    program.append("--progress" if shown else "--no-progress")
+        return run_benchmark(prepare, timeout_s=options.timeout or 0, progress=False)
+    n_ranks = ranks_to_start(prepare().n_ranks or default_ranks(), 8)
     os.environ[STARTER] = name_starter()
-    assert asked.output is not None, "prepare() refuses that"
-    attempts = Attempts(asked.output)
+    assert options.output is not None, "prepare() refuses that"
+    crash_log = CrashLog(options.output)
+    forgotten: tuple[str, ...] = ()
     while True:
-        before = attempts.find()
-        status = relaunch(program, n_ranks, timeout_s=timeout_s)
-        failure = attempts.find()
+        before = crash_log.find()
+        status = run_again(n_ranks, options.timeout, shown=shown, but=forgotten)
+        failure = crash_log.find()
         # What was there before is of another run: this one may not even have begun.
         if status == 0 or not isinstance(failure, Failure) or failure == before:
             return status
         sys.stderr.write(f"collplan: {failure}; going on without it\n")
         # A second time nothing may be forgotten, or never ends.
-        program = [word for word in program if word != "--restart"]
+        forgotten = ("--restart",)
 
 
-@contextmanager
-def _progress_bar(shown: bool) -> Iterator[OnProgress | None]:
-    """Yield what moves a bar: drawn then and only then, as a thread would take a core."""
-    if not shown:
-        yield None
-        return
-    import time
+def _parse_percent(text: str) -> float:
+    """Return what part of the whole is meant.
 
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True, force_terminal=True)
-    with Bar(
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        speed_estimate_period=_SPEED_FROM_S,
-    ) as bar:
-        task = bar.add_task("tuning", total=1.0)
-        drawn = time.monotonic()
-
-        def show(what: str, part: float) -> None:
-            nonlocal drawn
-            bar.update(task, description=what, completed=part)
-            if time.monotonic() - drawn >= _REDRAW_S:
-                bar.refresh()
-                drawn = time.monotonic()
-
-        yield show
+    Examples
+    --------
+    >>> _parse_percent("5%"), _parse_percent("0.05")
+    (0.05, 0.05)
+    """
+    word = text.strip()
+    try:
+        part = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        part = 0.0
+    if not 0 < part < 1:
+        raise CollplanError(f"--tight: {text!r} is no part of a time; give it as 5%")
+    return part

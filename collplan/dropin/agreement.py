@@ -1,4 +1,4 @@
-"""Whether all ranks bring the same request, and who runs an old plan meanwhile."""
+"""Agreement of all ranks on a call: whether all bring the same, and who runs an old plan."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ _unfinished: list[tuple[MPI.Request, Words, Words]] = []
 
 
 class Different(Exception):
-    """Ranks bring different requests.
+    """Ranks bring different calls.
 
     Parameters
     ----------
-    requests : list of CollectiveCall
+    calls : list of CollectiveCall
         Of all ranks.
     """
 
-    def __init__(self, requests: list[CollectiveCall]) -> None:
+    def __init__(self, calls: list[CollectiveCall]) -> None:
         super().__init__()
-        self.requests = requests
+        self.calls = calls
 
 
 class Meetings:
-    """Meetings of all ranks of a communicator, one for each request that is new to them.
+    """Meetings of all ranks of a communicator, one for each call that is new to them.
 
-    A rank whose request other ranks have met about before, since they ask for another size
+    A rank whose call other ranks have met about before, since they ask for another size
     than it does, would wait for ever. It sees that they have started that plan, while the
     meeting does not end.
 
@@ -62,12 +62,12 @@ class Meetings:
         self._comm = comm
         self._begun: tuple[MPI.Request, Words, Words] | None = None
 
-    def all_bring(self, request: CollectiveCall, kept: Collection[Route]) -> None:
-        """Return if all ranks bring the same request; collective.
+    def all_bring(self, call: CollectiveCall, kept: Collection[Route]) -> None:
+        """Return if all ranks bring the same call; collective.
 
         Parameters
         ----------
-        request : CollectiveCall
+        call : CollectiveCall
             This rank's.
         kept : collection of Route
             The plans that ranks have.
@@ -77,26 +77,26 @@ class Meetings:
         MPI.Exception
             Of class ``ERR_TRUNCATE``, where others send more than this rank has room for.
         Different
-            If ranks bring different requests; on all that have come.
+            If ranks bring different calls; on all that have come.
         CollplanError
             If others are in another collective.
         """
-        while not self._is_same(request, kept):
-            requests = self._comm.allgather(request)
-            if all(one == request for one in requests):
+        while not self._is_same(call, kept):
+            calls = self._comm.allgather(call)
+            if all(one == call for one in calls):
                 return
             # Others may have gone on, and meet about what comes after the plan that one missed.
-            missed = _missed(request, kept)
+            missed = _missed(call, kept)
             is_any_missed = self._comm.allreduce(missed is not None, MPI.LOR)
             if missed is not None:
-                _catch_up(request, missed)
+                _catch_up(call, missed)
             if not is_any_missed:
-                raise Different(requests)
+                raise Different(calls)
 
-    def _is_same(self, request: CollectiveCall, kept: Collection[Route]) -> bool:
+    def _is_same(self, call: CollectiveCall, kept: Collection[Route]) -> bool:
         """Meet once; return whether all ranks brought the same digest."""
-        # One that ranks did not come to is left for the next request; digests differ then.
-        begun = self._begun = self._begun or self._begin(request)
+        # One that ranks did not come to is left for the next call; digests differ then.
+        begun = self._begun = self._begun or self._begin(call)
         n_looks, seen_s = 0, 0.0
         while not begun[0].Test():
             n_looks += 1
@@ -104,7 +104,7 @@ class Meetings:
             for engine in this_thread.engines.copy():
                 engine.advance()
             if n_looks > _SPINS:
-                seen_s = _look(request, kept, seen_s)
+                seen_s = _look(call, kept, seen_s)
                 time.sleep(_SLEEP_S)
         self._begun = None
         return int(begun[2][0]) == ~int(begun[2][1])
@@ -115,20 +115,20 @@ class Meetings:
             _unfinished.append(self._begun)
             self._begun = None
 
-    def _begin(self, request: CollectiveCall) -> tuple[MPI.Request, Words, Words]:
-        digest = _digest(request)
+    def _begin(self, call: CollectiveCall) -> tuple[MPI.Request, Words, Words]:
+        digest = _digest(call)
         # The minimum of complements is the complement of the maximum.
         mine = np.array([digest, ~digest], np.int64)
         least = np.empty_like(mine)
         return self._comm.Iallreduce(mine, least, MPI.MIN), mine, least
 
 
-def _digest(request: CollectiveCall) -> int:
-    digest = hashlib.blake2b(repr(request).encode(), digest_size=7)
+def _digest(call: CollectiveCall) -> int:
+    digest = hashlib.blake2b(repr(call).encode(), digest_size=7)
     return int.from_bytes(digest.digest(), "little")
 
 
-def _look(request: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
+def _look(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:
     """Raise what is wrong if others run an old plan; return since when one is seen, 0 if none."""
     expected = _expected(kept)
     now_s = time.monotonic()
@@ -137,22 +137,22 @@ def _look(request: CollectiveCall, kept: Collection[Route], seen_s: float) -> fl
     # Others may have left the meeting that this rank has not seen the end of, and have gone on
     # to the plan: then the meeting ends here, too.
     if now_s - seen_s > _ARRIVING_S:
-        for entry in expected:
-            if _is_resized(request, entry.request):
-                _catch_up(request, entry)
+        for route in expected:
+            if _is_resized(call, route.call):
+                _catch_up(call, route)
     # Others may have gone on to what comes after the plan that this rank missed.
     if now_s - seen_s > _PATIENCE_S:
-        raise CollplanError(_dispute(request, expected[0].request))
+        raise CollplanError(_dispute(call, expected[0].call))
     return seen_s
 
 
-def _missed(request: CollectiveCall, kept: Collection[Route]) -> Route | None:
+def _missed(call: CollectiveCall, kept: Collection[Route]) -> Route | None:
     """Return the plan that others have run and this rank asked for in another size, if any."""
-    resized = [entry for entry in kept if _is_resized(request, entry.request)]
+    resized = [route for route in kept if _is_resized(call, route.call)]
     end_s = time.monotonic() + _ARRIVING_S
     while resized and time.monotonic() < end_s:
-        for entry in _expected(resized):
-            return entry
+        for route in _expected(resized):
+            return route
         time.sleep(_SLEEP_S)
     return None
 
@@ -161,23 +161,23 @@ def _expected(kept: Collection[Route]) -> list[Route]:
     return [one for one in kept if one.bound is not None and one.bound.is_expected]
 
 
-def _catch_up(request: CollectiveCall, entry: Route) -> NoReturn:
+def _catch_up(call: CollectiveCall, route: Route) -> NoReturn:
     """Take part in a plan on memory of its own, so that others need not wait; raise the error."""
-    sendbuf = np.zeros(entry.sent_bytes + entry.itemsize, np.uint8)
-    recvbuf = np.empty(entry.received_bytes + entry.itemsize, np.uint8)
+    sendbuf = np.zeros(route.sent_bytes + route.itemsize, np.uint8)
+    recvbuf = np.empty(route.received_bytes + route.itemsize, np.uint8)
     places = (MPI.Get_address(one) for one in (sendbuf, recvbuf))
-    entry.use(*(place + -place % entry.itemsize for place in places))
-    assert entry.bound is not None
-    entry.bound()
-    raise _misfit(request, entry.request)
+    route.use(*(place + -place % route.itemsize for place in places))
+    assert route.bound is not None
+    route.bound()
+    raise _misfit(call, route.call)
 
 
 def run_different(
     comm: Any,
     native: Any,
     given: tuple[Any, ...],
-    mine: CollectiveCall,
-    requests: Sequence[CollectiveCall],
+    rank: int,
+    calls: Sequence[CollectiveCall],
 ) -> None:
     """Do natively what ranks can do together that ask for different sizes; collective.
 
@@ -189,11 +189,12 @@ def run_different(
     MPI.Exception, CollplanError
         What is wrong with this rank's buffers; on all ranks where several send.
     """
-    root = requests[mine.root]
-    others = [one for one in requests if one != root]
+    mine = calls[rank]
+    root = calls[mine.root]
+    others = [one for one in calls if one != root]
     traits = COLLECTIVES[mine.kind]
     if traits.sender != "root" or not all(_is_resized(one, root) for one in others):
-        raise CollplanError(_dispute(mine, next(one for one in requests if one != mine)))
+        raise CollplanError(_dispute(mine, next(one for one in calls if one != mine)))
     if mine == root:
         native(comm, *given)
         return
@@ -203,7 +204,7 @@ def run_different(
 
 
 def _is_resized(mine: CollectiveCall, theirs: CollectiveCall) -> bool:
-    """Return whether two requests differ in size alone, and move what one rank has."""
+    """Return whether two calls differ in size alone, and move what one rank has."""
     is_same = (mine.kind, mine.root) == (theirs.kind, theirs.root)
     return is_same and theirs.op is None and mine.n_bytes != theirs.n_bytes
 

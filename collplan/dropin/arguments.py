@@ -1,18 +1,93 @@
-"""What the caller passes for a buffer, understood as mpi4py understands it."""
+"""Arguments of collectives, understood as mpi4py understands them, and how they look."""
 
 from __future__ import annotations
 
+import array
 import operator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.elements import Element, element_of
+from collplan.dropin.elements import KNOWN, Element, element_of
+from collplan.specs import COLLECTIVES, CollectiveModel
 
 Array = npt.NDArray[Any]
+
+IN_PLACE_AT: Final = -1
+"""Instead of an address: the argument stands for MPI_IN_PLACE."""
+SEQUENCES: Final = (list, tuple)
+_DATATYPES: Final = (str, MPI.Datatype)
+Look = tuple[int, Any, int]
+_ARRAY: Final = np.ndarray
+_DATATYPE: Final = MPI.Datatype
+_BYTES: Final = frozenset((bytearray, bytes))
+_MEMORY: Final = frozenset((np.ndarray, bytearray, bytes, memoryview, array.array))
+"""Whose memory is the processor's, and described by Python's buffer protocol alone."""
+_COUNTS: Final = frozenset((int, np.int64, np.int32, type(None)))
+_frombuffer: Final = MPI.buffer.frombuffer
+
+
+@dataclass(slots=True, eq=False)
+class Kind:
+    """A collective's buffers.
+
+    Parameters
+    ----------
+    name : str
+        As specs call it.
+    sends_blocks, receives_blocks : bool
+        Whether the buffer holds a block for every rank, or one.
+    sends_at, receives_at : str
+        Who uses it: ``all``, ``root`` or ``none``.
+    reduces : bool
+        Whether it has an operation.
+    """
+
+    name: str
+    sends_blocks: bool = False
+    receives_blocks: bool = False
+    sends_at: str = "all"
+    receives_at: str = "all"
+    reduces: bool = False
+    uses: tuple[tuple[bool, bool], tuple[bool, bool]] = field(init=False)
+    """Whether a rank sends and receives; of others, then of the root."""
+    natives: tuple[Any, Any] = field(init=False)
+    """mpi4py's methods: the one that does not block, then the one that does."""
+
+    def __post_init__(self) -> None:
+        of_others = self.sends_at == "all", self.receives_at == "all"
+        of_root = self.sends_at != "none", self.receives_at != "none"
+        self.uses = of_others, of_root
+        start, call = f"I{self.name}", self.name.capitalize()
+        # mpi4py has none for kinds that are registered from outside.
+        self.natives = getattr(MPI.Intracomm, start, None), getattr(MPI.Intracomm, call, None)
+
+    @property
+    def traits(self) -> type[CollectiveModel]:
+        """Return the traits of the collective."""
+        return COLLECTIVES[self.name]
+
+    @property
+    def sends_own_block(self) -> bool:
+        """Return whether what a rank sends in place is its own block of what it receives."""
+        return self.receives_blocks and not self.sends_blocks
+
+
+def _buffers_of(name: str, model: type[CollectiveModel]) -> Kind:
+    return Kind(
+        name,
+        sends_blocks=model.sends_blocks,
+        receives_blocks=model.receives_blocks,
+        sends_at=model.sender if model.has_data and not model.has_one_buffer else "none",
+        receives_at=model.receiver if model.has_data else "none",
+        reduces=model.has_op,
+    )
+
+
+KINDS: Final = {name: _buffers_of(name, model) for name, model in COLLECTIVES.items()}
 
 
 @dataclass(slots=True)  # not frozen: made at every call
@@ -60,6 +135,111 @@ class Message:
         return self.is_reachable and self.element.is_plain and self.address % itemsize == 0
 
 
+@dataclass(slots=True)  # not frozen: made at every call
+class Arguments:
+    """One rank's buffers in one call.
+
+    Parameters
+    ----------
+    kind : Kind
+    sent, received : Message or None
+        None where this rank has none, or it is in place.
+    is_in_place : bool
+        Whether the input is in the receive buffer, or, for scatter, stays where it is.
+    """
+
+    kind: Kind
+    sent: Message | None
+    received: Message | None
+    is_in_place: bool
+
+    @property
+    def fits(self) -> bool:
+        """Return whether blocks are received as large as they are sent, as far as one rank sees."""
+        sent, received = self.sent, self.received
+        return sent is None or received is None or sent.n_bytes == received.n_bytes
+
+    @property
+    def is_truncated(self) -> bool:
+        """Return whether less is to be received than is sent."""
+        sent, received = self.sent, self.received
+        return sent is not None and received is not None and received.n_bytes < sent.n_bytes
+
+    def is_plain(self, itemsize: int) -> bool:
+        """Return whether a plan of so large elements can use all memory as it is."""
+        messages = [one for one in (self.sent, self.received) if one is not None]
+        return self.fits and all(one.is_plain(itemsize) for one in messages)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Return where the buffers are, `IN_PLACE_AT` for the one that is in place."""
+        sent, received = (0 if one is None else one.address for one in (self.sent, self.received))
+        if not self.is_in_place:
+            return sent, received
+        return (IN_PLACE_AT, received) if self.sent is None else (sent, IN_PLACE_AT)
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes of the collective's count, which are the same on all ranks."""
+        one = self.sent or self.received
+        if one is None:
+            return 0
+        return one.n_bytes
+
+    @property
+    def element_name(self) -> str | None:
+        """Return what is reduced, None where no plan can reduce it or nothing is."""
+        one = self.sent or self.received
+        return None if one is None or not self.kind.reduces else one.element.name
+
+
+def read_arguments(
+    kind: Kind, sendbuf: Any, recvbuf: Any, root: int, rank: int, size: int
+) -> Arguments:
+    """Return what this rank's arguments are.
+
+    Raises
+    ------
+    Exception
+        Of any type, where mpi4py refuses the arguments, too.
+    """
+    if not 0 <= root < size:
+        raise ValueError("there is no such root")
+    is_root = root == rank
+    if kind.traits.has_one_buffer:
+        return _read_broadcast(kind, recvbuf, is_root)
+    sends, receives = kind.uses[is_root]
+    may_give = is_root if kind.receives_at == "root" else kind.sends_at != "root"
+    gives_in_place = sends and may_give and _is_in_place(sendbuf)
+    takes_in_place = kind.sends_at == "root" and is_root and _is_in_place(recvbuf)
+    in_place = gives_in_place or takes_in_place
+    sent = received = None
+    if sends and not gives_in_place:
+        blocks = size if kind.sends_blocks else 1
+        sent = read_message(sendbuf, blocks, is_written=False)
+    if receives and not takes_in_place:
+        has_blocks = kind.receives_blocks or (gives_in_place and kind.sends_blocks)
+        received = read_message(recvbuf, size if has_blocks else 1, is_written=True)
+    if kind.reduces:
+        sent, received = _as_reduced(sent), _as_reduced(received)
+        if sent is not None and received is not None:
+            _require_same(sent, received)
+    return Arguments(kind, sent, received, in_place)
+
+
+def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
+    """Return what the one buffer of a broadcast is; the root's may be read-only."""
+    try:
+        message = read_message(buffer, 1, is_written=True)
+    except Exception:
+        if not is_root:
+            raise
+        found = read_message(buffer, 1, is_written=False)
+        # Plans may write at the root what is there already: not where that is forbidden.
+        message = replace(found, is_reachable=False)
+    return Arguments(kind, None, message, False)
+
+
 def read_message(given: Any, blocks: int, *, is_written: bool) -> Message:
     """Return the message that an argument of a collective describes.
 
@@ -76,7 +256,7 @@ def read_message(given: Any, blocks: int, *, is_written: bool) -> Message:
     is_written : bool
         Whether the collective writes there.
     """
-    buffer, count, displ, datatype = _unpack(given)
+    buffer, count, displ, datatype = unpack(given)
     if isinstance(datatype, str):
         datatype = MPI._typedict[datatype]
     address, length, is_reachable = 0, 0, True
@@ -110,25 +290,25 @@ def array_at(address: int, n_elements: int, dtype: np.dtype[Any]) -> Array:
     return found
 
 
-def _unpack(given: Any) -> tuple[Any, Any, Any, Any]:
+def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
     """Return buffer, count, displacement and datatype, None where they are not given."""
-    count = displ = datatype = None
-    if not isinstance(given, list | tuple):
+    if not isinstance(given, SEQUENCES):
         return given, None, None, None
-    if len(given) == 2:
-        buffer, count = given
-        if isinstance(count, MPI.Datatype | str):
-            count, datatype = None, count
-        elif isinstance(count, list | tuple):
-            count, displ = count
-    elif len(given) == 3:
+    n_items = len(given)
+    if n_items == 4:
+        return given[0], given[1], given[2], given[3]
+    if n_items == 3:
         buffer, count, datatype = given
-        if isinstance(count, list | tuple):
-            count, displ = count
-    elif len(given) == 4:
-        buffer, count, displ, datatype = given
+    elif n_items == 2:
+        buffer, count = given
+        if isinstance(count, _DATATYPES):
+            return buffer, None, None, count
+        datatype = None
     else:
         raise ValueError("a message has 2 to 4 items")
+    if not isinstance(count, SEQUENCES):
+        return buffer, count, None, datatype
+    count, displ = count
     return buffer, count, displ, datatype
 
 
@@ -168,3 +348,60 @@ def _infer(length: int, element: Element, blocks: int) -> int:
     if rest or n_elements % blocks:
         raise ValueError("the buffer is no whole number of elements or blocks")
     return n_elements // blocks
+
+
+def _is_in_place(buffer: Any) -> bool:
+    """Return whether mpi4py takes an argument for MPI_IN_PLACE: None means the same."""
+    return buffer is None or buffer is MPI.IN_PLACE
+
+
+def _as_reduced(message: Message | None) -> Message | None:
+    """Return a message whose elements are memory with its gaps, as reductions take pairs."""
+    if message is None or message.element.name is None or message.element.is_plain:
+        return message
+    extent = message.element.extent
+    element = Element(extent, extent, True, message.element.name)
+    return replace(message, element=element)
+
+
+def _require_same(sent: Message, received: Message) -> None:
+    if sent.element != received.element or sent.count != received.count:
+        raise ValueError("send and receive buffer differ")
+
+
+def look(given: Any, is_read: bool) -> Look:
+    """Return the bytes of an argument, what else matters of it, and its address."""
+    form = type(given)
+    if given is None or given is MPI.IN_PLACE:
+        return 0, "in place", IN_PLACE_AT
+    if form in SEQUENCES:
+        return _look_into(given, is_read)
+    if form in _BYTES:
+        there = _frombuffer(given, is_read)
+        return there.nbytes, bytes, there.address
+    raise TypeError(f"{form.__name__} is looked at by its values")
+
+
+def _look_into(given: Any, is_read: bool) -> Look:
+    """Return the same of a list or tuple with an array, a count, a displacement, a datatype."""
+    buffer, count, displ, datatype = unpack(given)
+    form = type(buffer)
+    if form not in _MEMORY or type(count) not in _COUNTS or type(displ) not in _COUNTS:
+        raise TypeError("counts of other types may change")
+    named: Any
+    extent = 0
+    if type(datatype) is _DATATYPE:
+        element = KNOWN[datatype.handle]
+        named, extent = element.number, element.extent
+    elif datatype is None and form is _ARRAY:
+        named, extent = buffer.dtype, buffer.itemsize
+    elif type(datatype) is str:
+        named = datatype
+        if displ:
+            extent = element_of(MPI._typedict[datatype]).extent
+    else:
+        raise TypeError("the datatype is not known by its look")
+    there = _frombuffer(buffer, is_read)
+    if not displ:
+        return there.nbytes, (count, named), there.address
+    return there.nbytes, (count, named, displ), there.address + displ * extent

@@ -1,8 +1,16 @@
-"""A collective call as all ranks see it."""
+"""A collective call as all ranks see it, and the collective of a spec that plans it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from collplan.dropin.elements import unit_of
+from collplan.planner.collective.operations import get_operation
+from collplan.specs import COLLECTIVES, Operation, numpy_dtype
+from collplan.specs.elements import LOGICAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +35,48 @@ class CollectiveCall:
     root: int = 0
     op: str | None = None
     element: str | None = None
+
+    @property
+    def commutes(self) -> bool | None:
+        """Return whether the operation commutes; None if there is none."""
+        return None if self.op is None else _operation(self.op).commutative
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Return the dtype of a plan's elements."""
+        if not COLLECTIVES[self.kind].has_data:
+            return np.dtype(np.uint8)
+        return unit_of(self.n_bytes) if self.element is None else numpy_dtype(self.element)
+
+    def why_not_reduced(self) -> str | None:
+        """Return why no plan can reduce so; None if one can."""
+        if self.op is None:
+            return "the operation is not one that plans know"
+        if self.element is None:
+            return "the datatype is not one that plans reduce"
+        if self.element == "bool" and self.op not in LOGICAL:
+            return f"{self.op} is not defined on bool"
+        try:
+            _operation(self.op).check_datatype(self.element)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def collective(self) -> Any:
+        """Return the collective to plan: never in place, which ranks may differ in."""
+        model: Any = COLLECTIVES[self.kind]
+        if not model.has_data:
+            return model()
+        fields: dict[str, Any] = {
+            "count": self.n_bytes // self.dtype.itemsize,
+            "datatype": self.element or self.dtype.name,
+        }
+        if model.is_rooted:
+            fields["root"] = self.root
+        if self.op is not None:
+            fields["op"] = _operation(self.op)
+        return model(**fields)
+
+
+def _operation(op: str) -> Operation:
+    return Operation(name=op, commutative=get_operation(op).commutative)

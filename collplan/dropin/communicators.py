@@ -4,23 +4,143 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self, cast
 
 from mpi4py import MPI
 
-from collplan.dropin.config import Family, read_table
+from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, Config, read_table
 from collplan.dropin.loading import load_all
-from collplan.dropin.methods import Planned, Topological, making
-from collplan.dropin.nonblocking_setup import lay_ground
-from collplan.dropin.plans import MAX_PLANS, NATIVE_CALLS
+from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
+from collplan.dropin.nonblocking import Ground, NonBlockingPlans, lay_ground
+from collplan.dropin.plan_cache import BlockingPlans, PlanCache
+from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.tune.table import TuningTable
 
 TABLE: Final = "COLLPLAN_TABLE"
 """Environment variable that names a table for communicators that are given none."""
+
+
+class Planned(Collectives):
+    """What drop-ins of all topologies have in common; mixed into mpi4py's classes."""
+
+    forms: ClassVar[dict[type, type]] = {}
+    """The drop-in for each of mpi4py's classes."""
+
+    def stats(self) -> Statistics:
+        """Return what ran, on this communicator and all of its family.
+
+        Print it, with rich or without, or take `Statistics.as_dict`.
+        """
+        if self._config is None:
+            raise TypeError("the null communicator has run nothing")
+        return self._config.statistics
+
+    def __reduce__(self) -> Any:
+        """Let the world be pickled by its name, as mpi4py does; others cannot be."""
+        for name in ("COMM_WORLD", "COMM_SELF"):
+            if self == getattr(MPI, name):
+                return _predefined, (name,)
+        return super().__reduce__()
+
+    def let_go(self) -> None:
+        """Free the plans of this communicator; collective. Calls make them anew."""
+        for plans in (self._nonblocking, self._plans):
+            if isinstance(plans, PlanCache):
+                plans.free()
+
+    def Free(self) -> None:
+        """Free the communicator and its plans."""
+        self._leave()
+        super().Free()  # type: ignore[misc]
+
+    def Disconnect(self) -> None:
+        """Disconnect the communicator, and free its plans."""
+        self._leave()
+        super().Disconnect()  # type: ignore[misc]
+
+    def _join(self, config: Config) -> None:
+        self._config = config
+        if self != MPI.COMM_NULL:
+            self._plans = BlockingPlans(MPI.Intracomm(cast("MPI.Intracomm", self)), config)
+
+    def _settle_on(self, ground: Ground | str) -> None:
+        """Use a ground for non-blocking collectives, or say why there is none."""
+        if isinstance(ground, str):
+            self._nonblocking = ground
+        elif self._plans is not None and self._config is not None:
+            self._nonblocking = NonBlockingPlans(self._plans.comm, self._config, ground)
+
+    def _leave(self) -> None:
+        if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
+            if isinstance(self._nonblocking, NonBlockingPlans):
+                self._nonblocking.free()
+                self._nonblocking.ground.comm.Free()
+                self._nonblocking = None
+            self._plans.free()
+            self._plans = None
+
+    def _adopt(self, made: Any, waits: bool) -> Any:
+        """Return a communicator made from this one as a drop-in of the same family.
+
+        Where the call that made it `waits` for all of its ranks, they may meet again.
+        """
+        if isinstance(made, tuple):
+            return (self._adopt(made[0], waits), *made[1:])
+        if self._config is None:
+            return made
+        if not isinstance(made, Planned):
+            form = self.forms.get(type(made))
+            if form is None:
+                return made
+            made = form.__new__(form, made)
+        made._join(self._config)
+        plans = self._nonblocking
+        if waits and isinstance(plans, NonBlockingPlans) and made._plans is not None:
+            try:
+                made._settle_on(plans.ground.below(MPI.Intracomm(made)))
+            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+                made._settle_on(f"non-blocking: {one_line(error)}")
+        return made
+
+
+class Topological(Planned):
+    """What drop-ins with a topology have besides."""
+
+
+def _predefined(name: str) -> Any:
+    """Return what a name stands for where a pickle is opened."""
+    return getattr(MPI, name)
+
+
+def _making(name: str) -> Callable[..., Any]:
+    """Return a method that makes a communicator: a drop-in of the same family."""
+    waits = not name.startswith("I")
+    native = getattr(MPI.Cartcomm, name)
+
+    @wraps(native)
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        return self._adopt(native(self, *args, **options), waits)
+
+    return method
+
+
+_MAKING: Final = (
+    *("Dup", "Clone", "Dup_with_info", "Idup", "Idup_with_info", "Create", "Create_group"),
+    *("Split", "Split_type", "Shrink", "Ishrink", "Create_cart", "Create_graph"),
+    *("Create_dist_graph", "Create_dist_graph_adjacent"),
+)
+
+for _name in _MAKING:
+    if hasattr(MPI.Intracomm, _name):
+        setattr(Planned, _name, _making(_name))
+for _method in counted(COUNTED):
+    setattr(Planned, _method.__name__, _method)
+for _method in counted(COUNTED_ON_TOPOLOGIES):
+    setattr(Topological, _method.__name__, _method)
 
 
 class Comm(Planned, MPI.Intracomm):
@@ -79,9 +199,9 @@ class Comm(Planned, MPI.Intracomm):
             table = os.environ.get(TABLE)
         names = {op.handle: name for op, name in operations}
         read = read_table(native, table, force=force)
-        family = Family(read, names, max_plans, native_calls, nonblocking_from)
-        family.log_at_exit(native)
-        self._join(family)
+        config = Config(read, names, max_plans, native_calls, nonblocking_from)
+        config.log_at_exit(native)
+        self._join(config)
         if read is None:
             self._settle_on("no table")
             if native.rank == 0:
@@ -107,7 +227,7 @@ def _say_that_there_is_no_table() -> None:
 class Cartcomm(Topological, MPI.Cartcomm):
     """A Cartesian drop-in, as ``Comm.Create_cart`` and ``Cartcomm.Sub`` make it."""
 
-    Sub = making("Sub")
+    Sub = _making("Sub")
 
 
 class Graphcomm(Topological, MPI.Graphcomm):

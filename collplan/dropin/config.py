@@ -12,7 +12,6 @@ from typing import Final
 
 from mpi4py import MPI
 
-from collplan.dropin.plans import Plans
 from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
@@ -23,11 +22,15 @@ from collplan.specs.request import AUTO
 from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table
 
+MAX_PLANS: Final = 32
+"""Plans a communicator keeps; each has a communicator of MPI's, which are few."""
+NATIVE_CALLS: Final = 2
+"""Equal calls that run natively before a plan is made, which few calls would not pay for."""
 LOG: Final = "COLLPLAN_LOG"
 """Environment variable; where it is 1, rank 0 says at the end what ran."""
 
 
-class Family:
+class Config:
     """Table, operations and statistics of a drop-in and its descendants.
 
     Parameters
@@ -68,20 +71,6 @@ class Family:
         self.max_plans, self.native_calls = max_plans, native_calls
         self.nonblocking_from = nonblocking_from
         self.statistics = Statistics()
-
-    def plans(self, comm: MPI.Intracomm) -> Plans | None:
-        """Return the plans of a communicator that has none yet; None for the null one."""
-        if comm == MPI.COMM_NULL:
-            return None
-        native = MPI.Intracomm(comm)
-        return Plans(
-            native,
-            self.table,
-            self.operations,
-            self.statistics,
-            self.max_plans,
-            self.native_calls,
-        )
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Let rank 0 print what ran when the program ends, where that is asked for."""

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from ctypes import memmove
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.call_keys import IN_PLACE_AT
+from collplan.dropin.arguments import IN_PLACE_AT
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.statistics import Row
 from collplan.executors.mpi.binding.bound_plan import BoundPlan
 from collplan.executors.mpi.binding.instances import LocalProgram
+from collplan.tune.table import Decision
 
-Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
 
 _NOWHERE: Final = -2
 ALIGNMENT: Final = 64
@@ -24,14 +24,17 @@ ALIGNMENT: Final = 64
 
 
 class Route:
-    """What is known of a request: native, or a plan that is bound.
+    """What a call runs: a plan that is bound, a program, or mpi4py's method.
 
     Parameters
     ----------
+    call : CollectiveCall
     row : Row
         Where calls are counted.
     bound : BoundPlan, optional
-        None for native.
+        What runs blocking calls.
+    program : LocalProgram, optional
+        What starts non-blocking calls.
     itemsize : int
         Bytes of the plan's elements.
     sent_bytes, received_bytes : int
@@ -41,38 +44,50 @@ class Route:
     """
 
     __slots__ = (
-        "_stage", "_stage_at", "bound", "is_native", "is_settled", "itemsize", "keys", "number",
-        "received_at", "received_bytes", "request", "row", "sent_at", "sent_bytes", "skip",
+        "_stage", "_stage_at", "bound", "call", "itemsize", "keys", "n_left", "native",
+        "number", "program", "received_at", "received_bytes", "row", "sent_at", "sent_bytes",
+        "skip", "wanted",
     )  # fmt: skip
 
     def __init__(
         self,
-        request: CollectiveCall,
+        call: CollectiveCall,
         row: Row,
         bound: BoundPlan | None = None,
+        program: LocalProgram | None = None,
         itemsize: int = 1,
         sent_bytes: int = 0,
         received_bytes: int = 0,
         skip: int = 0,
     ) -> None:
-        self.request, self.row, self.bound = request, row, bound
-        self.is_native = bound is None
-        self.is_settled = True
-        """Whether all equal requests will run the same, as long as it is kept."""
+        self.call, self.row, self.bound, self.program = call, row, bound, program
+        self.native: Any = None
+        """mpi4py's method, for calls that run natively."""
+        self.wanted: Decision | None = None
+        """What to make a plan of after `n_left` native calls; None if this route stays."""
+        self.n_left = 0
         self.itemsize, self.skip = itemsize, skip
         self.sent_bytes, self.received_bytes = sent_bytes, received_bytes
         self.sent_at = self.received_at = _NOWHERE
         self.number = -1
-        self.keys: set[tuple[Any, ...]] = set()
-        self._stage: Array | None = None
+        self.keys: set[Any] = set()
+        self._stage: Bytes | None = None
         self._stage_at = 0
+
+    def takes(self, sent_at: int, received_at: int) -> bool:
+        """Return whether a plan can use the memory at two addresses as it is."""
+        itemsize = self.itemsize
+        overlap = -self.sent_bytes < sent_at - received_at < self.received_bytes
+        return not (sent_at % itemsize or received_at % itemsize or overlap)
 
     def use(self, sent_at: int, received_at: int) -> bool:
         """Bind the memory at two addresses; return whether a plan can use it as it is.
 
-        `IN_PLACE_AT` stands for memory of the entry's own, into which input in the receive
-        buffer is copied.
+        `IN_PLACE_AT` stands for memory of the route's own, into which input in the receive
+        buffer is copied; programs have none.
         """
+        if self.bound is None:
+            return sent_at >= 0 and received_at >= 0 and self.takes(sent_at, received_at)
         if sent_at == IN_PLACE_AT or received_at == IN_PLACE_AT:
             stage_at = self._stage_at or self._make_stage()
             if received_at == IN_PLACE_AT:
@@ -80,48 +95,31 @@ class Route:
             else:
                 memmove(stage_at, received_at + self.skip, self.sent_bytes)
                 sent_at = stage_at
-        elif -self.sent_bytes < sent_at - received_at < self.received_bytes:
-            return False  # they overlap
-        itemsize = self.itemsize
-        if sent_at % itemsize or received_at % itemsize:
+        if not self.takes(sent_at, received_at):
             return False
         if sent_at != self.sent_at or received_at != self.received_at:
             # Should that fail, the next call tries again.
             self.sent_at = self.received_at = _NOWHERE
-            self.bound.rebind_addresses(sent_at, received_at)  # type: ignore[union-attr]
+            self.bound.rebind_addresses(sent_at, received_at)
             self.sent_at, self.received_at = sent_at, received_at
         return True
 
+    def free(self) -> None:
+        """Free the plan or the program; of a plan, collective."""
+        if self.bound is not None:
+            self.bound.free()
+        if self.program is not None:
+            self.program.close()
+
     def _make_stage(self) -> int:
-        """Return where memory is that lives as long as the entry, aligned for any element."""
+        """Return where memory is that lives as long as the route, aligned for any element."""
         n_bytes = max(self.sent_bytes, self.received_bytes)
-        self._stage = np.empty(n_bytes + ALIGNMENT, np.uint8)
-        first = MPI.Get_address(self._stage)
-        self._stage_at = first + -first % ALIGNMENT
+        self._stage, self._stage_at = aligned_memory(n_bytes)
         return self._stage_at
 
 
-@dataclass(slots=True, eq=False)
-class ProgramRoute:
-    """How a request runs: natively, or by copies of a program.
-
-    Parameters
-    ----------
-    row : Row
-        Where calls are counted.
-    request : CollectiveCall
-    program : LocalProgram or None
-        None for native.
-    itemsize, sent_bytes, received_bytes : int
-        Of the program's elements, and what it uses of this rank's buffers.
-    is_settled : bool
-        Whether all equal requests run so, as long as it is kept.
-    """
-
-    row: Row
-    request: CollectiveCall
-    program: LocalProgram | None = None
-    itemsize: int = 1
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    is_settled: bool = True
+def aligned_memory(n_bytes: int) -> tuple[Bytes, int]:
+    """Return memory that holds so many bytes behind the address, which suits any element."""
+    memory = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    first = MPI.Get_address(memory)
+    return memory, first + -first % ALIGNMENT

@@ -3,32 +3,54 @@
 from __future__ import annotations
 
 import threading
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.arguments import Message, array_at
+from collplan.dropin.arguments import Arguments, Message, array_at
 from collplan.dropin.routes import Route
-from collplan.dropin.signatures import Arguments
 
 Bytes = npt.NDArray[np.uint8]
 
 
-def run_staged(entry: Route, arguments: Arguments, rank: int) -> None:
-    """Run an entry's plan where arguments are not as the plan needs them.
-
-    This rank takes part in the plan as all others do, with copies of its buffers.
+@dataclass(slots=True, eq=False)
+class Staged:
+    """Memory that a plan reads and writes, copies where the caller's is not as it needs it.
 
     Parameters
     ----------
-    entry : Route
-        With a plan.
-    arguments : Arguments
-        This rank's.
-    rank : int
-        In the communicator.
+    source, target : ndarray of uint8
+        Memory that has to live as long as the plan runs.
+    finish : callable or None
+        The rest of the work when the plan is over.
+    datatype : MPI.Datatype or None
+        Held until then, and to be freed after it.
+    """
+
+    source: Bytes
+    target: Bytes
+    finish: Callable[[], None] | None = None
+    datatype: MPI.Datatype | None = None
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Return where the plan reads and writes; 0 where it has nothing to."""
+        sent_at, received_at = (
+            MPI.Get_address(array) if len(array) else 0 for array in (self.source, self.target)
+        )
+        return sent_at, received_at
+
+
+def run_staged(route: Route, arguments: Arguments, rank: int) -> None:
+    """Run a route's bound plan where arguments are not as the plan needs them.
+
+    This rank takes part in the plan as all others do, with copies of its buffers.
+
+    Parameters are those of `stage`.
 
     Raises
     ------
@@ -36,38 +58,70 @@ def run_staged(entry: Route, arguments: Arguments, rank: int) -> None:
         Of class ``ERR_TRUNCATE``, if less is to be received than is sent: when this rank has
         taken part, so that others need not wait for it.
     """
-    itemsize = entry.itemsize
-    sent = arguments.sent
-    target = target_of(arguments, entry.received_bytes, itemsize)
-    if entry.sent_bytes == 0:
-        source = _NOTHING
-    elif sent is None:
-        source = own_input(arguments, entry.sent_bytes, rank)
-    else:
-        source = pack(sent)
-    is_usable = entry.use(_address(source), _address(target))
+    staged = stage(route, arguments, rank)
+    is_usable = route.use(*staged.addresses)
     assert is_usable, "copies are aligned, and other memory was looked at"
-    assert entry.bound is not None
-    entry.bound()
+    assert route.bound is not None
+    route.bound()
+    if staged.finish is not None:
+        staged.finish()
+
+
+def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = False) -> Staged:
+    """Return memory for a plan where arguments are not as it needs them.
+
+    Parameters
+    ----------
+    route : Route
+        With a plan.
+    arguments : Arguments
+        This rank's.
+    rank : int
+        In the communicator.
+    is_held : bool
+        Whether the caller may free his datatypes before the end.
+    """
+    itemsize, sent = route.itemsize, arguments.sent
+    target = _target_of(arguments, route.received_bytes, itemsize)
+    source = _NOTHING
+    if route.sent_bytes:
+        source = _own_input(arguments, route.sent_bytes, rank) if sent is None else _pack(sent)
+    staged = Staged(source, target)
+    is_input = arguments.kind.traits.has_one_buffer and rank == route.call.root
     if arguments.is_truncated:
-        raise MPI.Exception(MPI.ERR_TRUNCATE)
-    if not (arguments.kind.traits.has_one_buffer and rank == entry.request.root):
-        unpack_all(target, arguments, itemsize)
+        staged.finish = _refuse
+    elif len(target) and not (is_input or _is_target(arguments, itemsize)):
+        received, fits = arguments.received, arguments.fits
+        if received is not None:
+            if is_held:
+                received, staged.datatype = _hold(received)
+            staged.finish = partial(_unpack_all, target, received, fits=fits)
+    return staged
 
 
-def unpack_all(target: Bytes, arguments: Arguments, itemsize: int) -> None:
-    """Put what a plan has left in `target_of` its arguments where this rank receives."""
-    received = arguments.received
-    if received is None or _is_target(arguments, itemsize) or not len(target):
-        return
-    if arguments.fits:
-        unpack(target, received, len(target))
+def _refuse() -> None:
+    raise MPI.Exception(MPI.ERR_TRUNCATE)
+
+
+def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
+    """Return a message whose datatype stays though the caller may free it before the end."""
+    buffer, count, displ, datatype = message.spec
+    if datatype.is_predefined:
+        return message, None
+    held = datatype.Dup()
+    return replace(message, spec=[buffer, count, displ, held]), held
+
+
+def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
+    """Put what a plan has left in memory of its own where this rank receives."""
+    if fits:
+        _unpack(target, received, len(target))
         return
     for number, block in enumerate(target.reshape(received.blocks, -1)):
-        unpack(block, received.block(number), len(block))
+        _unpack(block, received.block(number), len(block))
 
 
-def pack(message: Message) -> Bytes:
+def _pack(message: Message) -> Bytes:
     """Return the bytes of a message's signature, one after the other."""
     n_bytes = message.n_bytes * message.blocks
     if message.element.is_plain and message.is_reachable:
@@ -77,7 +131,7 @@ def pack(message: Message) -> Bytes:
     return packed
 
 
-def unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
+def _unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
     """Put so many bytes of a signature where a message has them."""
     if message.element.is_plain and message.is_reachable:
         array_at(message.address, n_bytes, _BYTE)[:] = packed[:n_bytes]
@@ -93,7 +147,7 @@ def _is_target(arguments: Arguments, itemsize: int) -> bool:
     return received is not None and arguments.fits and received.is_plain(itemsize)
 
 
-def target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
+def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
     """Return where the plan writes on this rank."""
     received = arguments.received
     if n_bytes == 0:
@@ -103,21 +157,17 @@ def target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
     if _is_target(arguments, itemsize):
         return array_at(received.address, n_bytes, _BYTE)
     # What the plan does not write stays: the root's broadcast, exscan's first.
-    return pack(received)
+    return _pack(received)
 
 
-def own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
+def _own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
     """Return a copy of this rank's input, which MPI_IN_PLACE leaves where results go."""
     received = arguments.received
     assert received is not None
     skip = rank * n_bytes if arguments.kind.sends_own_block else 0
     if received.element.is_plain and received.is_reachable:
         return array_at(received.address + skip, n_bytes, _BYTE).copy()
-    return pack(received)[skip : skip + n_bytes].copy()
-
-
-def _address(array: Bytes) -> int:
-    return MPI.Get_address(array) if len(array) else 0
+    return _pack(received)[skip : skip + n_bytes].copy()
 
 
 def _loop() -> MPI.Intracomm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -58,18 +58,9 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as what JSON can hold."""
-        return {
-            "collective": self.collective,
-            "ran": self.ran,
-            "why": self.why,
-            "ranks": self.ranks,
-            "planned": self.planned,
-            "least_bytes": self.least_bytes,
-            "most_bytes": self.most_bytes,
-            "calls": self.calls,
-            "seconds": self.seconds,
-            "gain": self.gain,
-        }
+        fields = asdict(self)
+        del fields["native_s"], fields["chosen_s"]
+        return fields | {"gain": self.gain}
 
 
 class Statistics:

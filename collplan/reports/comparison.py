@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
 
 if TYPE_CHECKING:
@@ -62,26 +62,13 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
             str(size): [one.candidate for one in some] for size, some in comparison.rivals.items()
         },
         "crossovers": [
-            {
-                "before": one.before,
-                "after": one.after,
-                "low_bytes": one.low_bytes,
-                "high_bytes": one.high_bytes,
-                "how": "bisected" if one.is_bisected else "neighbouring sizes",
-            }
+            pick(one, "before after low_bytes high_bytes")
+            | {"how": "bisected" if one.is_bisected else "neighbouring sizes"}
             for one in comparison.crossovers
         ],
         "bounds": {str(size): bound.to_json() for size, bound in comparison.bounds.items()},
         "pruned": [
-            {
-                "candidate": one.candidate,
-                "bytes": one.bytes,
-                "by": one.by,
-                "price_s": one.price_s,
-                "bound_s": one.bound_s,
-                "n_tasks": one.n_tasks,
-            }
-            for one in comparison.pruned
+            pick(one, "candidate bytes by price_s bound_s n_tasks") for one in comparison.pruned
         ],
         "refused": comparison.refused,
         "own": comparison.own,

@@ -133,6 +133,11 @@ def print_json(document: Mapping[str, Any]) -> None:
     write(text + "\n")
 
 
+def pick(thing: object, names: str) -> dict[str, Any]:
+    """Return the attributes of an object that are named, for JSON."""
+    return {name: getattr(thing, name) for name in names.split()}
+
+
 def print_line(text: str) -> None:
     """Print lines for people; what a terminal would act on is escaped."""
     write(_escape(text) + "\n")

@@ -100,7 +100,7 @@ def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: 
     """
 
     def furnish(axes: Axes, sizes: Sequence[int]) -> None:
-        _furnish_sizes(axes, sizes, size_label)
+        furnish_sizes(axes, sizes, size_label)
         _furnish_times(axes)
 
     _plot(path, series, title, furnish)
@@ -251,7 +251,8 @@ def _draw_line(axes: Axes, line: Series, place: int) -> None:
     )
 
 
-def _furnish_sizes(axes: Axes, sizes: Sequence[int], label: str) -> None:
+def furnish_sizes(axes: Axes, sizes: Sequence[int], label: str) -> None:
+    """Give axes a logarithmic first axis of sizes in bytes."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_xlabel(label)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.reports.plots import COLOURS, clear_frame, furnish_sizes, new_figure
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 
 if TYPE_CHECKING:
@@ -134,10 +135,6 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
     CollplanError
         If the path does not suit.
     """
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    from collplan.reports.plots import COLOURS, clear_frame, new_figure
-
     sizes = sorted({point.bytes for _, point in _points(table)})
     many = len({sweep.placement for sweep in table.sweeps}) > 1
     with new_figure(path) as figure:
@@ -162,14 +159,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
                 capsize=3,
             )
         axes.axhline(1.0, color="#5f6368", linewidth=0.8)
-        if 0 in sizes:
-            axes.set_xscale("symlog", base=2, linthresh=next(filter(None, sizes), 1))
-        else:
-            axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_locator(FixedLocator(sizes))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_bytes(size)))
-        axes.set_xlabel("bytes of the vector, or of one block")
+        furnish_sizes(axes, sizes, "bytes of the vector, or of one block")
         axes.set_ylabel("times faster than native")
         axes.set_ylim(bottom=0)
         axes.set_title(f"Winners beside native, {table.fingerprint.mpi}", fontsize=11, loc="left")
@@ -180,7 +170,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
 def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
     """Return every candidate of a spec's collective, and what it is."""
     from collplan.select.candidates import SEGMENTS
-    from collplan.tune.variants import all_variants, family_of, topology_of
+    from collplan.tune.candidates import all_variants, family_of, topology_of
 
     return [
         {

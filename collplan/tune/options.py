@@ -10,13 +10,13 @@ from typing import Any
 from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.network import Network
-from collplan.tune.placement import Placement
 from collplan.tune.racing import Rules
+from collplan.tune.sweep import Placement
 from collplan.tune.table import Sweep, TuningTable
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TuningJob:
     """What to tune.
 
     Parameters

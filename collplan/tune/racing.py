@@ -78,7 +78,7 @@ def _rank_of_end(n: int) -> int:
     return k
 
 
-class Contest:
+class Race:
     """Candidates measured in the same rounds, fewer and fewer.
 
     Native stays to the end, as all are judged by it; it ends when nobody else is left.

@@ -25,8 +25,7 @@ from collplan.specs.numbers import (
     NumberOfLanes,
     NumberOfNodes,
 )
-from collplan.tune.placement import Placement
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Point, Sweep, Time
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Point, Sweep, Time
 
 __all__ = [
     "NATIVE",

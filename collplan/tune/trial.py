@@ -26,10 +26,10 @@ from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.tune.prediction import Candidate
-from collplan.tune.racing import Contest, Rules, Times, beats
+from collplan.tune.candidates import Candidate
+from collplan.tune.crash_log import Watchdog
+from collplan.tune.racing import Race, Rules, Times, beats
 from collplan.tune.sweep import NATIVE_LABEL, Time
-from collplan.tune.watchdog import Guard
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -83,7 +83,7 @@ def try_candidates(
     rules: Rules,
     *,
     advance: Advance,
-    guard: Guard | None = None,
+    watchdog: Watchdog | None = None,
     seed: int = 0,
 ) -> Verdict:
     """Find the fastest way to compute a spec's collective.
@@ -104,7 +104,7 @@ def try_candidates(
         How well medians must be known.
     advance : callable
         Told how much is done.
-    guard : Guard, optional
+    watchdog : Watchdog, optional
         Ends the run where a candidate's call does not end.
     seed : int
         Of the inputs.
@@ -122,17 +122,17 @@ def try_candidates(
     flat = spec.with_method(Method())
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     case = allocate_case(compile_plan(flat, rank=comm.rank), spec.collective, comm, seed)
-    guard = guard or Guard()
+    watchdog = watchdog or Watchdog()
     with (
         NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
-        guard.watching(),
+        watchdog.watching(),
     ):
-        stand = _Stand(case, native, rules, guard)
+        stand = _Stand(case, native, rules, watchdog)
         left = list(candidates)
         while left:
             stand.fill(left)
             advance(1 - (len(left) + 1) / (len(candidates) + 1))
-            stand.run_heat()
+            stand.measure_round()
         stand.confirm()
         stand.free()
     advance(1.0)
@@ -142,9 +142,11 @@ def try_candidates(
 class _Stand:
     """The native call, and the candidates that are bound beside it."""
 
-    def __init__(self, case: Case, native: NativeCollective, rules: Rules, guard: Guard) -> None:
+    def __init__(
+        self, case: Case, native: NativeCollective, rules: Rules, watchdog: Watchdog
+    ) -> None:
         self._case, self._comm, self._rules = case, case.comm, rules
-        self._guard = guard
+        self._watchdog = watchdog
         self._ranks_per_core = ranks_per_core(case.comm)
         self._crowded = self._ranks_per_core > 1
         self._has_one_clock = self._crowded and share_clock(case.comm)
@@ -157,7 +159,7 @@ class _Stand:
         self.verdict = Verdict({}, NATIVE_LABEL)
         begin = perf_counter()
         native()
-        guard.limit_s = max(guard.limit_s, PATIENCE * (perf_counter() - begin))
+        watchdog.limit_s = max(watchdog.limit_s, PATIENCE * (perf_counter() - begin))
 
     def fill(self, left: list[Candidate]) -> None:
         """Bind and check candidates from the front of a list, as many as fit."""
@@ -171,7 +173,7 @@ class _Stand:
                 continue
             plan, n_bytes = made
             room -= n_bytes
-            self._guard.announce(candidate.name)
+            self._watchdog.announce(candidate.name)
             self._comm.Barrier()
             # Not watched: the first one compiles the engine.
             bound = _bind(plan, self._case)
@@ -179,10 +181,10 @@ class _Stand:
                 self.verdict.refused[candidate.name] = bound
                 continue
             self._case.fill()
-            self._guard.begin(candidate.name)
+            self._watchdog.begin(candidate.name)
             bound()
             wrong = self._case.compare(self._truth)
-            self._guard.end()
+            self._watchdog.end()
             if wrong is None:
                 self._bound[candidate.name] = bound
                 self._families[candidate.name] = candidate.family
@@ -190,10 +192,10 @@ class _Stand:
                 self.verdict.wrong[candidate.name] = str(wrong)
                 bound.free()
 
-    def run_heat(self) -> None:
+    def measure_round(self) -> None:
         """Measure all that are bound beside native; keep the best of them bound."""
-        contest = self._run([NATIVE_LABEL, *self._bound])
-        best = self._finalists(contest.ranking())
+        race = self._run([NATIVE_LABEL, *self._bound])
+        best = self._finalists(race.ranking())
         for name in [name for name in self._bound if name not in best]:
             self._bound.pop(name).free()
 
@@ -227,17 +229,15 @@ class _Stand:
         for bound in self._bound.values():
             bound.free()
 
-    def _run(
-        self, names: list[str], rules: Rules | None = None, *, is_warm: bool = False
-    ) -> Contest:
-        """Run a contest to its end; note all times."""
-        contest = Contest(names, rules or self._rules)
+    def _run(self, names: list[str], rules: Rules | None = None, *, is_warm: bool = False) -> Race:
+        """Run a race to its end; note all times."""
+        race = Race(names, rules or self._rules)
         if not is_warm:
             self._time(names, 1)
-        while n_rounds := contest.next_rounds():
-            contest.add(*self._time(contest.active, n_rounds))
-        self.verdict.times.update({name: contest.time(name) for name in names})
-        return contest
+        while n_rounds := race.next_rounds():
+            race.add(*self._time(race.active, n_rounds))
+        self.verdict.times.update({name: race.time(name) for name in names})
+        return race
 
     def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
         """Return the slowest rank's times, shape (len(names), n_rounds), and for how long it was.
@@ -255,14 +255,14 @@ class _Stand:
                 which = (self._turn + turn) % len(calls)
                 name = names[which]
                 self._case.refill()
-                self._guard.announce(None if name == NATIVE_LABEL else name)
+                self._watchdog.announce(None if name == NATIVE_LABEL else name)
                 line_up(self._comm, self._crowded)
                 if name != NATIVE_LABEL:
-                    self._guard.begin(name)
+                    self._watchdog.begin(name)
                 begins[which, i] = perf_counter()
                 calls[which]()
                 ends[which, i] = perf_counter()
-                self._guard.end()
+                self._watchdog.end()
         seconds = perf_counter() - start
         everywhere = self._comm.allgather((begins.tolist(), ends.tolist(), seconds))
         began, ended = (np.array([entry[side] for entry in everywhere]) for side in (0, 1))

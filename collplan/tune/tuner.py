@@ -15,17 +15,15 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.select.sweep import price
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
+from collplan.tune.candidates import Spread, select
 from collplan.tune.claim import claimed
-from collplan.tune.crash_log import Attempts
+from collplan.tune.crash_log import CrashLog, Watchdog
 from collplan.tune.fingerprint import take_fingerprint
-from collplan.tune.journal import Journal
-from collplan.tune.options import Goal, Request
-from collplan.tune.placement import Placement
-from collplan.tune.prediction import Spread, select
-from collplan.tune.state import State, open_state
+from collplan.tune.journal import Journal, State, open_state
+from collplan.tune.options import Goal, TuningJob
+from collplan.tune.sweep import Placement
 from collplan.tune.table import TuningTable, save_table
 from collplan.tune.trial import Verdict, try_candidates
-from collplan.tune.watchdog import Guard
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -63,7 +61,7 @@ class Tuned:
 
 def tune(
     comm: Any,
-    request: Request,
+    job: TuningJob,
     output: Path,
     *,
     restart: bool = False,
@@ -79,7 +77,7 @@ def tune(
     ----------
     comm : MPI.Intracomm
         All ranks.
-    request : Request
+    job : TuningJob
         What to tune.
     output : Path
         The table, YAML or JSON; replaced when all is measured.
@@ -99,53 +97,51 @@ def tune(
         If ranks are missing, or files are there that this is no continuation of.
     """
     nodes = node_of_ranks(comm)
-    goals = list(request.goals(nodes))
+    goals = list(job.goals(nodes))
     with ExitStack() as held:
         on_first(comm, lambda: held.enter_context(claimed(output)))
-        return _tune(comm, request, output, goals, nodes, restart, on_progress)
+        return _tune(comm, job, output, goals, nodes, restart, on_progress)
 
 
 def _tune(
     comm: Any,
-    request: Request,
+    job: TuningJob,
     output: Path,
     goals: Sequence[Goal],
     nodes: Sequence[int],
     restart: bool,
     on_progress: Progress | None,
 ) -> Tuned:
-    fingerprint = take_fingerprint(comm, request.lanes)
-    journal = Journal(output, request.arguments(Placement.of_nodes(nodes)))
-    attempts = Attempts(output)
+    fingerprint = take_fingerprint(comm, job.lanes)
+    journal = Journal(output, job.arguments(Placement.of_nodes(nodes)))
+    crash_log = CrashLog(output)
     opened = on_first(
         comm,
-        lambda: open_state(
-            journal, goals, request, fingerprint, restart=restart, attempts=attempts
-        ),
+        lambda: open_state(journal, goals, job, fingerprint, restart=restart, crash_log=crash_log),
     )
     n_points = sum(len(goal.sizes) for goal in goals)
     n_missing = sum(len(opened.missing(goal)) for goal in goals)
-    run = _Run(comm, request, journal, attempts, opened, _Course(goals, opened, on_progress))
+    run = _Run(comm, job, journal, crash_log, opened, _Course(goals, opened, on_progress))
     if n_missing:
         # All would compile the simulator to machine code.
         first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
-        with attempts.noting_faults():
+        with crash_log.noting_faults():
             try:
                 for goal in goals:
                     run.reach(goal)
             except CollplanError:  # on all ranks, and no candidate's fault
-                attempts.remove()
+                crash_log.remove()
                 raise
-    state = on_first(comm, lambda: _conclude(run.state, journal, attempts))
+    state = on_first(comm, lambda: _conclude(run.state, journal, crash_log))
     failures = tuple(map(str, state.failures))
     return Tuned(state.table, state.wrong, failures, n_points, n_points - n_missing)
 
 
-def _conclude(state: State, journal: Journal, attempts: Attempts) -> State:
+def _conclude(state: State, journal: Journal, crash_log: CrashLog) -> State:
     """Write the complete table; then forget how it came about."""
     save_table(state.table, journal.output)
     journal.remove()
-    attempts.remove()
+    crash_log.remove()
     return state
 
 
@@ -212,14 +208,14 @@ class _Run:
     def __init__(
         self,
         comm: Any,
-        request: Request,
+        job: TuningJob,
         journal: Journal,
-        attempts: Attempts,
+        crash_log: CrashLog,
         state: State,
         course: _Course,
     ) -> None:
-        self._comm, self._request, self._journal = comm, request, journal
-        self._attempts, self._course = attempts, course
+        self._comm, self._job, self._journal = comm, job, journal
+        self._crash_log, self._course = crash_log, course
         self.state = state
 
     def reach(self, goal: Goal) -> None:
@@ -239,8 +235,8 @@ class _Run:
         self._course.tell(goal, n_bytes, 0)
         machine = self.state.table.machine(goal.placement)
         spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
-        request = self._request
-        selection = select(spec, request.keep_within, over_ranks(self._comm), request.at_most)
+        job = self._job
+        selection = select(spec, job.keep_within, over_ranks(self._comm), job.at_most)
 
         def advance(done: float) -> None:
             self._course.tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
@@ -248,11 +244,13 @@ class _Run:
         verdict: Verdict | None = None
         reason = None
         if part is not None:
-            failed, rules = self.state.failed_of(goal), request.rules
+            failed, rules = self.state.failed_of(goal), job.rules
             kept = [one for one in selection.kept if one.name not in failed]
-            guard = Guard(self._attempts, str(goal), n_bytes, request.give_up_s)
+            watchdog = Watchdog(self._crash_log, str(goal), n_bytes, job.give_up_s)
             try:
-                verdict = try_candidates(part, spec, kept, rules, advance=advance, guard=guard)
+                verdict = try_candidates(
+                    part, spec, kept, rules, advance=advance, watchdog=watchdog
+                )
             except CollplanError as error:
                 reason = f"{goal}, {n_bytes} bytes: {error}"
         meet_asleep(self._comm)

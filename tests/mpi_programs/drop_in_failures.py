@@ -21,10 +21,10 @@ from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
 from tables_everywhere import planning_table
 
 STAGES = {
-    "compile": "collplan.dropin.plans.compile_plan",
-    "prove": "collplan.dropin.plans.compile_plan",
-    "prepare": "collplan.executors.mpi.binding.bound_plan.Prepared",
-    "digest": "collplan.executors.mpi.binding.bound_plan._digests",
+    "compile": "collplan.dropin.plan_cache.compile_plan",
+    "prove": "collplan.dropin.plan_cache.compile_plan",
+    "prepare": "collplan.executors.mpi.binding.prepared.Prepared",
+    "digest": "collplan.executors.mpi.binding.prepared._digests",
     "load": "collplan.executors.mpi.engine.reduction.Reduction.load",
     "find strangers": "collplan.executors.mpi.engine.node_memory._refuse_strangers",
     "compare programs": "collplan.executors.mpi.engine.node_memory._refuse_misfit",
@@ -89,9 +89,9 @@ def check_a_failure_on_one_rank_at_any_stage_leaves_all_ranks_native(_: Any) -> 
 def check_a_communicator_that_cannot_be_had_leaves_all_ranks_native(_: Any) -> None:
     too_many = MPI.Exception(MPI.ERR_OTHER)
     comm = planning()
-    with patch("collplan.dropin.nonblocking_setup._own", side_effect=too_many):
+    with patch("collplan.dropin.nonblocking._own", side_effect=too_many):
         half = comm.Dup()
-    with patch("collplan.dropin.plans.Plans.private", property(_raise(too_many))):
+    with patch("collplan.dropin.plan_cache.BlockingPlans.private", property(_raise(too_many))):
         for _turn in range(2):
             sums(half)
     mine, total = np.ones(1 << 18), np.zeros(1 << 18)

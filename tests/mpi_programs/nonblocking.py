@@ -299,7 +299,7 @@ def check_what_decides(comm: Any) -> None:
     outs = [np.zeros(n) for n in (1, 2, 3, 4, 1, 2, 3, 4)]
     MPI.Request.Waitall([few.Iallreduce(np.ones(len(each)), each) for each in outs])
     assert all((each == SIZE).all() for each in outs)
-    assert len(few._nonblocking._made) == 2
+    assert len(few._nonblocking.kept) == 2
     few.let_go()
 
 

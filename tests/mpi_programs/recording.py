@@ -17,7 +17,7 @@ from collplan.measure.clocks import Clocks
 from collplan.measure.task_times import TaskTimes, record_plan
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
-from collplan.reports.prediction import prediction_report
+from collplan.reports.measured import prediction_report
 from collplan.specs import parse_spec
 from mpi_plans import PlanWriter, refuses
 

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from collplan.specs import CollplanError, PlanSpec
 from collplan.tune import trial
-from collplan.tune.prediction import Candidate
+from collplan.tune.candidates import Candidate
 from collplan.tune.racing import Rules
 from collplan.tune.trial import Verdict, try_candidates
 from collplan.tune.tuner import on_first, over_ranks

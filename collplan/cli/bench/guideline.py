@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from collplan.cli.bench.options import (
+from collplan.cli.options import (
+    Json,
     Plot,
     Progress,
     Ranks,
     Repetitions,
+    Spec,
     Timeout,
-    common_arguments,
+    option,
     parse_sizes,
+    takes,
 )
-from collplan.cli.bench.ranks import Advance, Document, run_benchmark
-from collplan.cli.bench.tables import STATISTICS, plot_rows, statistics
-from collplan.cli.options import Json, Spec
+from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.measure.guideline import Guideline
@@ -28,31 +29,48 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class GuidelineOptions:
+    """Options of ``collplan bench guideline``."""
+
+    source: Spec
+    ranks: Ranks = None
+    sizes: Annotated[
+        str | None,
+        option(
+            "SIZE,...",
+            "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
+        ),
+    ] = None
+    candidate: Annotated[
+        list[str] | None,
+        option("NAME=SPEC", "Another spec of the same collective; may be given several times."),
+    ] = None
+    repetitions: Repetitions = 20
+    timeout: Timeout = 600
+    progress: Progress = None
+    plot: Plot = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class GuidelineBenchmark:
-    """What is to be measured.
+    """Candidates of a collective to be timed beside native.
 
     Parameters
     ----------
+    options : GuidelineOptions
     spec : PlanSpec
         The collective and the machine.
     candidates : dict of str to PlanSpec
         More candidates, by name.
     counts : list of int
         Counts of the collective, one for each size.
-    repetitions : int
-        How many to count.
-    plot : Path, optional
-        Where to plot.
-    as_json : bool
-        Whether to print JSON instead of tables.
     """
 
+    options: GuidelineOptions
     spec: PlanSpec
     candidates: dict[str, PlanSpec]
     counts: list[int]
-    repetitions: int
-    plot: Path | None
-    as_json: bool
 
     @property
     def n_ranks(self) -> int:
@@ -64,7 +82,7 @@ class GuidelineBenchmark:
         """Return the number of repetitions, warm-ups included."""
         from collplan.measure.timing import WARM_UPS
 
-        return len(self.counts) * (WARM_UPS + self.repetitions)
+        return len(self.counts) * (WARM_UPS + self.options.repetitions)
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
@@ -82,7 +100,7 @@ class GuidelineBenchmark:
             self.spec,
             [*standard_candidates(self.spec), *more],
             self.counts,
-            repetitions=self.repetitions,
+            repetitions=self.options.repetitions,
             advance=advance,
         )
         return {
@@ -90,62 +108,45 @@ class GuidelineBenchmark:
             "collective": self.spec.collective.kind,
             "ranks": comm.size,
             "nodes": len(set(node_of_ranks(comm))),
-            "repetitions": self.repetitions,
+            "repetitions": self.options.repetitions,
             **_findings(found),
         }
 
     def show(self, document: Document) -> None:
         """Print what was measured, and plot it if asked to."""
+        from collplan.reports.measured import plot_rows
         from collplan.reports.output import print_json
 
-        if self.as_json:
+        if self.options.as_json:
             print_json(document)
         else:
             _print(document, self.spec.machine.nodes)
-        if self.plot is not None:
+        if self.options.plot is not None:
             title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
             names = [row["candidate"] for row in document["rows"]]
             plot_rows(
-                self.plot, document["rows"], names, title=title, size_label="bytes of the count"
+                self.options.plot,
+                document["rows"],
+                names,
+                title=title,
+                size_label="bytes of the count",
             )
 
 
 def _findings(found: Guideline) -> Document:
+    from collplan.reports.output import pick
+
     return {
         "rows": [row.to_json() for row in found.rows],
-        "refused": [
-            {"bytes": entry.bytes, "candidate": entry.candidate, "reason": entry.reason}
-            for entry in found.refused
-        ],
+        "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
         "violations": sum(row.violation for row in found.rows),
         "correct": found.is_correct,
         "checked_against": found.checked_against,
     }
 
 
-def command(
-    source: Spec,
-    ranks: Ranks = None,
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE,...",
-            help="Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
-        ),
-    ] = None,
-    candidate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=SPEC",
-            help="Another spec of the same collective; may be given several times.",
-        ),
-    ] = None,
-    repetitions: Repetitions = 20,
-    timeout: Timeout = 600,
-    progress: Progress = None,
-    plot: Plot = None,
-    as_json: Json = False,
-) -> int:
+@takes(GuidelineOptions)
+def command(options: GuidelineOptions) -> int:
     """Time the native collective beside its decompositions.
 
     Candidates are hierarchical, full_lane, and best, which is what the planner
@@ -154,24 +155,12 @@ def command(
     factor. A violation is a finding, and exit status 0; a candidate's wrong
     result is 1.
     """
-    given = list(candidate or ())
-    prepare = partial(_prepare, source, ranks, sizes, given, repetitions, plot, as_json)
-    arguments: list[object] = ["guideline", source]
-    arguments += ["--sizes", sizes] if sizes is not None else []
-    arguments += [text for name in given for text in ("--candidate", name)]
-    arguments += common_arguments(repetitions, ranks, None, plot, as_json)
-    return run_benchmark(prepare, arguments, timeout_s=timeout, progress=progress)
+    return run_benchmark(
+        partial(_prepare, options), timeout_s=options.timeout, progress=options.progress
+    )
 
 
-def _prepare(
-    source: Path,
-    ranks: int | None,
-    sizes: str | None,
-    candidates: list[str],
-    repetitions: int,
-    plot: Path | None,
-    as_json: bool,
-) -> GuidelineBenchmark:
+def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
     """Read what the options say.
 
     Raises
@@ -179,31 +168,29 @@ def _prepare(
     CollplanError
         If they don't make sense, alone or together.
     """
-    from collplan.cli.inputs import open_spec
-    from collplan.cli.run import resize
+    from collplan.cli.inputs import open_spec, resize
     from collplan.reports.plots import check_plot_path
 
-    if plot is not None:
-        check_plot_path(plot)
-    spec = resize(open_spec(source), ranks)
+    if options.plot is not None:
+        check_plot_path(options.plot)
+    spec = resize(open_spec(options.source), options.ranks)
     collective = spec.collective
     counts = [collective.count]
-    if sizes is not None and collective.has_data:
-        parsed = parse_sizes(sizes, collective.itemsize, collective.datatype)
+    if options.sizes is not None and collective.has_data:
+        parsed = parse_sizes(options.sizes, collective.itemsize, collective.datatype)
         counts = [size // collective.itemsize for size in parsed]
         _check_counts(spec, counts)
     named: dict[str, PlanSpec] = {}
-    for text in candidates:
+    for text in options.candidate or ():
         name, other = _read_candidate(text, spec)
         _check_name(name, named)
         named[name] = other
-    return GuidelineBenchmark(spec, named, counts, repetitions, plot, as_json)
+    return GuidelineBenchmark(options, spec, named, counts)
 
 
 def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
     from pydantic import ValidationError
 
-    from collplan.specs.errors import CollplanError
     from collplan.specs.explaining import explain
 
     try:
@@ -215,7 +202,6 @@ def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     from collplan.cli.inputs import open_spec
-    from collplan.specs.errors import CollplanError
 
     name, separator, path = text.partition("=")
     if not (name and separator and path):
@@ -235,7 +221,6 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
 
 
 def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
-    from collplan.specs.errors import CollplanError
 
     taken = {"native", "hierarchical", "full_lane", "best", *others}
     if name in taken:
@@ -243,7 +228,8 @@ def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
 
 
 def _print(document: Document, n_nodes: int) -> None:
-    from collplan.reports.output import format_bytes, print_line, print_table
+    from collplan.reports.measured import print_statistics
+    from collplan.reports.output import print_line
 
     on = f"{document['nodes']} node" + ("s" if document["nodes"] > 1 else "")
     planned = "" if n_nodes == document["nodes"] else f" (the spec says {n_nodes})"
@@ -252,14 +238,11 @@ def _print(document: Document, n_nodes: int) -> None:
         f"{document['library']}"
     )
     for size in sorted({row["bytes"] for row in document["rows"]}):
-        print_table(
-            [format_bytes(size), *STATISTICS, "native/it", "finding"],
-            [
-                [row["candidate"], *statistics(row), f"{row['factor']:.2f}", _finding(row)]
-                for row in document["rows"]
-                if row["bytes"] == size
-            ],
-            plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+        print_statistics(
+            size,
+            document["rows"],
+            [row["candidate"] for row in document["rows"]],
+            {"native/it": lambda row: f"{row['factor']:.2f}", "finding": _finding},
         )
         for row in document["rows"]:
             if row["bytes"] == size and row["candidate"] == "best":
@@ -273,7 +256,7 @@ def _print(document: Document, n_nodes: int) -> None:
     )
 
 
-def _finding(row: Document) -> str:
+def _finding(row: Mapping[str, Any]) -> str:
     if row["wrong"] is not None:
         return f"WRONG: {row['wrong']}"
     return f"violation x{row['factor']:.2f}" if row["violation"] else ""

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from collplan.cli.bench.options import (
+from collplan.cli.options import (
+    Json,
     NodesFrom,
     Plot,
     Progress,
     Ranks,
     Repetitions,
     Timeout,
-    common_arguments,
+    option,
     parse_sizes,
+    takes,
 )
-from collplan.cli.bench.ranks import Advance, Document, run_benchmark
-from collplan.cli.bench.tables import STATISTICS, plot_rows, statistics
-from collplan.cli.options import Json
+from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.measure.lanes import Lanes, LaneTimes
@@ -32,15 +33,48 @@ SIZES: Final = "4KiB,64KiB,1MiB"
 
 
 @dataclass(frozen=True, slots=True)
+class PatternOptions:
+    """Options of ``collplan bench lane-pattern``."""
+
+    ranks: Ranks = None
+    sizes: Annotated[str, option("SIZE,...", "Bytes that leave a node in an exchange.")] = SIZES
+    inner: Annotated[
+        int, typer.Option(min=1, help="Exchanges back to back that make a repetition.")
+    ] = 100
+    repetitions: Repetitions = 80
+    nodes_from: NodesFrom = None
+    timeout: Timeout = 600
+    progress: Progress = None
+    plot: Plot = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOptions:
+    """Options of ``collplan bench multi-collective``."""
+
+    collective: Annotated[str, option("KIND", "The native collective that lanes run.")] = "alltoall"
+    ranks: Ranks = None
+    sizes: Annotated[
+        str, option("SIZE,...", "Bytes of each lane: of the vector, or of all blocks together.")
+    ] = SIZES
+    repetitions: Repetitions = 80
+    nodes_from: NodesFrom = None
+    timeout: Timeout = 600
+    progress: Progress = None
+    plot: Plot = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
 class LaneBenchmark:
-    """What is to be measured.
+    """Traffic over one lane and over several, to be timed.
 
     Parameters
     ----------
+    options : PatternOptions or CollectiveOptions
     sizes : list of int
         Bytes.
-    repetitions : int
-        How many to count.
     n_ranks : int, optional
         How many ranks it must be.
     rank_to_node : tuple of int, optional
@@ -49,27 +83,21 @@ class LaneBenchmark:
         Exchanges in a repetition of the lane pattern.
     collective : str, optional
         Which collective; None for the lane pattern.
-    plot : Path, optional
-        Where to plot.
-    as_json : bool
-        Whether to print JSON instead of tables.
     """
 
+    options: PatternOptions | CollectiveOptions
     sizes: list[int]
-    repetitions: int
     n_ranks: int | None
     rank_to_node: tuple[int, ...] | None
-    inner: int
-    collective: str | None
-    plot: Path | None
-    as_json: bool
+    inner: int = 1
+    collective: str | None = None
 
     @property
     def n_steps(self) -> int:
         """Return the number of repetitions, warm-ups included."""
         from collplan.measure.timing import WARM_UPS
 
-        return len(self.sizes) * (WARM_UPS + self.repetitions)
+        return len(self.sizes) * (WARM_UPS + self.options.repetitions)
 
     @property
     def compared(self) -> str:
@@ -82,7 +110,7 @@ class LaneBenchmark:
         from collplan.measure.timing import library_name
 
         lanes = split_lanes(comm, self.rank_to_node)
-        asked = {"repetitions": self.repetitions}
+        asked = {"repetitions": self.options.repetitions}
         if self.collective is None:
             asked["inner"] = self.inner
         document = {
@@ -104,7 +132,7 @@ class LaneBenchmark:
             run = partial(lane_pattern, comm, lanes, inner=self.inner)
         else:
             run = partial(multi_collective, comm, lanes, self.collective)
-        return run(sizes=self.sizes, repetitions=self.repetitions, advance=advance)
+        return run(sizes=self.sizes, repetitions=self.options.repetitions, advance=advance)
 
     def _rows(self, times: Sequence[LaneTimes]) -> list[Document]:
         one = {entry.bytes: entry.summary.median_s for entry in times if entry.lanes == 1}
@@ -118,17 +146,18 @@ class LaneBenchmark:
 
     def show(self, document: Document) -> None:
         """Print what was measured, and plot it if asked to."""
+        from collplan.reports.measured import plot_rows
         from collplan.reports.output import print_json
 
-        if self.as_json:
+        if self.options.as_json:
             print_json(document)
         else:
             self._print(document)
-        if self.plot is not None:
+        if self.options.plot is not None:
             names = [_name(row["lanes"]) for row in document["rows"]]
             label = "bytes of each lane" if self.collective else "bytes out of each node"
             title = f"{self._title}, {document['library']}"
-            plot_rows(self.plot, document["rows"], names, title=title, size_label=label)
+            plot_rows(self.options.plot, document["rows"], names, title=title, size_label=label)
 
     @property
     def _title(self) -> str:
@@ -137,7 +166,8 @@ class LaneBenchmark:
         return f"{self.inner} exchanges of the lane pattern"
 
     def _print(self, document: Document) -> None:
-        from collplan.reports.output import format_bytes, print_line, print_table
+        from collplan.reports.measured import print_statistics
+        from collplan.reports.output import print_line
 
         print_line(
             f"{self._title}: {document['nodes']} nodes, {document['ranks']} ranks, "
@@ -149,37 +179,21 @@ class LaneBenchmark:
                 f"part; idle: {document['idle_ranks']} of {document['ranks']}"
             )
         for size in self.sizes:
-            print_table(
-                [format_bytes(size), *STATISTICS, self.compared],
-                [
-                    [_name(row["lanes"]), *statistics(row), f"{row[self.compared]:.2f}"]
-                    for row in document["rows"]
-                    if row["bytes"] == size
-                ],
-                plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+            print_statistics(
+                size,
+                document["rows"],
+                [_name(row["lanes"]) for row in document["rows"]],
+                {self.compared: lambda row: f"{row[self.compared]:.2f}"},
             )
-        print_line(f"{self.repetitions} repetitions; the slowest rank of each counts")
+        print_line(f"{self.options.repetitions} repetitions; the slowest rank of each counts")
 
 
 def _name(n_lanes: int) -> str:
     return "1 lane" if n_lanes == 1 else f"{n_lanes} lanes"
 
 
-def lane_pattern(
-    ranks: Ranks = None,
-    sizes: Annotated[
-        str, typer.Option(metavar="SIZE,...", help="Bytes that leave a node in an exchange.")
-    ] = SIZES,
-    inner: Annotated[
-        int, typer.Option(min=1, help="Exchanges back to back that make a repetition.")
-    ] = 100,
-    repetitions: Repetitions = 80,
-    nodes_from: NodesFrom = None,
-    timeout: Timeout = 600,
-    progress: Progress = None,
-    plot: Plot = None,
-    as_json: Json = False,
-) -> int:
+@takes(PatternOptions)
+def lane_pattern(options: PatternOptions) -> int:
     """Time how much faster k ranks a node send the same data than one does.
 
     Every node sends SIZE bytes to the next one on a ring, and receives as many,
@@ -187,31 +201,11 @@ def lane_pattern(
     speed-up of k' is to be expected from k = k' on. Where nodes have different
     numbers of ranks, as many of each take part as the emptiest has.
     """
-    prepare = partial(_prepare, sizes, repetitions, ranks, nodes_from, inner, None, plot, as_json)
-    arguments = ["lane-pattern", "--sizes", sizes, "--inner", inner]
-    arguments += common_arguments(repetitions, ranks, nodes_from, plot, as_json)
-    return run_benchmark(prepare, arguments, timeout_s=timeout, progress=progress)
+    return _run(options)
 
 
-def multi_collective(
-    collective: Annotated[
-        str, typer.Option(metavar="KIND", help="The native collective that lanes run.")
-    ] = "alltoall",
-    ranks: Ranks = None,
-    sizes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE,...",
-            help="Bytes of each lane: of the vector, or of all blocks together.",
-        ),
-    ] = SIZES,
-    repetitions: Repetitions = 80,
-    nodes_from: NodesFrom = None,
-    timeout: Timeout = 600,
-    progress: Progress = None,
-    plot: Plot = None,
-    as_json: Json = False,
-) -> int:
+@takes(CollectiveOptions)
+def multi_collective(options: CollectiveOptions) -> int:
     """Time the same native collective on k lane communicators at once.
 
     A lane communicator has one rank of each node. Each of the first k handles
@@ -219,22 +213,16 @@ def multi_collective(
     as much. With k' lanes no slow-down is to be expected up to k = k', and one
     of k / k' beyond.
     """
-    prepare = partial(_prepare, sizes, repetitions, ranks, nodes_from, 1, collective, plot, as_json)
-    arguments = ["multi-collective", "--sizes", sizes, "--collective", collective]
-    arguments += common_arguments(repetitions, ranks, nodes_from, plot, as_json)
-    return run_benchmark(prepare, arguments, timeout_s=timeout, progress=progress)
+    return _run(options)
 
 
-def _prepare(
-    sizes: str,
-    repetitions: int,
-    ranks: int | None,
-    nodes_from: Path | None,
-    inner: int,
-    collective: str | None,
-    plot: Path | None,
-    as_json: bool,
-) -> LaneBenchmark:
+def _run(options: PatternOptions | CollectiveOptions) -> int:
+    return run_benchmark(
+        partial(_prepare, options), timeout_s=options.timeout, progress=options.progress
+    )
+
+
+def _prepare(options: PatternOptions | CollectiveOptions) -> LaneBenchmark:
     """Read what the options say.
 
     Raises
@@ -244,39 +232,30 @@ def _prepare(
     """
     from collplan.cli.inputs import open_spec
     from collplan.reports.plots import check_plot_path
-    from collplan.specs.errors import CollplanError
 
-    if plot is not None:
-        check_plot_path(plot)
-    if collective is not None:
-        _check_collective(collective)
+    ranks, source = options.ranks, options.nodes_from
+    if options.plot is not None:
+        check_plot_path(options.plot)
+    if isinstance(options, CollectiveOptions):
+        _check_collective(options.collective)
     rank_to_node = None
-    if nodes_from is not None:
-        rank_to_node = open_spec(nodes_from).machine.rank_to_node
+    if source is not None:
+        rank_to_node = open_spec(source).machine.rank_to_node
         if ranks not in (None, len(rank_to_node)):
             raise CollplanError(
-                f"-n: {ranks} ranks, but the machine of {nodes_from} has {len(rank_to_node)}; "
+                f"-n: {ranks} ranks, but the machine of {source} has {len(rank_to_node)}; "
                 f"leave -n out"
             )
         ranks = len(rank_to_node)
-    itemsize, datatype = (1, "a byte") if collective is None else (4, "int32")
-    return LaneBenchmark(
-        sizes=parse_sizes(sizes, itemsize, datatype),
-        repetitions=repetitions,
-        n_ranks=ranks,
-        rank_to_node=rank_to_node,
-        inner=inner,
-        collective=collective,
-        plot=plot,
-        as_json=as_json,
-    )
+    if isinstance(options, PatternOptions):
+        sizes = parse_sizes(options.sizes)
+        return LaneBenchmark(options, sizes, ranks, rank_to_node, inner=options.inner)
+    sizes = parse_sizes(options.sizes, 4, "int32")
+    return LaneBenchmark(options, sizes, ranks, rank_to_node, collective=options.collective)
 
 
 def _check_collective(kind: str) -> None:
-    import difflib
-
     from collplan.specs.collective import COLLECTIVES
-    from collplan.specs.errors import CollplanError
 
     kinds = [name for name, model in COLLECTIVES.items() if model.has_data]
     if kind in kinds:

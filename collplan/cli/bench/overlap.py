@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from collplan.cli.bench.options import Progress, Repetitions, Timeout
 from collplan.cli.bench.overlap_jobs import (
     ASYNCHRONOUS,
     WITHOUT,
@@ -19,45 +19,176 @@ from collplan.cli.bench.overlap_jobs import (
     job_benchmark,
     launch_all,
 )
-from collplan.cli.bench.overlap_options import (
-    Asked,
-    Cores,
-    Kind,
-    Levels,
-    MachineName,
-    PlotFile,
-    Policies,
-    RankNumbers,
-    Seconds,
-    Simulate,
-    Size,
-    TraceFile,
-    TransportName,
+from collplan.cli.options import (
+    Json,
+    Progress,
+    Repetitions,
+    Timeout,
+    flag,
+    option,
+    output_file,
+    takes,
 )
-from collplan.cli.bench.overlap_report import Report
-from collplan.cli.bench.ranks import Document, run_benchmark
-from collplan.cli.options import Json
+from collplan.cli.ranks import Document, run_benchmark, shows_progress
+from collplan.specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    from collplan.measure.overlap.methods import Sweep
+    from collplan.reports.overlap import Report
+    from collplan.specs import Machine
+
+T = TypeVar("T")
 
 
-def command(
-    collective: Kind = "reduce",
-    cores: Cores = None,
-    ranks: RankNumbers = None,
-    levels: Levels = None,
-    policy: Policies = None,
-    n_bytes: Size = "2MiB",
-    computation: Seconds = None,
-    transport: TransportName = None,
-    machine: MachineName = None,
-    simulate: Simulate = False,
-    repetitions: Repetitions = 20,
-    timeout: Timeout = 600,
-    progress: Progress = None,
-    plot: PlotFile = None,
-    trace: TraceFile = None,
-    job: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    as_json: Json = False,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class OverlapOptions:
+    """Options of ``collplan bench overlap``, and the sweep they ask for."""
+
+    collective: Annotated[
+        str, option("KIND", "bcast, reduce, gather, scatter, allreduce, scan or exscan.")
+    ] = "reduce"
+    cores: Annotated[
+        int | None, option("CORES", "Cores of the node; as many as processors by default.", min=1)
+    ] = None
+    ranks: Annotated[
+        str | None,
+        option(
+            "RANKS,...",
+            "Numbers of ranks, each below the cores; the others make communication progress.",
+            "-n",
+            "--ranks",
+        ),
+    ] = None
+    levels: Annotated[
+        str | None,
+        option("S,...", "Levels of the tree on the ranks' own cores; 0 to 3 by default."),
+    ] = None
+    policy: Annotated[
+        str | None, option("POLICY,...", "For chains: bind, numa, odd_even; all by default.")
+    ] = None
+    n_bytes: Annotated[str, option("SIZE", "Bytes of MPI's count.", "--bytes")] = "2MiB"
+    computation: Annotated[
+        float | None,
+        option(
+            "SECONDS",
+            "What the computation takes on all cores; by default as long as the blocking "
+            "collective there.",
+            min=0,
+        ),
+    ] = None
+    transport: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "How ranks pass data: shared or messages; by default shared for reduce and "
+            "chains, where that leaves them what they are.",
+        ),
+    ] = None
+    machine: Annotated[
+        str | None,
+        option(
+            "NAME|FILE",
+            "A preset or machine file: its cores, NUMA domains, and network to simulate.",
+        ),
+    ] = None
+    simulate: Annotated[
+        bool, flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
+    ] = False
+    repetitions: Repetitions = 20
+    timeout: Timeout = 600
+    progress: Progress = None
+    plot: Annotated[
+        Path | None, output_file("Draw times against ranks into an SVG or PNG file.")
+    ] = None
+    trace: Annotated[
+        Path | None,
+        output_file("Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."),
+    ] = None
+    job: Annotated[Path | None, typer.Option(hidden=True)] = None
+    as_json: Json = False
+
+    def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
+        """Return what is to be run.
+
+        Parameters
+        ----------
+        n_processors : int
+            Cores where neither they nor a machine are given.
+        n_here : int, optional
+            How many ranks mpiexec has started.
+
+        Raises
+        ------
+        CollplanError
+            If the options don't make sense, alone or together.
+        """
+        from collplan.measure.overlap.choosing import plan_sweep
+        from collplan.specs import parse_bytes
+
+        self._check_files()
+        try:
+            size = parse_bytes(self.n_bytes)
+        except ValueError as error:
+            raise CollplanError(f"--bytes: {error}") from None
+        ranks = _split("--ranks", self.ranks, _number)
+        if n_here is not None:
+            if ranks not in (None, [n_here]):
+                raise CollplanError(
+                    f"--ranks: {self.ranks}, but mpiexec has started {n_here}; leave --ranks out"
+                )
+            ranks = [n_here]
+        return plan_sweep(
+            self.collective,
+            size,
+            self._machine(n_processors),
+            ranks,
+            _split("--levels", self.levels, _number),
+            _split("--policy", self.policy, _text),
+            self.transport,
+        )
+
+    def _check_files(self) -> None:
+        from collplan.executors.cost.traces import check_trace_path
+        from collplan.reports.plots import check_plot_path
+        from collplan.specs.named_option import TRANSPORTS
+
+        if self.plot is not None:
+            check_plot_path(self.plot)
+        if self.trace is not None:
+            check_trace_path(self.trace)
+        if self.transport not in (None, *TRANSPORTS):
+            raise CollplanError(
+                f"--transport: {self.transport!r} is no transport; use {' or '.join(TRANSPORTS)}"
+            )
+
+    def _machine(self, n_processors: int) -> Machine:
+        from pydantic import ValidationError
+
+        from collplan.specs import Machine
+        from collplan.specs.explaining import explain
+        from collplan.specs.loading import load_machine
+
+        if self.machine is None:
+            return Machine(cores=n_processors if self.cores is None else self.cores)
+        machine = load_machine(self.machine)
+        if self.cores is None:
+            return machine
+        try:
+            return machine.replace(nodes=1, ranks_per_node=1, rank_order="block", cores=self.cores)
+        except ValidationError as error:
+            raise CollplanError(explain(error, before="--cores: ")) from None
+
+    def report(self, n_processors: int, n_here: int | None = None) -> Report:
+        """Return where results of the sweep go; parameters are those of `sweep`."""
+        from collplan.reports.overlap import Report
+
+        repetitions = None if self.simulate else self.repetitions
+        sweep = self.sweep(n_processors, n_here)
+        return Report(sweep, repetitions, self.plot, self.trace, self.as_json)
+
+
+@takes(OverlapOptions)
+def command(options: OverlapOptions) -> int:
     """Time a collective, computation, and both at once, on fewer ranks than cores.
 
     The total work is fixed: on all cores, computation takes as long as the
@@ -69,24 +200,14 @@ def command(
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
 
-    run = partial(run_benchmark, timeout_s=timeout, progress=progress)
-    if job is not None:
-        return run(partial(job_benchmark, job), [])
-    asked = Asked(
-        collective, cores, ranks, levels, policy, n_bytes, transport, machine, plot, trace
-    )
-    if simulate:
-        return _simulate(Report(asked.sweep(n_cores()), None, plot, trace, as_json), computation)
+    run = partial(run_benchmark, timeout_s=options.timeout, progress=options.progress)
+    if options.job is not None:
+        return run(partial(job_benchmark, options.job))
+    if options.simulate:
+        return _simulate(options.report(n_cores()), options.computation)
     if is_under_mpi():
-
-        def report() -> Report:
-            n_ranks, n_processors = _surroundings()
-            sweep = asked.sweep(n_processors, n_ranks)
-            return Report(sweep, repetitions, plot, trace, as_json)
-
-        return run(partial(_on_these_ranks, report, computation, repetitions), [])
-    report_of_all = Report(asked.sweep(n_cores()), repetitions, plot, trace, as_json)
-    return _launch(report_of_all, computation, repetitions, timeout, progress)
+        return run(partial(_on_these_ranks, options))
+    return _launch(options, options.report(n_cores()))
 
 
 def _surroundings() -> tuple[int, int]:
@@ -117,39 +238,28 @@ def _simulate(report: Report, computation_s: float | None) -> int:
     return 0
 
 
-def _on_these_ranks(
-    make: Callable[[], Report], computation_s: float | None, repetitions: int
-) -> RankBenchmark:
+def _on_these_ranks(options: OverlapOptions) -> RankBenchmark:
     """Return the benchmark for the ranks that mpiexec has started."""
-    report = make()
-    if computation_s is None:
+    n_ranks, n_processors = _surroundings()
+    report = options.report(n_processors, n_ranks)
+    if options.computation is None:
         report.sweep.blocking_ratio(report.sweep.ranks[0])  # raises where there is none
-    job = Job(report.sweep, "methods", computation_s, repetitions)
+    job = Job(report.sweep, "methods", options.computation, options.repetitions)
     return RankBenchmark(job, lambda document: _show(report, [("methods", document)], None))
 
 
-def _launch(
-    report: Report,
-    computation_s: float | None,
-    repetitions: int,
-    timeout_s: float,
-    progress: bool | None,
-) -> int:
+def _launch(options: OverlapOptions, report: Report) -> int:
     from collplan.executors.mpi.launch.launcher import find_launcher
 
-    job = Job(report.sweep, "methods", computation_s, repetitions)
-    shown = sys.stderr.isatty() if progress is None else progress
-    tell = _say if shown else _keep_quiet
-    parts = list(launch_all(job, timeout_s=timeout_s, tell=tell))
+    job = Job(report.sweep, "methods", options.computation, options.repetitions)
+    is_shown = shows_progress(options.progress)
+
+    def tell(text: str) -> None:
+        if is_shown:
+            sys.stderr.write(f"measuring {text}\n")
+
+    parts = list(launch_all(job, timeout_s=options.timeout, tell=tell))
     return _show(report, parts, find_launcher().library.family)
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"measuring {text}\n")
-
-
-def _keep_quiet(text: str) -> None:
-    pass
 
 
 def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None) -> int:
@@ -177,3 +287,18 @@ def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None)
         [CoreStates.from_json(states) for document in documents for states in document["states"]],
     )
     return 1 if wrong else 0
+
+
+def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list[T] | None:
+    """Return the parts of an option's list, None where it was not given."""
+    return None if text is None else [read(option, part.strip()) for part in text.split(",")]
+
+
+def _number(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise CollplanError(f"{option}: {text!r} is not a whole number; give them as 1,2,3")
+    return int(text)
+
+
+def _text(option: str, text: str) -> str:
+    return text

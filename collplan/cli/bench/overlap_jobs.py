@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
-from collplan.cli.bench.ranks import Advance, Document
-from collplan.cli.own_command import own_command
+from collplan.cli.ranks import Advance, Document, own_command
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.methods import Method, Sweep

@@ -252,7 +252,7 @@ def relaunch(
     Parameters
     ----------
     program : sequence of str
-        Such as what `collplan.cli.own_command.own_command` returns.
+        Such as what `collplan.cli.ranks.own_command` returns.
     n_ranks : int
         How many ranks.
     timeout_s : float, optional

@@ -1,0 +1,259 @@
+"""Commands on ranks: started for them, or run as one of them, with one voice."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import typer
+
+from collplan.specs.errors import CollplanError
+
+Advance = Callable[[], None]
+Document = dict[str, Any]
+
+PROGRESS: Final = "COLLPLAN_PROGRESS"
+"""Environment variable by which ranks learn whether whoever started them shows progress."""
+_BAD_INPUT: Final = 2
+_REDRAW_S: Final = 0.2
+_arguments: list[str] = []
+"""Arguments of this process's command."""
+
+
+def remember_arguments(arguments: Sequence[str]) -> None:
+    """Keep the command's arguments, for ranks that are started to run the same."""
+    _arguments[:] = arguments
+
+
+def own_command(*arguments: object) -> list[str]:
+    """Return the command line that runs this very collplan with `arguments`.
+
+    It names a file by its path, and ``-P`` keeps Python from searching the working
+    folder. Nothing that lies where the user stands is imported, except the files that
+    ``--import`` names.
+    """
+    from collplan.own_algorithms import own_files
+
+    # Launchers of other nodes may not pass on the environment that names these files, too.
+    imports = [word for path in own_files() for word in ("--import", path)]
+    start = Path(__file__).parents[1] / "__main__.py"
+    return [sys.executable, "-P", str(start), *imports, *map(str, arguments)]
+
+
+def run_again(
+    n_ranks: int,
+    timeout_s: float | None,
+    *,
+    shown: bool = False,
+    but: Sequence[str] = (),
+    reads_input: bool = False,
+) -> int:
+    """Run this command once more, as `n_ranks` ranks with the same arguments.
+
+    Parameters
+    ----------
+    n_ranks : int
+    timeout_s : float, optional
+        When to stop them.
+    shown : bool
+        Whether they show progress.
+    but : sequence of str
+        Flags to leave out.
+    reads_input : bool
+        Whether rank 0 gets this process's standard input.
+
+    Returns
+    -------
+    int
+        The ranks' exit status.
+    """
+    from collplan.executors.mpi.launch.jobs import relaunch
+
+    words = [word for word in _arguments if word not in but]
+    before = os.environ.get(PROGRESS)
+    os.environ[PROGRESS] = str(int(shown))
+    try:
+        program = own_command(*words)
+        return relaunch(program, n_ranks, timeout_s=timeout_s, reads_input=reads_input)
+    finally:
+        os.environ.pop(PROGRESS)
+        if before is not None:
+            os.environ[PROGRESS] = before
+
+
+def shows_progress(progress: bool | None) -> bool:
+    """Return whether to show progress; by default where standard error is a terminal.
+
+    Ranks write into a pipe: whether a terminal is at its end, `run_again` tells them.
+    """
+    if progress is None:
+        told = os.environ.get(PROGRESS)
+        progress = sys.stderr.isatty() if told is None else told == "1"
+    return progress
+
+
+class Benchmark(Protocol):
+    """What is to be measured: checked input, the same on all ranks."""
+
+    @property
+    def n_ranks(self) -> int | None:
+        """Return how many ranks it needs, None if any number will do."""
+
+    @property
+    def n_steps(self) -> int:
+        """Return how often `measure` says that it has advanced."""
+
+    def measure(self, comm: Any, advance: Advance) -> Document:
+        """Measure on the ranks of a communicator; return the same on all."""
+
+    def show(self, document: Document) -> None:
+        """Print what was measured, then plot it, which may fail; called on one rank."""
+
+
+def run_benchmark(
+    prepare: Callable[[], Benchmark],
+    *,
+    timeout_s: float,
+    progress: bool | None,
+    default: Callable[[], int | None] = lambda: None,
+    example: int = 8,
+) -> int:
+    """Run a benchmark: on the ranks that are there, or on ranks started for it.
+
+    Parameters
+    ----------
+    prepare : callable
+        Reads the input; called here before ranks are started, and on each rank.
+    timeout_s : float
+        When started ranks are given up.
+    progress : bool, optional
+        Whether to show progress; by default where standard error is a terminal.
+    default : callable
+        Number of ranks to start where the input does not say it, if there is one.
+    example : int
+        Number of ranks that the error names if there is none.
+
+    Returns
+    -------
+    int
+        Exit status: 1 where a result is wrong.
+
+    Raises
+    ------
+    CollplanError
+        If the input is bad, here or on a rank.
+    """
+    from collplan.executors.mpi.launch.launcher import is_under_mpi
+
+    shown = shows_progress(progress)
+    if is_under_mpi():
+        with one_voice():
+            return _run_as_rank(prepare, shown)
+    n_ranks = ranks_to_start(prepare().n_ranks or default(), example)
+    return run_again(n_ranks, timeout_s, shown=shown)
+
+
+def ranks_to_start(n_ranks: int | None, example: int) -> int:
+    """Return how many ranks to start; raise `CollplanError` if nobody says it."""
+    if n_ranks is None:
+        raise CollplanError(
+            f"-n: is missing outside mpiexec; say how many ranks to start, as -n {example}"
+        )
+    return n_ranks
+
+
+def _run_as_rank(prepare: Callable[[], Benchmark], is_shown: bool) -> int:
+    from collplan.executors.mpi.together import together
+    from collplan.executors.mpi.world import join_world
+
+    comm: Any = join_world()
+    with ending_all(comm):
+        benchmark = together(comm, prepare)
+        join_world(benchmark.n_ranks)
+        with progress_bar("measuring", benchmark.n_steps, is_shown and comm.rank == 0) as update:
+            document = benchmark.measure(comm, partial(update, advance=1))
+    if comm.rank == 0:
+        benchmark.show(document)
+    return 0 if document.get("correct", True) else 1
+
+
+@contextmanager
+def ending_all(comm: Any, too_large: str | None = None) -> Iterator[None]:
+    """End all ranks where one cannot go on: the others would wait for it.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+    too_large : str, optional
+        What to say where memory does not suffice.
+    """
+    from collplan.executors.mpi.together import abort
+
+    try:
+        yield
+        return
+    except CollplanError:
+        raise
+    except MemoryError as error:
+        text, status = too_large or f"{error}; give smaller --sizes", _BAD_INPUT
+        text = f"collplan: error: {text}\n"
+    except Exception:
+        text, status = traceback.format_exc(), 1
+    abort(comm, status, text)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """Let rank 0 alone say what is wrong for all ranks; the others end with the same status."""
+    from collplan.executors.mpi.launch.launcher import launcher_rank
+
+    try:
+        yield
+    except CollplanError:
+        if launcher_rank() > 0:
+            raise typer.Exit(_BAD_INPUT) from None
+        raise
+
+
+@contextmanager
+def progress_bar(
+    title: str, total: float, is_shown: bool, **options: Any
+) -> Iterator[Callable[..., None]]:
+    """Yield what updates a bar: drawn then and only then, as a thread would take a core.
+
+    Parameters
+    ----------
+    title : str
+    total : float
+        Of steps.
+    is_shown : bool
+    **options
+        For rich's ``Progress``; what is yielded takes those of its ``update``.
+    """
+    if not is_shown:
+        yield lambda **_: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True, force_terminal=True)
+    with Progress(console=console, auto_refresh=False, transient=True, **options) as bar:
+        task = bar.add_task(title, total=total)
+        drawn = time.monotonic()
+
+        def update(**state: Any) -> None:
+            nonlocal drawn
+            bar.update(task, **state)
+            if time.monotonic() - drawn >= _REDRAW_S:
+                bar.refresh()
+                drawn = time.monotonic()
+
+        yield update

@@ -1,0 +1,335 @@
+"""The plans of one communicator: chosen by the table, made on first use, kept, and let go."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from typing import Any, ClassVar, Final, cast
+
+from mpi4py import MPI
+
+from collplan.dropin.agreement import Different, Meetings, run_different
+from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
+from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.config import Config
+from collplan.dropin.loading import as_loaded
+from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
+from collplan.dropin.staging import run_staged
+from collplan.dropin.statistics import Row
+from collplan.executors.mpi.binding.agreement import DOING
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.errors import one_line
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.measure.lanes import node_of_ranks
+from collplan.planner import compile_plan
+from collplan.planner.plan.plan import Buffer, Plan
+from collplan.specs import COLLECTIVES
+from collplan.tune.table import NATIVE, NATIVE_LABEL, Decision, Placement, TuningTable
+
+Found = tuple[Route, int | None, int | None, Arguments | None]
+"""A call's route; where its buffers are, None if a plan cannot use them as they are; and what
+was read of its arguments, if that was necessary."""
+
+MAX_ENTRIES: Final = 4096
+"""How many decisions are remembered before all that led to native calls are forgotten."""
+
+
+class PlanCache(ABC):
+    """Decisions and plans of a communicator, for calls that wait or for calls that do not.
+
+    What is decided depends on calls alone, which are equal on all ranks and come in the
+    same order. So all make and free the same plans in the same calls.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Native; the ranks.
+    table : TuningTable or None
+        What to run; None for all native.
+    config : Config
+        Operations, limits, and where calls are counted.
+    """
+
+    is_blocking: ClassVar[bool] = True
+
+    def __init__(self, comm: MPI.Intracomm, table: TuningTable | None, config: Config) -> None:
+        self.comm, self.table, self.config = comm, table, config
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self.ready: dict[Any, Route] = {}
+        """Routes by what one rank's arguments look like; of this rank alone."""
+        self.kept: OrderedDict[int, Route] = OrderedDict()
+        """Routes with plans by their numbers, the longest unused first."""
+        self._decided: dict[CollectiveCall, Route] = {}
+        self._n_made = 0
+        sweeps = () if table is None else table.sweeps
+        self._kinds = {sweep.collective for sweep in sweeps if sweep.complete}
+
+    def find(
+        self, key: Any, kind: Kind, sendbuf: Any, recvbuf: Any, op: MPI.Op | None, root: int
+    ) -> Found:
+        """Return how a call runs; collective where all ranks have to decide or make something.
+
+        Parameters
+        ----------
+        key : object
+            By which `ready` is to find equal calls of this rank, if they can be found.
+        kind, sendbuf, recvbuf, op, root : object
+            The call's, None for what the collective has not.
+
+        Raises
+        ------
+        MPI.Exception, CollplanError
+            If others are in another call, as far as this rank can see.
+        """
+        native = kind.natives[self.is_blocking]
+        try:
+            arguments = self.read(kind, sendbuf, recvbuf, root)
+            name = None if op is None else self.config.operations.get(op.handle)
+            n_bytes, element = arguments.n_bytes, arguments.element_name
+            call = CollectiveCall(kind.name, n_bytes, root, name, element)
+        except Exception:  # mpi4py is to say what is wrong
+            return self._uncounted(kind, native)
+        try:
+            route = self._route(call)
+        except Different as different:
+            calls = different.calls
+            return self._uncounted(
+                kind, lambda comm, *given: run_different(comm, native, given, self.rank, calls)
+            )
+        if not (route.native is not None or arguments.is_plain(route.itemsize)):
+            return route, None, None, arguments
+        if key is not None and route.wanted is None:
+            self._remember(key, route)
+        return route, *arguments.addresses, arguments
+
+    def _uncounted(self, kind: Kind, native: Any) -> Found:
+        """Return the route of a single call that statistics leave out."""
+        row = Row(kind.name, NATIVE_LABEL, "", self.size)
+        route = Route(CollectiveCall(kind.name, 0), row)
+        route.native = native
+        return route, 0, 0, None
+
+    def read(self, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
+        """Return what this rank's arguments are; raise anything where mpi4py would."""
+        return read_arguments(kind, sendbuf, recvbuf, root, self.rank, self.size)
+
+    def free(self) -> None:
+        """Free all plans; of those that are bound, collective."""
+        while self.kept:
+            self._drop_oldest()
+        self.ready.clear()
+
+    def _route(self, call: CollectiveCall) -> Route:
+        """Return what equal calls run now."""
+        route = self._decided.get(call)
+        if route is None:
+            self._meet(call)
+            route = self._decide_route(call)
+            if len(self._decided) >= MAX_ENTRIES:
+                self._decided = {one.call: one for one in self.kept.values()}
+                self.ready.clear()
+            self._decided[call] = route
+        if route.wanted is None:
+            return route
+        if route.n_left:
+            route.n_left -= 1
+            return route
+        route = self._decided[call] = self._make_route(call, route.wanted)
+        return route
+
+    def _remember(self, key: Any, route: Route) -> None:
+        if len(self.ready) >= MAX_ENTRIES:
+            self.ready.clear()
+        self.ready[key] = route
+        route.keys.add(key)
+
+    def _decide_route(self, call: CollectiveCall) -> Route:
+        reason = self.why_native(call)
+        decision = self.decide(call) if reason is None else native_decision(reason)
+        if decision.choice.native:
+            return self._native_route(call, decision)
+        n_calls, native_s = self.config.native_calls, decision.native_s
+        why = f"a plan takes time to make: {decision.label} from call {n_calls + 1} on"
+        route = self._native_route(call, native_decision(why, native_s))
+        route.wanted, route.n_left = decision, n_calls
+        return route
+
+    def why_native(self, call: CollectiveCall) -> str | None:
+        """Return why a call runs natively whatever the table says; None if it need not."""
+        if self.table is None:
+            return "no table"
+        if call.kind not in self._kinds:
+            return f"no sweep of {call.kind}"
+        if call.n_bytes == 0 and COLLECTIVES[call.kind].has_data:
+            return "nothing to move"
+        return call.why_not_reduced() if COLLECTIVES[call.kind].has_op else None
+
+    def decide(self, call: CollectiveCall) -> Decision:
+        """Return what the table says of a call; the same on all ranks."""
+        assert self.table is not None, "without a table there is a reason for native"
+        return self.table.decide(call.kind, call.n_bytes, self.size, self.placement, call.commutes)
+
+    @property
+    @abstractmethod
+    def placement(self) -> Placement:
+        """Return where the ranks are."""
+
+    def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - most need not
+        """See that all ranks have come with the same call, where they may wait for each other."""
+
+    @abstractmethod
+    def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
+        """Return a route with a plan; a native one on all ranks if it cannot be had."""
+
+    def _compile(self, call: CollectiveCall, decision: Decision) -> Plan:
+        assert self.table is not None
+        spec = decision.choice.plan_spec(self.table.machine(self.placement), call.collective())
+        return compile_plan(spec, rank=self.rank)
+
+    def _used_bytes(self, call: CollectiveCall, plan: Plan) -> tuple[int, int]:
+        """Return how many bytes this rank's program sends from and receives in."""
+        sizes, itemsize = plan.buffer_sizes[self.rank], call.dtype.itemsize
+        return int(sizes[Buffer.SEND]) * itemsize, int(sizes[Buffer.RECV]) * itemsize
+
+    def _keep(self, route: Route) -> Route:
+        route.number, self._n_made = self._n_made, self._n_made + 1
+        self.kept[route.number] = route
+        return route
+
+    def _make_room(self) -> None:
+        if len(self.kept) >= self.config.max_plans:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, route = self.kept.popitem(last=False)
+        for key in route.keys:
+            self.ready.pop(key, None)
+        del self._decided[route.call]
+        route.free()
+
+    def _native_route(self, call: CollectiveCall, decision: Decision) -> Route:
+        route = Route(call, self._row(call, decision, planned=False))
+        route.native = KINDS[call.kind].natives[self.is_blocking]
+        return route
+
+    def _failed_route(self, call: CollectiveCall, decision: Decision, error: str) -> Route:
+        return self._native_route(
+            call, native_decision(f"{decision.label} cannot run here: {error}")
+        )
+
+    def _row(self, call: CollectiveCall, decision: Decision, *, planned: bool) -> Row:
+        return self.config.statistics.row(
+            call.kind if self.is_blocking else f"I{call.kind}",
+            decision.label,
+            decision.why,
+            self.size,
+            call.n_bytes,
+            planned=planned,
+            native_s=decision.native_s,
+            chosen_s=decision.chosen_s,
+        )
+
+
+class BlockingPlans(PlanCache):
+    """Bound plans of a communicator; ranks meet to make them.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Native; the ranks.
+    config : Config
+        Table, operations, limits, and where calls are counted.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, config: Config) -> None:
+        super().__init__(comm, config.table, config)
+        self._meetings: Meetings | None = None
+        self._why_no_plans: str | None = None
+        self._private: MPI.Intracomm | None = None
+        self._placement: Placement | None = None
+
+    def _meet(self, call: CollectiveCall) -> None:
+        """See that all ranks have come with the same; collective where plans are made."""
+        if self._why_no_plans is not None or call.kind not in self._kinds:
+            return
+        if self._meetings is None:
+            try:
+                self._meetings = Meetings(self.private)
+            except MPI.Exception as error:  # on all ranks: MPI's communicators are few
+                self._why_no_plans = f"plans cannot have a communicator: {one_line(error)}"
+                return
+        self._meetings.all_bring(call, self.kept.values())
+
+    def run(self, route: Route, _sent_at: int, _received_at: int, _given: Any) -> None:
+        """Run a route's plan on the memory that it uses."""
+        assert route.bound is not None
+        route.bound()
+
+    def run_staged(self, route: Route, arguments: Arguments, _given: Any) -> None:
+        """Run a route's plan with copies of what is not as it needs it."""
+        run_staged(route, arguments, self.rank)
+
+    def free(self) -> None:
+        """Free all plans; collective."""
+        super().free()
+        if self._meetings is not None:
+            self._meetings.end()
+            self._meetings = None
+        if self._private is not None:
+            self._private.Free()
+            self._private = None
+
+    def why_native(self, call: CollectiveCall) -> str | None:
+        """Return why a call runs natively whatever the table says; None if it need not."""
+        return self._why_no_plans or super().why_native(call)
+
+    @property
+    def placement(self) -> Placement:
+        """Return where the ranks are; collective on first use."""
+        if self._placement is None:
+            self._placement = Placement.of_nodes(node_of_ranks(self.private))
+        return self._placement
+
+    @property
+    def private(self) -> MPI.Intracomm:
+        """Return a communicator of the same ranks that only plans use; collective at first.
+
+        A duplicate would have the user's attributes copied, which calls the user's code.
+        """
+        if self._private is None:
+            group = self.comm.Get_group()
+            self._private = cast("MPI.Intracomm", self.comm.Create(group))
+            group.Free()
+        return self._private
+
+    def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
+        """Return a route with a bound plan; a native one where any rank fails at it, whyever."""
+        roll_call = RollCall(self.private, None, DOING)
+        bound: BoundPlan | None = None
+        try:
+            with as_loaded():
+                plan = roll_call.together(lambda: self._compile(call, decision))
+                self._make_room()
+                bound = made = bind(plan, self.private)
+                route = roll_call.together(lambda: self._bound_route(call, decision, plan, made))
+        except Exception as error:  # on all ranks
+            if bound is not None:
+                bound.free()
+            return self._failed_route(call, decision, one_line(error))
+        return self._keep(route)
+
+    def _bound_route(
+        self, call: CollectiveCall, decision: Decision, plan: Plan, bound: BoundPlan
+    ) -> Route:
+        row = self._row(call, decision, planned=True)
+        sent, received = self._used_bytes(call, plan)
+        skip = self.rank * sent if KINDS[call.kind].sends_own_block else 0
+        # The engine is built with the first buffers, which may fail, too: here all ranks see it.
+        _memory, sent_at = aligned_memory(sent + received + ALIGNMENT)
+        bound.rebind_addresses(sent_at, sent_at + sent + -sent % ALIGNMENT)
+        return Route(call, row, bound, None, call.dtype.itemsize, sent, received, skip)
+
+
+def native_decision(why: str, native_s: float | None = None) -> Decision:
+    """Return the decision to run natively, for a reason in words."""
+    return Decision(NATIVE, NATIVE_LABEL, why, native_s, native_s)

@@ -1,0 +1,212 @@
+"""Tables and plots of what runs and benchmarks measured, and what the model says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.reports.plots import Series, plot_times
+from collplan.specs.errors import CollplanError
+
+if TYPE_CHECKING:
+    from collplan.executors.cost import Timeline
+    from collplan.measure.task_times import TaskTimes
+    from collplan.planner.plan.plan import Plan
+
+Report = dict[str, Any]
+
+_STATISTICS: Final = ("median", "mean", "95 % of the mean", "least")
+"""The columns that `_statistics` fills."""
+
+
+def check_trace(path: Path | None, is_predicting: bool) -> None:
+    """Raise `CollplanError` where no trace can be written into `path`."""
+    if path is None:
+        return
+    from collplan.executors.cost.traces import check_trace_path
+
+    if not is_predicting:
+        raise CollplanError("--trace: shows what --predict finds; add --predict")
+    check_trace_path(path)
+    if not path.parent.is_dir():
+        raise CollplanError(f"--trace: there is no folder {path.parent}; make it first")
+
+
+def simulate_on_own_machine(plan: Plan) -> Timeline | None:
+    """Return what the model says of a plan on its spec's machine, None where it has no spec."""
+    from collplan.executors.cost import simulate
+
+    return None if plan.spec is None else simulate(plan, plan.spec.machine.network)
+
+
+def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
+    """Return simulated and measured times of the whole plan and of its phases."""
+    from collplan.measure.phases import PhaseTimes, compare_phases
+
+    simulated = (timeline.start_ns, timeline.end_ns)
+    measured = (times.start_ns, times.end_ns)
+    measured_s = float(times.end_ns.max(initial=0.0)) / 1e9
+    whole = PhaseTimes("whole", (0.0, measured_s), (0.0, timeline.makespan_s))
+    return {
+        "predicted_s": timeline.makespan_s,
+        "measured_s": measured_s,
+        "prediction_error": whole.error,
+        "phases": [phase.to_json() for phase in compare_phases(timeline.plan, measured, simulated)],
+        "recorded_makespans_s": times.makespans_s.tolist(),
+        "clock_error_s": times.clock_error_s,
+    }
+
+
+def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
+    """Write the timeline of `simulate_on_own_machine` and the measured one into one trace."""
+    from collplan.executors.cost.traces import Layer, simulated_layer, write_trace
+
+    plan = timeline.plan
+    assert plan.spec is not None
+    measured = Layer("measured", plan, times.start_ns, times.end_ns)
+    write_trace(path, [simulated_layer(timeline, plan.spec.machine.network), measured])
+
+
+def print_prediction(report: Report) -> None:
+    """Print the phases' times and errors, and the whole plan's."""
+    from collplan.measure.phases import PhaseTimes
+
+    whole = PhaseTimes("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
+    print_table(
+        ["phase", "measured", "takes", "simulated", "takes", "error"],
+        [
+            [
+                row["name"],
+                *(
+                    text
+                    for kind in ("measured", "simulated")
+                    for text in (
+                        f"{format_seconds(row[f'{kind}_begin_s'])} to "
+                        f"{format_seconds(row[f'{kind}_end_s'])}",
+                        format_seconds(row[f"{kind}_s"]),
+                    )
+                ),
+                "" if row["error"] is None else f"{row['error']:+.1%}",
+            ]
+            for row in (*report["phases"], whole.to_json())
+        ],
+        plain=True,
+    )
+    count = len(report["recorded_makespans_s"])
+    print_line(f"measured: of {count} recorded starts the one of median makespan")
+    if report["clock_error_s"]:
+        print_line(f"clocks of hosts agree within {format_seconds(report['clock_error_s'])}")
+
+
+def print_run(report: dict[str, Any]) -> None:
+    """Print whether a run's results are right, and its times beside native ones."""
+    if report["correct"] is None:
+        verdict = "not checked"
+    elif report["correct"]:
+        verdict = f"correct, checked against {report['checked_against']}"
+    else:
+        wrong = report["first_wrong"]
+        verdict = (
+            f"WRONG: rank {wrong['rank']}, element {wrong['element']}: got {wrong['got']}, "
+            f"expected {wrong['expected']} ({wrong['n_wrong']} wrong in all)"
+        )
+    print_line(
+        f"{report['ranks']} ranks, {format_bytes(report['bytes'])}, {report['library']}: {verdict}"
+    )
+    print_table(
+        ["", "median", "quartiles", "least"],
+        [
+            [
+                name,
+                format_seconds(report[f"{prefix}median_s"]),
+                " to ".join(map(format_seconds, report[f"{prefix}quartiles_s"])),
+                format_seconds(report[f"{prefix}min_s"]),
+            ]
+            for name, prefix in (("plan", ""), ("native", "native_"))
+        ],
+        plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+    )
+    print_line(
+        f"ratio {report['ratio']:.3g}, quartiles "
+        f"{' to '.join(f'{ratio:.3g}' for ratio in report['ratio_quartiles'])}, "
+        f"over {report['repetitions']} repetitions; the slowest rank of each counts"
+    )
+
+
+def print_statistics(
+    size: int,
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    more: Mapping[str, Callable[[Mapping[str, Any]], str]],
+) -> None:
+    """Print the times of one size as a table.
+
+    Parameters
+    ----------
+    size : int
+        In bytes.
+    rows : sequence of mapping
+        Of all sizes.
+    names : sequence of str
+        Each row's.
+    more : mapping of str to callable
+        Further columns, and what gives a row's cell.
+    """
+    print_table(
+        [format_bytes(size), *_STATISTICS, *more],
+        [
+            [name, *_statistics(row), *(cell(row) for cell in more.values())]
+            for name, row in zip(names, rows, strict=True)
+            if row["bytes"] == size
+        ],
+        plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+    )
+
+
+def _statistics(row: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a row's times."""
+    # Noise may put the lower end below 0.
+    low, high = (format_seconds(end) if end > 0 else "0 s" for end in row["ci95_s"])
+    return [
+        format_seconds(row["median_s"]),
+        format_seconds(row["mean_s"]),
+        f"{low} to {high}",
+        format_seconds(row["min_s"]),
+    ]
+
+
+def plot_rows(
+    path: Path,
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    *,
+    title: str,
+    size_label: str,
+) -> None:
+    """Plot the means of rows and their intervals against sizes, a line for each name.
+
+    Parameters
+    ----------
+    path : Path
+        Where to.
+    rows : sequence of mapping
+        With ``bytes``, ``mean_s`` and ``ci95_s``; ascending in bytes.
+    names : sequence of str
+        Each row's line.
+    title, size_label : str
+        As for `collplan.reports.plots.plot_times`.
+    """
+    series = []
+    for name in dict.fromkeys(names):
+        own = [row for row, other in zip(rows, names, strict=True) if other == name]
+        series.append(
+            Series(
+                name,
+                [row["bytes"] for row in own],
+                [row["mean_s"] for row in own],
+                [row["ci95_s"] for row in own],
+            )
+        )
+    plot_times(path, series, title=title, size_label=size_label)

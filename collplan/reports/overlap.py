@@ -1,0 +1,388 @@
+"""Reports of overlap with computation: as JSON, tables and plots, predicted and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from collplan.reports.output import (
+    format_bytes,
+    format_seconds,
+    pick,
+    print_json,
+    print_line,
+    print_table,
+)
+from collplan.reports.plots import COLOURS, Series, clear_frame, new_figure, plot_by_ranks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from collplan.executors.cost.traces.states import CoreStates
+    from collplan.measure.overlap.methods import Sweep
+    from collplan.measure.overlap.model import Choice, OverlapTable, Times
+    from collplan.measure.overlap.simulation import SimulatedOverlap
+    from collplan.planner.passes.progress.tree_model import Integers
+_SIZE_INCHES: Final = (11.0, 4.8)
+_MOST_LINES: Final = 7
+"""Levels to draw: of a higher tree the others are best nowhere near."""
+_NARROW: Final = 8
+"""Below this ratio of the axis' ends, powers of two make too few ticks."""
+_DARK, _GREY = COLOURS[0], "#8a8f98"
+_LINES: Final = (*COLOURS[1:], "#8c564b")
+Document = dict[str, Any]
+_COLUMNS: Final = ("communication", "computation", "both", "overlap")
+
+
+def to_json(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> dict[str, Any]:
+    """Return the tables, ready for JSON.
+
+    Parameters
+    ----------
+    model : OverlapTable
+        What the closed forms say.
+    simulated : SimulatedOverlap, optional
+        What the simulator says.
+
+    Returns
+    -------
+    dict
+        `collective`; `cores`; `rows`, a list of ``{ranks, levels, time, communication}``
+        for every number of ranks below the cores and every number of levels on the
+        application cores, `time` being T_overlapped and `communication`
+        T_non-blocking, in transfers; `references`, a list of ``{ranks, blocking,
+        compute}``, T_blocking and C; `best`, a list of ``{ranks, levels, time}`` for
+        every number of ranks; `switches`, those of them whose levels are not those of
+        one rank less; `best_overall`, the least. With a simulation, rows have
+        `simulated` and `simulated_communication` beside them, in transfers, too, and
+        `simulation` has `machine`, `transport`, `transfer_bytes`, `transfer_s`, and
+        `references`, `best`, `switches` and `best_overall` as above.
+    """
+    places = [(row, levels) for row in range(model.n_cores - 1) for levels in range(model.n_levels)]
+    rows = [
+        {
+            "ranks": row + 1,
+            "levels": levels,
+            "time": float(model.overlapped[row, levels]),
+            "communication": float(model.communication[row, levels]),
+        }
+        for row, levels in places
+    ]
+    document = {
+        "collective": model.collective,
+        "cores": model.n_cores,
+        "rows": rows,
+        **_choices(model),
+    }
+    if simulated is not None:
+        table = simulated.table
+        for place, entry in zip(places, rows, strict=True):
+            entry["simulated"] = float(table.overlapped[place])
+            entry["simulated_communication"] = float(table.communication[place])
+        document["simulation"] = {
+            **pick(simulated, "machine transport transfer_bytes transfer_s"),
+            **_choices(table),
+        }
+    return document
+
+
+def _choices(table: OverlapTable) -> dict[str, Any]:
+    return {
+        "references": [
+            {
+                "ranks": row + 1,
+                "blocking": float(table.blocking[row]),
+                "compute": float(table.compute[row]),
+            }
+            for row in range(table.n_cores - 1)
+        ],
+        "best": [one.to_json() for one in table.best()],
+        "switches": [one.to_json() for one in table.switches()],
+        "best_overall": table.best_overall().to_json(),
+    }
+
+
+def print_overlap(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> None:
+    """Print the best levels by ranges of ranks, and what is best of all."""
+    _print_choices("model", model)
+    if simulated is not None:
+        _print_choices("simulated", simulated.table)
+        where = simulated.machine or "cores where nothing but transfers takes time"
+        unit = "one takes a unit"
+        if simulated.machine is not None:
+            unit = (
+                f"one of {format_bytes(simulated.transfer_bytes)} takes "
+                f"{format_seconds(simulated.transfer_s)}"
+            )
+        how = "shared memory" if simulated.transport == "shared" else "messages"
+        print_line(f"simulated: on {where}; transfers through {how}, {unit}")
+
+
+def _print_choices(name: str, table: OverlapTable) -> None:
+    ranges = _ranges(table.best())
+    print_table(
+        (f"ranks ({name})", "communication cores", "levels S", "fastest with", "transfers"),
+        [_range_row(part, table.n_cores) for part in ranges],
+    )
+    best = table.best_overall()
+    row = best.ranks - 1
+    print_line(
+        f"least: {best.time:.4g} transfers with {_count(best.ranks, 'rank')} and S = {best.levels};"
+        f" computation alone {table.compute[row]:.4g}, the blocking collective alone "
+        f"{table.blocking[row]:.4g}"
+    )
+
+
+def _ranges(best: Sequence[Choice]) -> list[list[Choice]]:
+    return [list(part) for _, part in groupby(best, key=lambda one: one.levels)]
+
+
+def _range_row(part: Sequence[Choice], n_cores: int) -> tuple[str, ...]:
+    first, last = part[0].ranks, part[-1].ranks
+    fastest = min(part, key=lambda one: one.time)
+    return (
+        _span(first, last),
+        _span(n_cores - first, n_cores - last),
+        str(part[0].levels),
+        _count(fastest.ranks, "rank"),
+        f"{fastest.time:.4g}",
+    )
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None = None) -> None:
+    """Plot communication alone, and beside computation, a line for each number of levels.
+
+    From half of the cores on: with fewer ranks every rank has a communication core for
+    itself, and no level is worth splitting off.
+
+    Parameters
+    ----------
+    path : Path
+        Where to write; its suffix says what.
+    model : OverlapTable
+        Drawn as lines.
+    simulated : OverlapTable, optional
+        Drawn as points.
+
+    Raises
+    ------
+    CollplanError
+        If the path does not suit.
+    """
+    with new_figure(path, _SIZE_INCHES) as figure:
+        alone, both = figure.subplots(1, 2)
+        _draw_levels(alone, model.communication)
+        _draw_line(alone, model.compute, "computation", _GREY, ":")
+        _draw_line(alone, model.blocking, "blocking", _DARK, "--")
+        _draw_levels(both, model.overlapped)
+        one_after_other = model.compute + model.blocking
+        _draw_line(both, one_after_other, "computation, then blocking", _DARK, "--")
+        if simulated is not None:
+            _draw_points(alone, simulated.communication)
+            _draw_points(both, simulated.overlapped)
+        where = f"{model.collective} on {model.n_cores} cores"
+        _furnish(alone, f"{where}: communication alone")
+        _furnish(both, f"{where}: with computation")
+
+
+def _draw_line(axes: Axes, times: Times, name: str, colour: str, style: str) -> None:
+    ranks = _drawn_ranks(times)
+    axes.plot(ranks, times[ranks - 1], label=name, color=colour, linestyle=style, linewidth=1.4)
+
+
+def _draw_levels(axes: Axes, times: Times) -> None:
+    for levels in range(min(times.shape[1], _MOST_LINES)):
+        _draw_line(axes, times[:, levels], f"S = {levels}", _LINES[levels], "-")
+
+
+def _draw_points(axes: Axes, times: Times) -> None:
+    for levels in range(min(times.shape[1], _MOST_LINES)):
+        ranks = _drawn_ranks(times[:, levels])
+        axes.plot(
+            ranks,
+            times[ranks - 1, levels],
+            ".",
+            markersize=4,
+            color=_LINES[levels],
+            label="simulated" if levels == 0 else None,
+        )
+
+
+def _drawn_ranks(times: Times) -> Integers:
+    """Return the numbers of ranks from half of the cores on.
+
+    What takes no time, as a collective of one rank, has no place on a logarithmic axis.
+    """
+    ranks = np.arange(1, len(times) + 1)
+    return ranks[(ranks >= len(times) // 2) & (times > 0)]
+
+
+def _furnish(axes: Axes, title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_xlabel("ranks; the other cores are communication cores")
+    axes.set_ylabel("time, in transfers")
+    axes.set_yscale("log", base=2)
+    low, high = axes.get_ylim()
+    if high < _NARROW * low:
+        axes.yaxis.set_major_locator(MaxNLocator(7))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    clear_frame(axes)
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where a sweep's results go.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        What was run.
+    repetitions : int or None
+        How many were counted; None for a simulation.
+    plot, trace : Path or None
+        Files to write.
+    as_json : bool
+        Whether to print JSON instead of a table.
+    """
+
+    sweep: Sweep
+    repetitions: int | None
+    plot: Path | None
+    trace: Path | None
+    as_json: bool
+
+    def show(self, found: Mapping[str, Any], states: Sequence[CoreStates]) -> None:
+        """Print rows and what goes with them, then write the files, which may fail.
+
+        Parameters
+        ----------
+        found : mapping
+            ``rows``, and more keys for the document.
+        states : sequence of CoreStates
+            For the trace.
+        """
+
+        document = self._document(found)
+        if self.as_json:
+            print_json(document)
+        else:
+            self._print(document)
+        if self.plot is not None:
+            self._plot(self.plot, document)
+        if self.trace is not None:
+            from collplan.executors.cost.traces.states import write_states
+
+            write_states(self.trace, states)
+
+    def _document(self, found: Mapping[str, Any]) -> Document:
+        sweep, rows = self.sweep, found["rows"]
+        best = []
+        for n_ranks in dict.fromkeys(row["ranks"] for row in rows):
+            chosen = min(
+                (row for row in rows if row["ranks"] == n_ranks), key=lambda row: row["total_s"]
+            )
+            best.append({key: chosen[key] for key in ("ranks", "method", "total_s")})
+            best[-1]["model_levels"] = sweep.model_levels(n_ranks)
+        asked: Document = {
+            "source": "simulated" if self.repetitions is None else "measured",
+            "collective": sweep.kind,
+            "algorithm": sweep.algorithm,
+            "transport": sweep.transport,
+            "bytes": sweep.n_bytes,
+            "cores": sweep.n_cores,
+        }
+        if self.repetitions is not None:
+            asked["repetitions"] = self.repetitions
+        files = {"plot": self.plot, "trace": self.trace}
+        written = {name: str(path) for name, path in files.items() if path is not None}
+        return asked | dict(found) | {"best": best} | written
+
+    def _print(self, document: Document) -> None:
+
+        measured = self.repetitions is not None
+        where = document["library"] if measured else "simulated"
+        print_line(
+            f"{document['collective']} of {format_bytes(document['bytes'])} "
+            f"on {document['cores']} cores, {document['algorithm']}, {where}"
+        )
+        best = {(entry["ranks"], entry["method"]) for entry in document["best"]}
+        print_table(
+            ["ranks", "method", *(["progress"] if measured else []), *_COLUMNS],
+            [self._cells(row, (row["ranks"], row["method"]) in best) for row in document["rows"]],
+            plain=True,  # Open MPI gives its ranks a pseudo-terminal.
+        )
+        print_line("* the least time of both for so many ranks")
+        levels = {entry["ranks"]: entry["model_levels"] for entry in document["best"]}
+        if None not in levels.values():
+            told = ", ".join(f"S={best} on {n_ranks}" for n_ranks, best in levels.items())
+            print_line(f"best by the model: {told}")
+        print_line(f"computation on all cores: {format_seconds(document['computation_s'])}")
+        for line in _remarks(document):
+            print_line(line)
+
+    def _cells(self, row: Mapping[str, Any], is_best: bool) -> list[str]:
+
+        return [
+            str(row["ranks"]),
+            row["method"],
+            *([] if self.repetitions is None else [row["progress"]]),
+            format_seconds(row["communication_s"]),
+            format_seconds(row["computation_s"]),
+            "*" * is_best + format_seconds(row["total_s"]),
+            f"{row['overlap']:.0%}".replace("-0%", "0%"),
+        ]
+
+    def _plot(self, path: Path, document: Document) -> None:
+        rows = document["rows"]
+        series = []
+        # Only the most ranks have all levels: they give the order.
+        for name in dict.fromkeys(row["method"] for row in reversed(rows)):
+            own = [row for row in rows if row["method"] == name]
+            ranks, times = zip(*((row["ranks"], row["total_s"]) for row in own), strict=True)
+            intervals = [row["total_ci95_s"] for row in own] if "total_ci95_s" in own[0] else None
+            series.append(Series(name, ranks, times, intervals))
+        title = (
+            f"{document['collective']} of {format_bytes(document['bytes'])} and computation on "
+            f"{document['cores']} cores, {document.get('library', 'simulated')}"
+        )
+        plot_by_ranks(path, series[::-1], title=title)
+
+
+def _remarks(document: Document) -> list[str]:
+    """Return what is to be known of the numbers."""
+    found = []
+    if "repetitions" in document:
+        found.append(
+            f"{document['repetitions']} repetitions in turns; medians, from the first rank's start "
+            f"to the last one's end"
+        )
+    if document.get("is_mapped"):
+        found.append(
+            f"note: {document['cores']} cores share {document['processors']} processors: times "
+            f"only show that it works"
+        )
+    reasons = {row.get("why_caller") for row in document["rows"]} - {None}
+    found += [f"note: progress by the caller: {reason}" for reason in sorted(reasons)]
+    if document.get("asynchronous") is not None:
+        found.append(f"native, asynchronous: {document['asynchronous']}")
+    if document.get("why_not_asynchronous") is not None:
+        found.append(f"native, asynchronous: none; {document['why_not_asynchronous']}")
+    found += [f"WRONG: {wrong}" for wrong in document.get("wrong", [])]
+    return found
