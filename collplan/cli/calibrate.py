@@ -234,8 +234,7 @@ def _check_outputs(outputs: Outputs) -> None:
 
 def _conclude(measurements: Measurements, outputs: Outputs) -> None:
     """Fit, write, print, and draw."""
-    from collplan.measure.calibration.fit import fit_machine
-    from collplan.measure.calibration.machine_file import machine_text
+    from collplan.measure.calibration.fit import fit_machine, machine_text
     from collplan.planner.formats.output_files import write_text
     from collplan.reports.output import print_json
 

@@ -9,13 +9,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from collplan.emulate.cluster import Cluster
-from collplan.emulate.errors import EmulationError
-from collplan.emulate.host import find_tools
+from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
@@ -30,6 +28,43 @@ from collplan.executors.mpi.launch.launcher import (
 )
 from collplan.specs.loading import MACHINE
 from collplan.specs.machine import Machine
+
+_PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+_MORE_PATHS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Paths of the programs a cluster is built with."""
+
+    ip: str
+    tc: str
+    nsenter: str
+
+
+def find_tools() -> Tools:
+    """Return the programs a cluster is built with; those of administrators need no PATH.
+
+    Raises
+    ------
+    EmulationError
+        If this is not Linux, or one is not installed.
+    """
+    if sys.platform != "linux":
+        raise EmulationError(
+            f"emulation needs the namespaces of Linux, this is {sys.platform}; use a Linux machine"
+        )
+    path = os.pathsep.join([*os.get_exec_path(), *_MORE_PATHS])
+    found = {}
+    for name, package in _PACKAGES.items():
+        program = shutil.which(name, path=path)
+        if program is None:
+            raise EmulationError(
+                f"the program {name} is not installed; install the system's package {package}"
+            )
+        found[name] = program
+    return Tools(**found)
+
 
 MAX_RANKS: Final = 2048
 """Each is a process of this machine, and the ranks' table must fit an argument of Linux."""

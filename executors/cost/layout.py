@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.event_queue import Records
 from collplan.executors.cost.kernel import HAS_ON_START
 from collplan.executors.cost.messages import partners, read_only, stepped
 from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED, IS_UNCACHED
-from collplan.executors.cost.queues import TASK
+from collplan.executors.cost.tables import TASK, Records
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.clocks import Clocks
+    from collplan.executors.cost.tables import Clocks
     from collplan.planner.plan.plan import Plan
 
 Ints = npt.NDArray[np.int32]

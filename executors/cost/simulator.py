@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.clocks import Clocks
 from collplan.executors.cost.connections import make_connections
-from collplan.executors.cost.event_queue import Records, make_queue
+from collplan.executors.cost.event_queue import make_event_queue
 from collplan.executors.cost.kernel import run
 from collplan.executors.cost.lane_sharing import take_turns
 from collplan.executors.cost.layout import (
@@ -24,6 +23,7 @@ from collplan.executors.cost.layout import (
 )
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import BURST, cost_table, link_table
+from collplan.executors.cost.tables import Clocks, Records, Simulation
 from collplan.executors.cost.timeline import Timeline
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import DeadlockError
@@ -154,18 +154,26 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         pieces, tasks, successors, initial, queues, connections = take_turns(
             plan, tasks, successors, initial, queues, connections, network.turn_bytes
         )
-    costs = cost_table(network)
-    clocks = layout.make()
+    clocks, costs = layout.make(), cost_table(network)
     # Before a plan starts lanes are idle: all may pass a burst.
     clocks["time"][layout.lane_out : layout.port_out] = -costs[BURST]
     # At most all tasks wait to become ready, and as many messages are on their way.
-    runs, entries = make_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
-    counters = np.zeros(2, dtype=np.int64)
-    places = np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32)
-    n_done = run(
-        tasks, successors, initial, clocks, queues, runs, entries, counters, places,
-        link_table(network), costs, connections, adapters,
-    )  # fmt: skip
+    runs, entries = make_event_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
+    sim = Simulation(
+        tasks=tasks,
+        successors=successors,
+        clocks=clocks,
+        queues=queues,
+        runs=runs,
+        entries=entries,
+        counters=np.zeros(2, dtype=np.int64),
+        places=np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32),
+        links=link_table(network),
+        costs=costs,
+        connections=connections,
+        adapters=adapters,
+    )
+    n_done = run(sim, initial)
     n_left = len(tasks) - n_done
     if pieces is not None:
         tasks = pieces.join(tasks, handshake=network.handshake)

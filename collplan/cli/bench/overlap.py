@@ -99,7 +99,7 @@ def _surroundings() -> tuple[int, int]:
 
 
 def _simulate(report: Report, computation_s: float | None) -> int:
-    from collplan.measure.overlap.simulated import blocking_s, simulate_sweep
+    from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
     from collplan.reports.output import show_progress
 
     with show_progress("simulating"):

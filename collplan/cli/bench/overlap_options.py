@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from collplan.measure.overlap.methods import Sweep
+    from collplan.measure.overlap.sweep import Sweep
     from collplan.specs import Machine
 
 T = TypeVar("T")
@@ -124,7 +124,7 @@ class Asked:
         CollplanError
             If the options don't make sense, alone or together.
         """
-        from collplan.measure.overlap.choosing import plan_sweep
+        from collplan.measure.overlap.sweep import plan_sweep
         from collplan.specs import parse_bytes
         from collplan.specs.errors import CollplanError
 

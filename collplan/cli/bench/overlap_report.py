@@ -11,7 +11,7 @@ from collplan.cli.bench.ranks import Document
 
 if TYPE_CHECKING:
     from collplan.executors.cost.traces.states import CoreStates
-    from collplan.measure.overlap.methods import Sweep
+    from collplan.measure.overlap.sweep import Sweep
 
 _COLUMNS: Final = ("communication", "computation", "both", "overlap")
 

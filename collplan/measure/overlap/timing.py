@@ -21,8 +21,8 @@ from mpi4py import MPI
 from collplan.executors.cost.traces.states import CoreStates, State
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
 from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
+from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep, overlap_ratio
 from collplan.measure.statistics import summarize
 from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
@@ -161,7 +161,7 @@ def _rows(
                 "communication_s": medians[0],
                 "computation_s": medians[1],
                 "total_s": medians[2],
-                "total_ci95_s": both.ci95_s,
+                "total_ci95_s": (both.low_s, both.high_s),
                 "overlap": overlap_ratio(*medians),
             }
         )
