@@ -26,7 +26,7 @@ from collplan.measure.run import (
     native_truth,
     numpy_truth,
 )
-from collplan.measure.statistics import Summary, is_slower, summarize
+from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.select.auto import resolve
@@ -244,7 +244,7 @@ def _measure_size(
             candidate=name,
             summary=summary,
             factor=native_summary.median_s / summary.median_s,
-            violation=wrong[name] is None and is_slower(native_summary, summary),
+            violation=wrong[name] is None and is_faster(summary, native_summary),
             wrong=wrong[name],
             plan=plans.get(name),
         )

@@ -14,9 +14,8 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.measure.clocks import Clocks
 from collplan.measure.run import allocate_case
-from collplan.measure.timing import WARM_UPS, line_up
+from collplan.measure.timing import WARM_UPS, Clocks, line_up
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.measure.clocks import share_clock
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
     Case,
@@ -20,13 +17,14 @@ from collplan.measure.run import (
     native_truth,
     numpy_truth,
 )
-from collplan.measure.timing import Call, line_up
+from collplan.measure.statistics import is_faster
+from collplan.measure.timing import Call, Watch, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.tune.prediction import Candidate
-from collplan.tune.racing import Contest, Rules, Times, beats
+from collplan.tune.racing import Contest, Rules, Times
 from collplan.tune.sweep import NATIVE_LABEL, Time
 from collplan.tune.watchdog import Guard
 
@@ -145,8 +143,6 @@ class _Stand:
         self._case, self._comm, self._rules = case, case.comm, rules
         self._guard = guard
         self._ranks_per_core = ranks_per_core(case.comm)
-        self._crowded = self._ranks_per_core > 1
-        self._has_one_clock = self._crowded and share_clock(case.comm)
         oracle = choose_oracle(case.collective, case.comm.size)
         self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
         self._native: Call = native
@@ -215,7 +211,7 @@ class _Stand:
             least = min(DECIDING * self._rules.least, max(self._rules.most, self._rules.least))
             rules = replace(self._rules, least=least)
             ranking = self._run([NATIVE_LABEL, *faster], rules, is_warm=True).ranking()
-            faster = [name for name in ranking if beats(times[name], times[NATIVE_LABEL])]
+            faster = [name for name in ranking if is_faster(times[name], times[NATIVE_LABEL])]
             winner = (faster or [NATIVE_LABEL])[0]
         self.verdict = Verdict(
             times, winner, self.verdict.wrong, self.verdict.refused, self._ranks_per_core
@@ -241,33 +237,39 @@ class _Stand:
     def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
         """Return the slowest rank's times, shape (len(names), n_rounds), and for how long it was.
 
-        Every round calls each once, and every time another one goes first: it finds
-        the last one's leavings in the caches. Where ranks share cores, time runs from
-        when the first begins: each alone would see its own turn only.
+        Another one goes first than in the last round of the time before.
         """
         calls = [self._native if name == NATIVE_LABEL else self._bound[name] for name in names]
-        begins, ends = np.empty((2, len(calls), n_rounds))
-        start = perf_counter()
-        for i in range(n_rounds):
-            self._turn += 1
-            for turn in range(len(calls)):
-                which = (self._turn + turn) % len(calls)
-                name = names[which]
-                self._case.refill()
-                self._guard.announce(None if name == NATIVE_LABEL else name)
-                line_up(self._comm, self._crowded)
-                if name != NATIVE_LABEL:
-                    self._guard.begin(name)
-                begins[which, i] = perf_counter()
-                calls[which]()
-                ends[which, i] = perf_counter()
-                self._guard.end()
-        seconds = perf_counter() - start
-        everywhere = self._comm.allgather((begins.tolist(), ends.tolist(), seconds))
-        began, ended = (np.array([entry[side] for entry in everywhere]) for side in (0, 1))
-        if self._has_one_clock:
-            began = began.min(axis=0, keepdims=True)
-        return (ended - began).max(axis=0), everywhere[0][2]
+        begin = perf_counter()
+        times = time_in_turns(
+            self._comm,
+            calls,
+            n_rounds,
+            prepare=self._case.refill,
+            watch=_Guarded(self._guard, names),
+            warm_ups=0,
+            first=self._turn + 1,
+        )
+        self._turn += n_rounds
+        return times, float(self._comm.bcast(perf_counter() - begin))
+
+
+class _Guarded(Watch):
+    """Have candidates' calls guarded; native's end by themselves."""
+
+    def __init__(self, guard: Guard, names: Sequence[str]) -> None:
+        self._guard = guard
+        self._names = [None if name == NATIVE_LABEL else name for name in names]
+
+    def announce(self, which: int) -> None:
+        self._guard.announce(self._names[which])
+
+    def begin(self, which: int) -> None:
+        if (name := self._names[which]) is not None:
+            self._guard.begin(name)
+
+    def end(self) -> None:
+        self._guard.end()
 
 
 def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:

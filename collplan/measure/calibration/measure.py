@@ -34,10 +34,9 @@ from collplan.measure.calibration.pair_timing import (
     PairTimer,
     PairTimes,
     burst_plan,
-    meet_asleep,
 )
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.timing import library_name, nothing, time_in_turns
+from collplan.measure.timing import library_name, meet_asleep, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, TypeVar
@@ -20,6 +19,7 @@ from collplan.measure.calibration.measurements import (
     PingPong,
     Transfer,
 )
+from collplan.measure.timing import sleep_until
 from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
 
@@ -104,7 +104,6 @@ def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: in
 
 
 T = TypeVar("T", float, int, bool)
-Test = Callable[[], bool]
 
 PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 """Bytes of the messages that are passed to and fro."""
@@ -295,7 +294,7 @@ class PairTimer:
             self._comm.Barrier()
             before = time.process_time()
             request = self._start(message)
-            polls = _wait_asleep(request.Test, _RARE_POLL_S)
+            polls = sleep_until(request.Test, _RARE_POLL_S)
             own.append(max(0.0, time.process_time() - before - polls * poll))
         sides = self._comm.gather(tuple(own[1:]), root=0)
         if sides is not None:
@@ -322,7 +321,7 @@ class PairTimer:
                 time.sleep(_RARE_POLL_S)
             own.append((time.process_time() - before) / _POLLS)
             self._comm.Send([message, MPI.BYTE], dest=peer)
-            _wait_asleep(request.Test)
+            sleep_until(request.Test, _POLL_S)
         return median(own)
 
     def _start(self, message: npt.NDArray[np.uint8]) -> MPI.Request:
@@ -382,25 +381,10 @@ class PairTimer:
         if comm.rank == 1:
             time.sleep(delay)
         request = self._start(message)
-        _wait_asleep(request.Test)
+        sleep_until(request.Test, _POLL_S)
         return time.perf_counter() - begin
 
     def _agree(self, value: T) -> T:
         """Return rank 0's value."""
         agreed: T = self._comm.bcast(value)
         return agreed
-
-
-def meet_asleep(comm: MPI.Intracomm) -> None:
-    """Return when all ranks have come; until then sleep, and leave the cores to those at work."""
-    request = comm.Ibarrier()
-    _wait_asleep(request.Test, _LEAST_DELAY_S / 4)
-
-
-def _wait_asleep(test: Test, poll_s: float = _POLL_S) -> int:
-    """Return after how many polls there was something."""
-    polls = 1
-    while not test():
-        time.sleep(poll_s)
-        polls += 1
-    return polls

@@ -73,7 +73,7 @@ def _blocking_s(
     comm: MPI.Intracomm, collectives: Collectives, repetitions: int, advance: Call
 ) -> float:
     timed = collectives.ready(BLOCKING)
-    (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance, from_first=True)
+    (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance)
     return float(np.median(times))
 
 
@@ -127,7 +127,7 @@ def measure_overlap(
         calls: list[Call] = [compute]
         for each in timed:
             calls += [each.alone, each.both]
-        times = time_in_turns(comm, calls, repetitions, advance=advance, from_first=True)
+        times = time_in_turns(comm, calls, repetitions, advance=advance)
         wrong = collectives.find_wrong() | wrong
     return OverlapTimes(
         _rows(comm, timed, times),
