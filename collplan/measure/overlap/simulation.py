@@ -11,10 +11,10 @@ import numpy as np
 from collplan.executors.cost import simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
 from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
-from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_ratio
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
-from collplan.planner.passes.progress.split_tree import split_tree
+from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
 from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Link, Machine, Network, parse_spec
@@ -30,9 +30,7 @@ UNIT_NS: Final = 10**9
 """How long a transfer takes where nothing else takes any time."""
 _UNIT_BYTES: Final = 10**6
 """So many that the first byte of a message, which LogGP does not count, does not matter."""
-_ALGORITHMS: Final = {"allreduce": "reduce_bcast"}
-_BLOCKS: Final = ("gather", "scatter")
-_BY_MESSAGES: Final = (*_BLOCKS, "allreduce")
+_BY_MESSAGES: Final = (*DOUBLING, "allreduce")
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,13 +154,13 @@ class _Trees:
             "count": self.transfer_bytes,
             "datatype": "uint8",
         }
-        if self.collective in _BLOCKS:
+        if self.collective in DOUBLING:
             # What a root copies to itself is no transfer.
             collective["in_place"] = True
         spec = {
             "machine": machine,
             "collective": collective,
-            "algorithms": _ALGORITHMS.get(self.collective, "binomial"),
+            "algorithms": TREES[self.collective],
             "transport": self.transport,
         }
         return compile_plan(parse_spec(spec))

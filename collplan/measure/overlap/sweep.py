@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from collplan.planner.passes.progress.cores import POLICIES
+from collplan.planner.passes.progress.split_tree import DOUBLING
 from collplan.planner.passes.progress.tree_model import best_levels, blocking_time, tree_height
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError
@@ -27,7 +28,6 @@ CHAINS: Final = {"scan": "chain", "exscan": "chain"}
 """Collectives whose progress is placed by a policy."""
 DATATYPE: Final = "int32"
 ITEMSIZE: Final = 4
-_DOUBLING: Final = ("gather", "scatter")
 
 Source = Literal["plan", "native"]
 
@@ -181,7 +181,7 @@ class Sweep:
         """Return the S that is best by the paper's model; None for chains."""
         if self.kind in CHAINS:
             return None
-        return int(best_levels(n_ranks, self.n_cores, self.kind in _DOUBLING))
+        return int(best_levels(n_ranks, self.n_cores, self.kind in DOUBLING))
 
     def blocking_ratio(self, n_ranks: int) -> float:
         """Return how many times longer the blocking collective takes on all cores, by the model.
@@ -197,7 +197,7 @@ class Sweep:
             )
         if self.kind in CHAINS:
             return (self.n_cores - 1) / (n_ranks - 1)
-        doubling = self.kind in _DOUBLING
+        doubling = self.kind in DOUBLING
         return float(blocking_time(self.n_cores, doubling) / blocking_time(n_ranks, doubling))
 
 
