@@ -85,9 +85,9 @@ def run_emulated(
     mpi: str | None = None,
     capture: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program once a rank on a cluster that exists only meanwhile.
+    """Run a program once per rank on a cluster that exists only meanwhile.
 
-    However it ends, all of it is gone: processes, namespaces, interfaces, mounts.
+    However it ends, processes, namespaces, interfaces and mounts are gone.
 
     Parameters
     ----------
@@ -121,15 +121,9 @@ def run_emulated(
         raise EmulationError(
             f"ranks: {machine.n_ranks} would be started on this machine; give at most {MAX_RANKS}"
         )
-    tools = find_tools()
-    launcher = _launcher_of(mpi)
-    directory = _directory()
+    tools, launcher, directory = find_tools(), _launcher_of(mpi), _directory()
     launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
-    variables = {
-        **_environment(launcher, machine),
-        **launch.environment,
-        **(environment or {}),
-    }
+    variables = _environment(launcher, machine) | {**launch.environment, **(environment or {})}
     if shutil.which(program[0], path=variables["PATH"]) is None:
         raise EmulationError(f"CMD: {program[0]!r} is no program; give one on PATH, or its path")
     request = {
@@ -140,12 +134,24 @@ def run_emulated(
         "files": launch.files,
         "directory": directory,
     }
+    return _run_sandboxed(request, launch.command, variables, timeout_s, capture=capture)
+
+
+def _run_sandboxed(
+    request: dict[str, object],
+    program: list[str],
+    variables: Mapping[str, str],
+    timeout_s: float | None,
+    *,
+    capture: bool,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a sandbox, which lives as long as this end of its socket."""
     # Without site packages Python starts in a third of the time; nothing inside needs them.
     boot = [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), json.dumps(request), "--"]
+    command = [*boot, *program]
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            command = [*boot, *launch.command]
             if capture:
                 done = capture_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
             else:

@@ -22,9 +22,7 @@ from collplan.measure.run import (
     Case,
     Oracle,
     WrongElement,
-    choose_oracle,
-    native_truth,
-    numpy_truth,
+    find_truth,
 )
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
@@ -226,8 +224,7 @@ def _measure_size(
             else:
                 plans[candidate.name], calls[candidate.name] = bound
                 stack.enter_context(bound[1])
-        oracle = choose_oracle(collective, comm.size)
-        truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+        oracle, truth = find_truth(case, native)
         wrong: dict[str, WrongElement | None] = {}
         for name, call in calls.items():
             case.fill()

@@ -151,19 +151,15 @@ def run_plan(
     BindError
         If the plan has no spec or does not fit `comm`.
     """
-    if plan.spec is None:
-        raise BindError("the plan was imported and names no collective; compile it from a spec")
-    collective = plan.spec.collective
-    case = allocate_case(plan, collective, comm, seed)
+    case = allocate_case(plan, collective_of(plan), comm, seed)
+    oracle: Oracle | None = None
+    wrong: WrongElement | None = None
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
-        NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
+        NativeCollective(case.collective, comm, case.sendbuf, case.native_recvbuf) as native,
     ):
-        oracle: Oracle | None = None
-        wrong: WrongElement | None = None
         if check:
-            oracle = choose_oracle(collective, comm.size)
-            truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+            oracle, truth = find_truth(case, native)
             case.fill()
             planned()
             wrong = case.compare(truth)
@@ -174,6 +170,19 @@ def run_plan(
             wrong = case.compare(truth)
         progress = _common_progress(planned, comm)
     return _report(case, times, wrong, oracle, progress)
+
+
+def collective_of(plan: Plan) -> Collective:
+    """Return what a plan computes, or raise `BindError` where it names nothing."""
+    if plan.spec is None:
+        raise BindError("the plan was imported and names no collective; compile it from a spec")
+    return plan.spec.collective
+
+
+def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | None]:
+    """Return this rank's right result, None where nothing is promised, and whose it is."""
+    oracle = choose_oracle(case.collective, case.comm.size)
+    return oracle, numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
 
 
 def choose_oracle(collective: Collective, size: int) -> Oracle:

@@ -160,10 +160,9 @@ def time_in_turns(
     first: int = 0,
     from_first: bool | None = None,
 ) -> Times:
-    """Time calls; every repetition makes each of them once, on ranks that have lined up.
+    """Time calls, each once per repetition, on ranks that have lined up; collective.
 
-    Collective over `comm`. From one repetition to the next, another call goes first: it
-    finds what the last one left in the caches.
+    In every repetition another call goes first: it finds what the last one left in caches.
 
     Parameters
     ----------
@@ -179,14 +178,11 @@ def time_in_turns(
         What to do after each repetition, warm-ups included, to show progress.
     watch : Watch, optional
         Who is told of each call.
-    warm_ups : int
-        Repetitions that are made first and not counted.
-    first : int
-        The number of the first repetition, for a series of measurements that goes on.
+    warm_ups, first : int
+        Repetitions that are not counted, and the number of the first one.
     from_first : bool, optional
-        Whether time runs from when the first rank begins. By default it does where ranks
-        share cores and read one clock: they take turns, and each alone would see its own
-        turn only.
+        Whether time runs from when the first rank begins; by default where ranks share
+        cores and read one clock: each alone would see its own turn only.
 
     Returns
     -------

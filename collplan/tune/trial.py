@@ -13,9 +13,7 @@ from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
     Case,
     allocate_case,
-    choose_oracle,
-    native_truth,
-    numpy_truth,
+    find_truth,
 )
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, Watch, time_in_turns
@@ -143,8 +141,7 @@ class _Stand:
         self._case, self._comm, self._rules = case, case.comm, rules
         self._guard = guard
         self._ranks_per_core = ranks_per_core(case.comm)
-        oracle = choose_oracle(case.collective, case.comm.size)
-        self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+        _, self._truth = find_truth(case, native)
         self._native: Call = native
         self._bound: dict[str, BoundPlan] = {}
         self._families: dict[str, str] = {}

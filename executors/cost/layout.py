@@ -144,12 +144,14 @@ def _place(
     A slot is a rank on a core; it has a queue without a lane, then one for
     each lane and the port, out and in.
     """
-    n_cores, n_lanes = ranks.n_cores, ranks.n_lanes
+    # In names of their own: taking an array out of a tuple counts a reference.
+    rank, peer, (lane, lane_step), (core, core_step) = ends
+    rank_node, rank_lane, core_numa, n_on_node, n_cores, n_lanes = ranks
     width = 1 + 2 * (n_lanes + 1)
-    slot_of = np.full(len(ranks.node) * n_cores, -1, dtype=np.int32)
+    slot_of = np.full(len(rank_node) * n_cores, -1, dtype=np.int32)
     n_slots = 0
     for row in range(len(op)):
-        me, here = ends.rank[row], ends.core.values[row * ends.core.step]
+        me, here = rank[row], core[row * core_step]
         key = me * n_cores + here
         if slot_of[key] < 0:
             slot_of[key] = n_slots
@@ -163,18 +165,18 @@ def _place(
         task.end = -1.0
         if op[row] > _RECV:
             continue
-        other = ends.peer[row]
-        is_inside = ranks.node[me] == ranks.node[other]
+        other = peer[row]
+        is_inside = rank_node[me] == rank_node[other]
         taken = n_lanes
         # A rank alone on its node has no port: even to itself it sends over its lane, as in LogGPS.
-        if not is_inside or ranks.n_on_node[ranks.node[me]] == 1:
-            taken = ends.lane.values[row * ends.lane.step]
+        if not is_inside or n_on_node[rank_node[me]] == 1:
+            taken = lane[row * lane_step]
             if taken < 0:
-                taken = ranks.lane[other if op[row] == _SEND else me]
+                taken = rank_lane[other if op[row] == _SEND else me]
             taken = max(taken, 0)
         if is_inside:
-            there = here if me == other else ends.core.values[partner[row] * ends.core.step]
-            task.link = _link_inside(ranks.core_numa, here, there)
+            there = here if me == other else core[partner[row] * core_step]
+            task.link = _link_inside(core_numa, here, there)
         task.queue = first + 1 + taken + (0 if op[row] == _SEND else n_lanes + 1)
     slots = np.empty(n_slots, dtype=np.int64)
     for key in range(len(slot_of)):
@@ -196,26 +198,29 @@ def _weigh(
 ) -> bool:
     """Fill in work and partners; return whether the two ends of all messages have one size."""
     same_sizes = True
+    reads_indptr, reads_elements, (reads_pattern, reads_step), _ = reads
+    writes_indptr, writes_elements, (writes_pattern, writes_step), _ = writes
+    duration, duration_step = duration_ns
     for row in range(len(op)):
         if op[row] > _REDUCE:
-            tasks[row].work = duration_ns.values[row * duration_ns.step]
+            tasks[row].work = duration[row * duration_step]
             continue
         n_bytes = 0
         in_pieces = False
         if op[row] != _RECV:
             most = 2 if op[row] == _REDUCE else 1
-            in_pieces |= reads.indptr[row + 1] - reads.indptr[row] > most
-            for i in range(reads.indptr[row], reads.indptr[row + 1]):
-                size = pattern_bytes[reads.pattern.values[i * reads.pattern.step]]
+            in_pieces |= reads_indptr[row + 1] - reads_indptr[row] > most
+            for i in range(reads_indptr[row], reads_indptr[row + 1]):
+                size = pattern_bytes[reads_pattern[i * reads_step]]
                 in_pieces |= size > itemsize
                 if op[row] == _SEND:
-                    n_bytes += reads.n_elements[i] * size
+                    n_bytes += reads_elements[i] * size
         if op[row] != _SEND:
-            in_pieces |= writes.indptr[row + 1] - writes.indptr[row] > 1
-            for i in range(writes.indptr[row], writes.indptr[row + 1]):
-                size = pattern_bytes[writes.pattern.values[i * writes.pattern.step]]
+            in_pieces |= writes_indptr[row + 1] - writes_indptr[row] > 1
+            for i in range(writes_indptr[row], writes_indptr[row + 1]):
+                size = pattern_bytes[writes_pattern[i * writes_step]]
                 in_pieces |= size > itemsize
-                n_bytes += writes.n_elements[i] * size
+                n_bytes += writes_elements[i] * size
         tasks[row].work = n_bytes
         if in_pieces:
             tasks[row].state |= IS_STRIDED
@@ -256,14 +261,15 @@ def serving_order(plan: Plan) -> Ints:
 @compiled
 def _serving_order(op: npt.NDArray[np.int8], priority: Column, low: int, high: int) -> Ints:
     """Sort rows by kind and priority, counting how many there are of each."""
+    values, step = priority
     n = high - low + 1
     first = np.zeros(3 * n + 1, dtype=np.int64)
     for row in range(len(op)):
-        first[min(op[row], _COPY) * n + priority.values[row * priority.step] - low + 1] += 1
+        first[min(op[row], _COPY) * n + values[row * step] - low + 1] += 1
     first = np.cumsum(first)
     order = np.empty(len(op), dtype=np.int32)
     for row in range(len(op)):
-        key = min(op[row], _COPY) * n + priority.values[row * priority.step] - low
+        key = min(op[row], _COPY) * n + values[row * step] - low
         order[first[key]] = row
         first[key] += 1
     return order
@@ -313,7 +319,9 @@ def _link_dependencies(
     successors: Ints,
     tasks: Records,
 ) -> None:
-    for before in deps.task:
+    indptr, task, kind = deps
+    cores, step = core
+    for before in task:
         tasks[before].successors += 1
     begin = 0
     for row in range(len(tasks)):
@@ -322,13 +330,13 @@ def _link_dependencies(
         begin += n
     # Filling a list moves its begin to its end.
     for row in order:
-        tasks[row].pending = deps.indptr[row + 1] - deps.indptr[row]
-        for i in range(deps.indptr[row], deps.indptr[row + 1]):
-            before = tasks[deps.task[i]]
-            on_start = deps.kind[i] & ON_START
+        tasks[row].pending = indptr[row + 1] - indptr[row]
+        for i in range(indptr[row], indptr[row + 1]):
+            before = tasks[task[i]]
+            on_start = kind[i] & ON_START
             link = 0
-            if rank[row] != rank[deps.task[i]]:
-                here, there = core.values[row * core.step], core.values[deps.task[i] * core.step]
+            if rank[row] != rank[task[i]]:
+                here, there = cores[row * step], cores[task[i] * step]
                 link = 1 + _link_inside(core_numa, here, there)
             successors[before.successors] = 8 * row + 2 * link + on_start
             before.successors += 1
@@ -345,14 +353,15 @@ def initial_tasks(plan: Plan, order: Ints) -> Ints:
 
 @compiled
 def _initial_tasks(deps_indptr: Ints, rank: Column, order: Ints, n_ranks: int) -> Ints:
+    ranks, step = rank
     first = np.zeros(n_ranks + 1, dtype=np.int64)
     for row in range(len(order)):
         if deps_indptr[row] == deps_indptr[row + 1]:
-            first[rank.values[row * rank.step] + 1] += 1
+            first[ranks[row * step] + 1] += 1
     first = np.cumsum(first)
     rows = np.empty(first[-1], dtype=np.int32)
     for row in order:
         if deps_indptr[row] == deps_indptr[row + 1]:
-            rows[first[rank.values[row * rank.step]]] = row
-            first[rank.values[row * rank.step]] += 1
+            rows[first[ranks[row * step]]] = row
+            first[ranks[row * step]] += 1
     return rows

@@ -167,13 +167,7 @@ def holds_of(
         table = np.array([float(getattr(link, field)) for link in links])
         return np.where(is_message, table[places.link], 0.0)
 
-    strided = np.zeros(len(op))
-    if network.strided_ns_per_byte > 0:
-        strided = np.where(_in_pieces(plan)[chosen], network.strided_ns_per_byte, 0.0)
-    uncached = np.zeros(len(op))
-    if network.cache_bytes is not None and network.uncached_ns_per_byte > 0:
-        is_large = is_uncached(plan, network.cache_bytes)[chosen]
-        uncached = np.where(is_large, network.uncached_ns_per_byte, 0.0)
+    strided, uncached = (extra[chosen] for extra in _extra_ns_per_byte(plan, network))
     overhead, more = of_link("o_ns"), np.maximum(n_bytes - 1, 0.0)
     touch, wire = more * of_link("O_ns_per_byte"), more * of_link("G_ns_per_byte")
     packet_ns = packet_cost(network)
@@ -210,6 +204,17 @@ def holds_of(
         is_asking=asks,
         is_cut=is_message & (places.link == _NETWORK) & (n_bytes > turn),
     )
+
+
+def _extra_ns_per_byte(plan: Plan, network: Network) -> tuple[Floats, Floats]:
+    """Return what a byte of each task costs more, in pieces and out of the cache."""
+    strided, uncached = np.zeros((2, plan.n_tasks))
+    if network.strided_ns_per_byte > 0:
+        strided = np.where(_in_pieces(plan), network.strided_ns_per_byte, 0.0)
+    if network.cache_bytes is not None and network.uncached_ns_per_byte > 0:
+        is_large = is_uncached(plan, network.cache_bytes)
+        uncached = np.where(is_large, network.uncached_ns_per_byte, 0.0)
+    return strided, uncached
 
 
 def _in_pieces(plan: Plan) -> Flags:

@@ -86,19 +86,23 @@ def _mark(
     shared: Longs,
     cache_bytes: int,
 ) -> npt.NDArray[np.bool_]:
+    reads_indptr, _, _, (reads_buffer, reads_step) = reads
+    writes_indptr, _, _, (writes_buffer, writes_step) = writes
+    phases, phase_step = phase
     found = np.zeros(len(op), dtype=np.bool_)
     for row in range(len(op)):
         if op[row] != _COPY and op[row] != _REDUCE:
             continue
         touched = 0
-        for side in (reads, writes):
-            for i in range(side.indptr[row], side.indptr[row + 1]):
-                touched |= 1 << side.buffer.values[i * side.buffer.step]
+        for i in range(reads_indptr[row], reads_indptr[row + 1]):
+            touched |= 1 << reads_buffer[i * reads_step]
+        for i in range(writes_indptr[row], writes_indptr[row + 1]):
+            touched |= 1 << writes_buffer[i * writes_step]
         n_bytes = 0
         for buffer in range(sizes.shape[1]):
             if touched >> buffer & 1:
                 n_bytes += sizes[rank[row], buffer]
         if touched >> _SHARED & 1:
-            n_bytes += shared[rank[row], phase.values[row * phase.step]]
+            n_bytes += shared[rank[row], phases[row * phase_step]]
         found[row] = n_bytes > cache_bytes
     return found

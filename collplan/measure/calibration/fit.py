@@ -111,7 +111,8 @@ def fit_machine(measurements: Measurements) -> Calibration:
             low, high = np.percentile(known, _INTERVAL) if known else (value, value)
             interval = (float(low), float(high))
         parameters.append(Parameter(name, _rounded(name, value), interval, method))
-    return Calibration(_machine(parameters), tuple(parameters))
+    machine = Machine.model_validate(machine_document(parameters))
+    return Calibration(machine, tuple(parameters))
 
 
 def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
@@ -233,10 +234,6 @@ def _rank_order(place: Place, per_node: Sequence[int]) -> str | list[int]:
         if machine.rank_to_node == place.rank_to_node:
             return order
     return list(place.rank_to_node)
-
-
-def _machine(parameters: Sequence[Parameter]) -> Machine:
-    return Machine.model_validate(machine_document(parameters))
 
 
 def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:

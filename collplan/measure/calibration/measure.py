@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from statistics import median
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -23,6 +22,7 @@ from collplan.measure.calibration.local_timing import LocalTimer
 from collplan.measure.calibration.measurements import (
     LanesAtOnce,
     LinkClass,
+    LocalWork,
     Measurements,
     Place,
     Rounds,
@@ -186,40 +186,44 @@ def measure_machine(
         raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
     effort = QUICK if quick else THOROUGH
     place = find_place(comm, lanes)
-    pairs = [
-        (link, pair)
-        for link in LINK_CLASSES
-        for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]
-    ]
-    times = _Gathered()
+    times = PairTimes()
     limits: dict[LinkClass, int] = {}
-    for link, pair in pairs:
-        found = _time_pair(comm, link, pair, effort, limits.get(link))
-        limits[link] = found.limit
-        times.add(found)
-        advance()
+    for link in LINK_CLASSES:
+        for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]:
+            found = _time_pair(comm, link, pair, effort, limits.get(link))
+            limits[link] = found.limit
+            times.add(found)
+            advance()
     at_once = _lanes_at_once(comm, place, effort, times.ns_per_byte("network"))
     advance()
     rounds = _rounds(comm) if place.ranks_per_core > 1 else None
     local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
-    measurements: Measurements | None = None
-    if comm.rank == 0:
-        measurements = Measurements(
-            host=host_name(),
-            mpi=library_name(),
-            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            place=place,
-            ping_pongs=tuple(times.all.ping_pongs),
-            bursts=tuple(times.all.bursts),
-            transfers=tuple(times.all.transfers),
-            late_receives=tuple(times.all.late_receives),
-            lanes_at_once=tuple(at_once),
-            local_work=tuple(work),
-            rounds=rounds,
-        )
-    return _everywhere(comm, measurements)
+    return _everywhere(comm, _measurements(place, times, at_once, work, rounds))
+
+
+def _measurements(
+    place: Place,
+    times: PairTimes,
+    at_once: Sequence[LanesAtOnce],
+    work: Sequence[LocalWork],
+    rounds: Rounds | None,
+) -> Measurements:
+    """Return all measurements, with where and when they were made."""
+    return Measurements(
+        host=host_name(),
+        mpi=library_name(),
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        place=place,
+        ping_pongs=tuple(times.ping_pongs),
+        bursts=tuple(times.bursts),
+        transfers=tuple(times.transfers),
+        late_receives=tuple(times.late_receives),
+        lanes_at_once=tuple(at_once),
+        local_work=tuple(work),
+        rounds=rounds,
+    )
 
 
 def n_steps(quick: bool) -> int:
@@ -256,27 +260,6 @@ def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
         elif len(others) < N_PAIRS:
             others.append(pair)
     return fresh + others
-
-
-class _Gathered:
-    """What pairs measured, on all ranks."""
-
-    def __init__(self) -> None:
-        self.all = PairTimes()
-
-    def add(self, times: PairTimes) -> None:
-        self.all.ping_pongs += times.ping_pongs
-        self.all.bursts += times.bursts
-        self.all.transfers += times.transfers
-        self.all.late_receives += times.late_receives
-
-    def ns_per_byte(self, link: LinkClass) -> float:
-        """Return about what a byte of a long message takes, 0 where there is no such link."""
-        own = [entry for entry in self.all.ping_pongs if entry.link == link and entry.bytes]
-        if not own:
-            return 0.0
-        longest = max(own, key=lambda entry: entry.bytes)
-        return 1e9 * median(longest.seconds) / longest.bytes
 
 
 def _time_pair(

@@ -158,6 +158,21 @@ class PairTimes:
     late_receives: list[LateReceive] = field(default_factory=list)
     limit: int = 0
 
+    def add(self, other: PairTimes) -> None:
+        """Add what other ranks have measured."""
+        self.ping_pongs += other.ping_pongs
+        self.bursts += other.bursts
+        self.transfers += other.transfers
+        self.late_receives += other.late_receives
+
+    def ns_per_byte(self, link: LinkClass) -> float:
+        """Return about what a byte of a long message takes, 0 where there is no such link."""
+        own = [entry for entry in self.ping_pongs if entry.link == link and entry.bytes]
+        if not own:
+            return 0.0
+        longest = max(own, key=lambda entry: entry.bytes)
+        return 1e9 * median(longest.seconds) / longest.bytes
+
 
 class PairTimer:
     """Time what two ranks do with each other; both make the same calls.
@@ -178,8 +193,7 @@ class PairTimer:
         self, comm: MPI.Intracomm, link: LinkClass, pair: tuple[int, int], effort: Effort
     ) -> None:
         self._comm = comm
-        self._link = link
-        self._pair = pair
+        self._between: dict[str, Any] = {"link": link, "pair": pair}
         self._effort = effort
         self._half_s: dict[int, float] = {}
         self._idle_share = 1.0
@@ -235,9 +249,7 @@ class PairTimer:
             n = self._agree(self._repetitions(first))
             seconds = tuple(once() / (2 * trips) for _ in range(n))
         self._half_s[n_bytes] = self._agree(median(seconds))
-        self.times.ping_pongs.append(
-            PingPong(link=self._link, pair=self._pair, bytes=n_bytes, seconds=seconds)
-        )
+        self.times.ping_pongs.append(PingPong(**self._between, bytes=n_bytes, seconds=seconds))
 
     def _measure_idling(self) -> float:
         """Return what share of a processor the engine takes while it waits."""
@@ -275,8 +287,7 @@ class PairTimer:
             return
         self.times.bursts.append(
             Burst(
-                link=self._link,
-                pair=self._pair,
+                **self._between,
                 bytes=n_bytes,
                 messages=n,
                 send_cpu_s=tuple(busy for busy, _ in sides[0]),
@@ -300,8 +311,7 @@ class PairTimer:
         if sides is not None:
             self.times.transfers.append(
                 Transfer(
-                    link=self._link,
-                    pair=self._pair,
+                    **self._between,
                     bytes=n_bytes,
                     send_cpu_s=sides[0],
                     recv_cpu_s=sides[1],
@@ -364,8 +374,7 @@ class PairTimer:
         seconds = [self._late_send(message, delay) for _ in range(self._effort.tries)]
         self.times.late_receives.append(
             LateReceive(
-                link=self._link,
-                pair=self._pair,
+                **self._between,
                 bytes=n_bytes,
                 delay_s=delay,
                 seconds=tuple(seconds),

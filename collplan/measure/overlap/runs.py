@@ -22,9 +22,7 @@ from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep
 from collplan.measure.run import (
     Case,
     WrongElement,
-    choose_oracle,
-    native_truth,
-    numpy_truth,
+    find_truth,
 )
 from collplan.measure.timing import Call, nothing
 from collplan.planner import compile_plan
@@ -203,7 +201,6 @@ class Collectives:
         self.comm, self.sweep, self._pinned = comm, sweep, pinned
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)
-        self._collective = spec.collective
         plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
         self._case = Case(plan, spec.collective, comm, seed=0)
         case = self._case
@@ -261,8 +258,7 @@ class Collectives:
     def find_wrong(self) -> dict[str, WrongElement]:
         """Return where results of plans are wrong, by method; collective, the same on all ranks."""
         case = self._case
-        oracle = choose_oracle(self._collective, self.comm.size)
-        truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, self._native)
+        _, truth = find_truth(case, self._native)
         found = {}
         for name, received in self._received.items():
             case.fill()
