@@ -169,13 +169,11 @@ def time_in_turns(
     comm : MPI.Intracomm
         All ranks of it make the same calls.
     calls : sequence of callable
-        What to time; on a rank that takes no part in one, `nothing`.
+        The calls; on a rank that takes no part in one, `nothing`.
     repetitions : int
         How many to count, beside the `warm_ups`.
-    prepare : callable
-        What to do before each call, outside its time.
-    advance : callable
-        What to do after each repetition, warm-ups included, to show progress.
+    prepare, advance : callable
+        What to do before each call, outside its time, and after each repetition.
     watch : Watch, optional
         Who is told of each call.
     warm_ups, first : int
@@ -189,8 +187,7 @@ def time_in_turns(
     ndarray of float64, shape (len(calls), repetitions)
         Seconds of the slowest rank, the same on every rank.
     """
-    watch = watch or Watch()
-    crowded = ranks_per_core(comm) > 1
+    watch, crowded = watch or Watch(), ranks_per_core(comm) > 1
     if from_first is None:
         from_first = crowded and share_clock(comm)
     begins, ends = np.empty((2, len(calls), warm_ups + repetitions))
