@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import tempfile
@@ -29,6 +28,7 @@ import numpy as np
 
 from collplan.executors.mpi.launch.jobs import relaunch
 from collplan.executors.mpi.launch.launcher import find_launcher
+from collplan.measure.statistics import median_interval
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import parse_bytes
 from collplan.specs.errors import CollplanError
@@ -85,27 +85,10 @@ def measure(what: str, n_ranks: int, kinds: list[str], options: argparse.Namespa
         os.environ.update(kept)
 
 
-def median_interval(values: list[float]) -> tuple[float, float]:
-    """Return a 95 % interval of the median of whatever the values are drawn from.
-
-    Its ends are values: as many lie beyond each as heads in so many throws of a
-    coin reach with a probability of at most 2.5 %. Five give 94 %.
-    """
-    n = len(values)
-    beyond, probability = 0, 0.5**n
-    while beyond < (n - 1) // 2:
-        probability += math.comb(n, beyond + 1) * 0.5**n
-        if probability > 0.025:
-            break
-        beyond += 1
-    ordered = sorted(values)
-    return ordered[beyond], ordered[-1 - beyond]
-
-
 def ratio_row(cell: Cell, method: str) -> list[str]:
     """Return a method's ratio to native in words: median, interval, least and most."""
     ratios = np.array(cell["times_s"][method]) / np.array(cell["times_s"]["native"])
-    low, high = median_interval(ratios.tolist())
+    low, high = median_interval(ratios)
     return [
         f"{np.median(ratios):.2f}",
         f"{low:.2f} to {high:.2f}",

@@ -20,8 +20,6 @@ from mpi4py import MPI
 
 import collplan
 from collplan.executors.mpi import join_world
-from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.measure.clocks import share_clock
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import time_in_turns
 from collplan.planner.formats.output_files import write_text
@@ -104,13 +102,7 @@ def measure(
         call()
     native, planned = (case.result_of(call, comm.rank) for call in calls)
     is_equal = comm.allreduce(bool(np.array_equal(native, planned)), MPI.LAND)
-    crowded = ranks_per_core(comm) > 1
-    times = time_in_turns(
-        comm,
-        calls,
-        n_rounds(comm, calls, asked.rounds, asked.seconds),
-        from_first=crowded and share_clock(comm),
-    )
+    times = time_in_turns(comm, calls, n_rounds(comm, calls, asked.rounds, asked.seconds))
     return {
         "collective": sweep.collective,
         "bytes": point.bytes,

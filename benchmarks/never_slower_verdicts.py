@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan.measure.statistics import median_interval
 from collplan.reports.output import format_bytes, format_seconds
-from collplan.tune.racing import time_of
 
 ALLOWED_PART: Final = 0.03
 ALLOWED_S: Final = 20e-6
@@ -97,10 +97,7 @@ def verdict_of(point: Mapping[str, Any]) -> Verdict:
 
 
 def _median_and_ends(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float, float]:
-    # What a time may not be, a difference is: negative.
-    least = min(0.0, float(values.min()))
-    time = time_of(values - least)
-    return time.median_s + least, time.low_s + least, time.high_s + least
+    return float(np.median(values)), *median_interval(values)
 
 
 def gains(verdicts: Iterable[Verdict]) -> dict[str, float]:

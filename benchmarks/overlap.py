@@ -18,7 +18,7 @@ import collplan
 from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.methods import overlap_ratio
+from collplan.measure.overlap.sweep import overlap_ratio
 
 CORES = 4
 WARM_UPS = 12

@@ -11,9 +11,15 @@ import pytest
 
 from collplan.cli.bench.overlap import OverlapOptions
 from collplan.executors.cost.traces.states import CoreStates, State, simulated_states, write_states
-from collplan.measure.overlap.choosing import default_ranks, plan_sweep
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.sweep import (
+    BLOCKING,
+    Method,
+    Sweep,
+    default_ranks,
+    overlap_ratio,
+    plan_sweep,
+)
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.tree_model import best_levels
 from collplan.specs import Machine

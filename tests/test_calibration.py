@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from collplan.measure.calibration.fit import fit_machine
-from collplan.measure.calibration.machine_file import machine_text
+from collplan.measure.calibration.fit import fit_machine, machine_text
 from collplan.measure.calibration.measurements import Measurements, load_measurements
 from collplan.specs import Machine, load_spec
 from collplan.specs.errors import CollplanError

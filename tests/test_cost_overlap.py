@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from brute_steps import unroll
 from collplan.executors.cost import cost_report, simulate, simulate_each
-from collplan.executors.cost.breakdown import breakdown, legs
+from collplan.executors.cost.critical_path import breakdown, legs
 from collplan.executors.cost.layout import staged_elements
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collplan.executors.cost import Timeline, cost_report, simulate, simulate_each
-from collplan.executors.cost.breakdown import breakdown, legs
-from collplan.executors.cost.critical_path import critical_rows
+from collplan.executors.cost.critical_path import breakdown, critical_rows, legs
 from collplan.executors.cost.parameters import LINK_CLASSES
-from collplan.executors.cost.places import Places, places_of
+from collplan.executors.cost.task_durations import Places, places_of
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from collplan.emulate import host, running
-from collplan.emulate.cluster import MAX_RATE, Cluster, parse_rate
+from collplan.emulate import running
+from collplan.emulate.cluster import MAX_RATE, Cluster, EmulationError, parse_rate
 from collplan.emulate.counters import lane_bytes
-from collplan.emulate.errors import EmulationError
 from collplan.emulate.launching import prepare_launch
 from collplan.emulate.machine import emulated_machine
 from collplan.executors.mpi.launch.launcher import Launcher, Library
@@ -120,7 +119,7 @@ def test_foreign_mpi(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_no_linux(collplan: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.sys, "platform", "darwin")
+    monkeypatch.setattr(running.sys, "platform", "darwin")
     line = collplan("emulate", *CLUSTER, "--", "true").error()
     assert line == ("emulation needs the namespaces of Linux, this is darwin; use a Linux machine")
 
@@ -139,7 +138,7 @@ def test_missing_programs(
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(host, "_MORE_PATHS", ())
+    monkeypatch.setattr(running, "_MORE_PATHS", ())
     line = collplan("emulate", *CLUSTER, "--", "true").error()
     assert line == (
         f"the program {missing} is not installed; install the system's package {package}"

@@ -10,7 +10,7 @@ import pytest
 
 from brute_force import find_faults
 from collplan.executors.cost import cost_report, simulate
-from collplan.executors.cost.breakdown import legs
+from collplan.executors.cost.critical_path import legs
 from collplan.planner import Plan, compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.draw import draw

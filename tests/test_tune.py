@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collplan.measure.statistics import LEAST, is_faster
 from collplan.reports.tuning import print_tuned, to_json
 from collplan.specs import COLLECTIVES, Bcast, CollplanError
 from collplan.tune.candidates import (
@@ -27,7 +28,7 @@ from collplan.tune.candidates import (
 )
 from collplan.tune.journal import State, open_state
 from collplan.tune.options import TuningJob
-from collplan.tune.racing import LEAST_ROUNDS, Race, Rules, beats, time_of
+from collplan.tune.racing import Race, Rules, time_of
 from collplan.tune.sweep import NATIVE, Time
 from collplan.tune.table import TuningTable, load_table
 from collplan.tune.tuner import Tuned
@@ -220,10 +221,10 @@ def test_nobody_beats_by_touching_intervals_or_few_measurements() -> None:
     def time(low: float, high: float, n: int = 10) -> Time:
         return Time(median_s=(low + high) / 2, low_s=low, high_s=high, n=n)
 
-    assert beats(time(1, 2), time(3, 4))
-    assert not beats(time(1, 3), time(3, 4))
-    assert not beats(time(3, 4), time(1, 2))
-    assert not beats(time(1, 2, LEAST_ROUNDS - 1), time(3, 4))
+    assert is_faster(time(1, 2), time(3, 4))
+    assert not is_faster(time(1, 3), time(3, 4))
+    assert not is_faster(time(3, 4), time(1, 2))
+    assert not is_faster(time(1, 2, LEAST - 1), time(3, 4))
 
 
 def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None:
@@ -382,7 +383,7 @@ def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
     for point in (point for sweep in table.sweeps for point in sweep.points):
         native, own = point.times["native"], point.times[point.winner]
         assert len(point.times) == 3
-        assert point.winner == "native" or beats(own, native)
+        assert point.winner == "native" or is_faster(own, native)
     assert all(sweep.complete for sweep in table.sweeps)
     if mpi == "mpich":  # which binds no rank to cores
         crowds = [sweep.ranks / len(os.sched_getaffinity(0)) for sweep in table.sweeps]

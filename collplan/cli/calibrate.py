@@ -171,8 +171,7 @@ def _check_outputs(options: CalibrateOptions) -> None:
 
 def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
     """Fit, write, print, and draw."""
-    from collplan.measure.calibration.fit import fit_machine
-    from collplan.measure.calibration.machine_file import machine_text
+    from collplan.measure.calibration.fit import fit_machine, machine_text
     from collplan.planner.formats.output_files import write_text
     from collplan.reports.output import pick, print_json
 

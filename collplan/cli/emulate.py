@@ -54,7 +54,7 @@ def command(
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
-    from collplan.emulate.errors import EmulationError
+    from collplan.emulate.cluster import EmulationError
 
     try:
         return tuple(int(word) for word in text.split(","))

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from collplan.emulate.errors import EmulationError
+from collplan.specs.errors import CollplanError
+
+
+class EmulationError(CollplanError):
+    """A cluster that cannot be: badly described, or not possible on this machine."""
+
 
 MAX_NODES: Final = 1000
 """A switch is a Linux bridge, and that has 1,023 ports."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from collplan.emulate.nodes import ENTER, SCRIPTS
-from collplan.emulate.switches import lane_name, node_name
+from collplan.emulate.nodes import ENTER, SCRIPTS, lane_name, node_name
 from collplan.executors.mpi.launch.launcher import Launcher
 from collplan.specs.machine import Machine
 

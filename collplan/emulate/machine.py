@@ -6,8 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from collplan.emulate.cluster import Cluster
-from collplan.emulate.errors import EmulationError
+from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.executors.mpi.launch.launcher import n_cores
 from collplan.specs.explaining import explain
 from collplan.specs.machine import Machine

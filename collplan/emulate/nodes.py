@@ -12,7 +12,88 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from collplan.emulate import kernel, switches
+from collplan.emulate import kernel
+
+BURST: Final = "32kb"
+"""What tbf lets pass at once; more than this makes short messages faster than the rate."""
+QUEUE_TIME: Final = "200ms"
+"""How long a packet may wait in tbf before it is dropped: long enough that TCP never has to."""
+
+
+def node_name(node: int) -> str:
+    """Return a node's host name."""
+    return f"node{node}"
+
+
+def lane_name(lane: int) -> str:
+    """Return the interface of a lane, the same on every node."""
+    return f"lane{lane}"
+
+
+def address(node: int, lane: int) -> str:
+    """Return a node's address on a lane; every lane is a /16 network of its own.
+
+    Examples
+    --------
+    >>> address(0, 1), address(300, 0)
+    ('10.1.0.1', '10.0.1.45')
+    """
+    high, low = divmod(node + 1, 256)
+    return f"10.{lane}.{high}.{low}"
+
+
+def hosts_file(n_nodes: int) -> str:
+    """Return the nodes' /etc/hosts: a name leads to the node's first lane."""
+    lines = ["127.0.0.1 localhost"]
+    lines += [f"{address(node, 0)} {node_name(node)}" for node in range(n_nodes)]
+    return "\n".join(lines) + "\n"
+
+
+def switch_links(pids: Sequence[int], lanes: int) -> list[str]:
+    """Return ip's commands for bridges, and for cables to the nodes whose processes are `pids`."""
+    commands = []
+    for lane in range(lanes):
+        commands += [f"link add switch{lane} type bridge", f"link set switch{lane} up"]
+    for node, pid in enumerate(pids):
+        for lane in range(lanes):
+            port = _port(node, lane)
+            commands += [
+                f"link add {port} type veth peer name {lane_name(lane)} netns {pid}",
+                f"link set {port} master switch{lane} up",
+            ]
+    return commands
+
+
+def switch_queues(n_nodes: int, lanes: int, rate_bits_per_s: int) -> list[str]:
+    """Return tc's commands that shape what the switches send."""
+    ports = [_port(node, lane) for node in range(n_nodes) for lane in range(lanes)]
+    return [_shape(port, rate_bits_per_s) for port in ports]
+
+
+def node_links(node: int, lanes: int) -> list[str]:
+    """Return ip's commands for a node's own interfaces."""
+    commands = ["link set lo up"]
+    for lane in range(lanes):
+        name = lane_name(lane)
+        commands += [f"addr add {address(node, lane)}/16 dev {name}", f"link set {name} up"]
+    return commands
+
+
+def node_queues(lanes: int, rate_bits_per_s: int) -> list[str]:
+    """Return tc's commands that shape what a node sends."""
+    return [_shape(lane_name(lane), rate_bits_per_s) for lane in range(lanes)]
+
+
+def _port(node: int, lane: int) -> str:
+    return f"p{node}l{lane}"
+
+
+def _shape(interface: str, rate_bits_per_s: int) -> str:
+    return (
+        f"qdisc add dev {interface} root tbf rate {rate_bits_per_s}bit "
+        f"burst {BURST} latency {QUEUE_TIME}"
+    )
+
 
 SCRIPTS: Final = "/dev/shm/collplan"
 """Where every node has the programs and files that launchers need."""
@@ -94,14 +175,12 @@ def build(request: Request) -> list[int]:
     """
     _set_up_protocols()
     pids = _start_nodes(request.nodes)
-    _batch(request.ip, switches.switch_links(pids, request.lanes))
-    _batch(
-        request.tc, switches.switch_queues(request.nodes, request.lanes, request.rate_bits_per_s)
-    )
+    _batch(request.ip, switch_links(pids, request.lanes))
+    _batch(request.tc, switch_queues(request.nodes, request.lanes, request.rate_bits_per_s))
     for node, pid in enumerate(pids):
         enter = [request.nsenter, "--target", str(pid), "--net", "--"]
-        _batch(request.ip, switches.node_links(node, request.lanes), enter)
-        _batch(request.tc, switches.node_queues(request.lanes, request.rate_bits_per_s), enter)
+        _batch(request.ip, node_links(node, request.lanes), enter)
+        _batch(request.tc, node_queues(request.lanes, request.rate_bits_per_s), enter)
     for pid in pids:
         _install(pid, {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)})
     return pids
@@ -115,21 +194,21 @@ def start(nsenter: str, pid: int, directory: str, command: Sequence[str]) -> NoR
 
 
 def _start_nodes(n_nodes: int) -> list[int]:
-    hosts = switches.hosts_file(n_nodes)
+    hosts = hosts_file(n_nodes)
     started = []
     for node in range(n_nodes):
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reader)
-            _be_node(switches.node_name(node), hosts, writer)
+            _be_node(node_name(node), hosts, writer)
         os.close(writer)
         started.append((pid, reader))
     for node, (_, reader) in enumerate(started):
         with os.fdopen(reader) as answer:
             problem = answer.read()
         if problem:
-            raise SetUpError(f"{switches.node_name(node)}: {problem}")
+            raise SetUpError(f"{node_name(node)}: {problem}")
     return [pid for pid, _ in started]
 
 
@@ -178,7 +257,7 @@ def _install(pid: int, files: Mapping[str, str]) -> None:
 
 
 def _enter_script(nsenter: str, pids: Sequence[int]) -> str:
-    cases = [f"{switches.node_name(node)}) pid={pid} ;;" for node, pid in enumerate(pids)]
+    cases = [f"{node_name(node)}) pid={pid} ;;" for node, pid in enumerate(pids)]
     enter = " ".join(_enter_command(nsenter, "$pid"))
     return _ENTER.format(cases="\n".join(cases), enter=enter)
 

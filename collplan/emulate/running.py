@@ -9,13 +9,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from collplan.emulate.cluster import Cluster
-from collplan.emulate.errors import EmulationError
-from collplan.emulate.host import find_tools
+from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
@@ -30,6 +28,43 @@ from collplan.executors.mpi.launch.launcher import (
 )
 from collplan.specs.loading import MACHINE
 from collplan.specs.machine import Machine
+
+_PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
+_MORE_PATHS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Paths of the programs a cluster is built with."""
+
+    ip: str
+    tc: str
+    nsenter: str
+
+
+def find_tools() -> Tools:
+    """Return the programs a cluster is built with; those of administrators need no PATH.
+
+    Raises
+    ------
+    EmulationError
+        If this is not Linux, or one is not installed.
+    """
+    if sys.platform != "linux":
+        raise EmulationError(
+            f"emulation needs the namespaces of Linux, this is {sys.platform}; use a Linux machine"
+        )
+    path = os.pathsep.join([*os.get_exec_path(), *_MORE_PATHS])
+    found = {}
+    for name, package in _PACKAGES.items():
+        program = shutil.which(name, path=path)
+        if program is None:
+            raise EmulationError(
+                f"the program {name} is not installed; install the system's package {package}"
+            )
+        found[name] = program
+    return Tools(**found)
+
 
 MAX_RANKS: Final = 2048
 """Each is a process of this machine, and the ranks' table must fit an argument of Linux."""
@@ -50,9 +85,9 @@ def run_emulated(
     mpi: str | None = None,
     capture: bool = True,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program once a rank on a cluster that exists only meanwhile.
+    """Run a program once per rank on a cluster that exists only meanwhile.
 
-    However it ends, all of it is gone: processes, namespaces, interfaces, mounts.
+    However it ends, processes, namespaces, interfaces and mounts are gone.
 
     Parameters
     ----------
@@ -86,15 +121,9 @@ def run_emulated(
         raise EmulationError(
             f"ranks: {machine.n_ranks} would be started on this machine; give at most {MAX_RANKS}"
         )
-    tools = find_tools()
-    launcher = _launcher_of(mpi)
-    directory = _directory()
+    tools, launcher, directory = find_tools(), _launcher_of(mpi), _directory()
     launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
-    variables = {
-        **_environment(launcher, machine),
-        **launch.environment,
-        **(environment or {}),
-    }
+    variables = _environment(launcher, machine) | {**launch.environment, **(environment or {})}
     if shutil.which(program[0], path=variables["PATH"]) is None:
         raise EmulationError(f"CMD: {program[0]!r} is no program; give one on PATH, or its path")
     request = {
@@ -105,12 +134,24 @@ def run_emulated(
         "files": launch.files,
         "directory": directory,
     }
+    return _run_sandboxed(request, launch.command, variables, timeout_s, capture=capture)
+
+
+def _run_sandboxed(
+    request: dict[str, object],
+    program: list[str],
+    variables: Mapping[str, str],
+    timeout_s: float | None,
+    *,
+    capture: bool,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a sandbox, which lives as long as this end of its socket."""
     # Without site packages Python starts in a third of the time; nothing inside needs them.
     boot = [sys.executable, "-I", "-S", "-c", BOOT, str(_ROOT), json.dumps(request), "--"]
+    command = [*boot, *program]
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            command = [*boot, *launch.command]
             if capture:
                 done = capture_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
             else:

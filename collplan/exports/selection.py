@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Final
 
+from collplan.measure.statistics import is_faster
 from collplan.specs import COLLECTIVES
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.specs.numbers import parse_bytes
 from collplan.specs.request import FLAT, MESSAGES
 from collplan.tune.table import NATIVE_LABEL, Choice, Point, Sweep, TuningTable
 
-"""Kinds whose bytes in a table are those of one rank's block."""
 _ORDERING: Final = frozenset({"prioritize", "limit_requests"})
 """Passes that say when to send, not what: an algorithm stays the same with them."""
 
@@ -277,9 +277,9 @@ def _best_at(point: Point, targets: dict[str, Target]) -> str:
     native = point.times.get(NATIVE_LABEL)
     known = {label: time for label, time in point.times.items() if label in targets}
     best = min(known, key=lambda label: known[label].median_s, default=NATIVE_LABEL)
-    if best != NATIVE_LABEL and native is not None and known[best].high_s >= native.low_s:
-        return NATIVE_LABEL
-    return best
+    if best == NATIVE_LABEL or native is None or is_faster(known[best], native):
+        return best
+    return NATIVE_LABEL
 
 
 def _best_of_all(sweep: Sweep, targets: dict[str, Target]) -> str:
@@ -291,9 +291,9 @@ def _best_of_all(sweep: Sweep, targets: dict[str, Target]) -> str:
         if len(times) < len(pairs):
             continue
         rivals = [(time, native) for time, native in pairs if time and native]
-        is_slower = any(time.low_s > native.high_s for time, native in rivals)
-        is_faster = any(time.high_s < native.low_s for time, native in rivals)
-        if not rivals or (is_faster and not is_slower):
+        wins = any(is_faster(time, native) for time, native in rivals)
+        loses = any(is_faster(native, time) for time, native in rivals)
+        if not rivals or (wins and not loses):
             scores[label] = sum(log(max(time.median_s, 1e-12)) for time in times)
     return min(scores, key=lambda label: scores[label], default=NATIVE_LABEL)
 

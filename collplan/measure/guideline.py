@@ -22,11 +22,9 @@ from collplan.measure.run import (
     Case,
     Oracle,
     WrongElement,
-    choose_oracle,
-    native_truth,
-    numpy_truth,
+    find_truth,
 )
-from collplan.measure.statistics import Summary, is_slower, summarize
+from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.select.auto import resolve
@@ -222,8 +220,7 @@ def _measure_size(
             else:
                 plans[candidate.name], calls[candidate.name] = bound
                 stack.enter_context(bound[1])
-        oracle = choose_oracle(collective, comm.size)
-        truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+        oracle, truth = find_truth(case, native)
         wrong: dict[str, WrongElement | None] = {}
         for name, call in calls.items():
             case.fill()
@@ -240,7 +237,7 @@ def _measure_size(
             candidate=name,
             summary=summary,
             factor=native_summary.median_s / summary.median_s,
-            violation=wrong[name] is None and is_slower(native_summary, summary),
+            violation=wrong[name] is None and is_faster(summary, native_summary),
             wrong=wrong[name],
             plan=plans.get(name),
         )

@@ -9,7 +9,7 @@ References
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, cast
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
 from collplan.measure.statistics import Summary, summarize
-from collplan.measure.timing import Call, nothing, time_in_turns
+from collplan.measure.timing import Call, Times, nothing, time_in_turns
 from collplan.specs.collective import COLLECTIVES, Collective, validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explain
@@ -163,13 +163,17 @@ def lane_pattern(
     list of LaneTimes
         For every size and number of lanes; a repetition's time is that of all its exchanges.
     """
-    found = []
+    found: list[LaneTimes] = []
     for n_bytes in sizes:
         calls = [_exchange(lanes, n_bytes, k, inner) for k in lanes.steps]
         times = time_in_turns(comm, calls, repetitions, advance=advance)
-        for k, row in zip(lanes.steps, times, strict=True):
-            found.append(LaneTimes(n_bytes, k, summarize(row)))
+        found += _by_lanes(lanes, n_bytes, times)
     return found
+
+
+def _by_lanes(lanes: Lanes, n_bytes: int, times: Times) -> Iterator[LaneTimes]:
+    for k, row in zip(lanes.steps, times, strict=True):
+        yield LaneTimes(n_bytes, k, summarize(row))
 
 
 def _exchange(lanes: Lanes, n_bytes: int, k: int, inner: int) -> Call:
@@ -235,13 +239,12 @@ def multi_collective(
         If a size is not whole elements, or too small to have blocks.
     """
     collectives = [lane_collective(kind, n_bytes, lanes.n_nodes) for n_bytes in sizes]
-    found = []
+    found: list[LaneTimes] = []
     for n_bytes, collective in zip(sizes, collectives, strict=True):
         with _native(lanes, collective, n_bytes) as native:
             calls = [native if lanes.local < k else nothing for k in lanes.steps]
             times = time_in_turns(comm, calls, repetitions, advance=advance)
-        for k, row in zip(lanes.steps, times, strict=True):
-            found.append(LaneTimes(n_bytes, k, summarize(row)))
+        found += _by_lanes(lanes, n_bytes, times)
     return found
 
 

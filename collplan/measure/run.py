@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -12,9 +12,9 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.launch.launcher import short_version
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
+from collplan.measure.timing import Times, library_name, time_in_turns
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition
 from collplan.planner.plan.plan import Buffer
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from collplan.specs.collective import Collective
 
 Array = npt.NDArray[Any]
-Times = npt.NDArray[np.float64]
 Oracle = Literal["numpy", "native"]
 
 ORACLE_BYTES: Final = 256 * 2**20
 """Up to how much work one rank computes all results by numpy; above, native MPI's are taken."""
 PADDING: Final = 5
 """Elements behind each receive buffer that no plan may touch."""
-WARM_UPS: Final = 2
 _SENTINEL: Final = 0xA5
 
 
@@ -124,8 +122,7 @@ def run_plan(
 ) -> RunReport:
     """Execute a compiled plan, check every rank's result, and time it beside the native call.
 
-    Collective over `comm`. Each repetition runs both, each after a barrier,
-    in turns who goes first; the slowest rank's time counts.
+    Collective over `comm`. Each repetition runs both, as of `time_in_turns`.
 
     Parameters
     ----------
@@ -136,7 +133,7 @@ def run_plan(
     repetitions : int
         At least 1.
     check : bool
-        Whether to compare results, those of the first and the last start.
+        Whether to compare results, those of the first start and of one after all others.
     seed : int
         Of the inputs.
     timeout_s : float, optional
@@ -154,28 +151,38 @@ def run_plan(
     BindError
         If the plan has no spec or does not fit `comm`.
     """
-    if plan.spec is None:
-        raise BindError("the plan was imported and names no collective; compile it from a spec")
-    collective = plan.spec.collective
-    case = allocate_case(plan, collective, comm, seed)
+    case = allocate_case(plan, collective_of(plan), comm, seed)
+    oracle: Oracle | None = None
+    wrong: WrongElement | None = None
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
-        NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf) as native,
+        NativeCollective(case.collective, comm, case.sendbuf, case.native_recvbuf) as native,
     ):
-        oracle: Oracle | None = None
-        wrong: WrongElement | None = None
         if check:
-            oracle = choose_oracle(collective, comm.size)
-            truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+            oracle, truth = find_truth(case, native)
             case.fill()
             planned()
             wrong = case.compare(truth)
-        times = _time_both(case, planned, native, repetitions)
+        times = time_in_turns(comm, [planned, native], repetitions, prepare=case.refill)
         if check and wrong is None:
+            case.fill()
+            planned()
             wrong = case.compare(truth)
         progress = _common_progress(planned, comm)
-    comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
     return _report(case, times, wrong, oracle, progress)
+
+
+def collective_of(plan: Plan) -> Collective:
+    """Return what a plan computes, or raise `BindError` where it names nothing."""
+    if plan.spec is None:
+        raise BindError("the plan was imported and names no collective; compile it from a spec")
+    return plan.spec.collective
+
+
+def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | None]:
+    """Return this rank's right result, None where nothing is promised, and whose it is."""
+    oracle = choose_oracle(case.collective, case.comm.size)
+    return oracle, numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
 
 
 def choose_oracle(collective: Collective, size: int) -> Oracle:
@@ -309,23 +316,6 @@ def native_truth(case: Case, native: NativeCollective) -> Array | None:
     return None if length is None else case.native_recvbuf[:length].copy()
 
 
-def _time_both(
-    case: Case, planned: Callable[[], object], native: Callable[[], object], repetitions: int
-) -> Times:
-    """Return this rank's times, shape (2, repetitions): the plan's and the native call's."""
-    times = np.empty((2, WARM_UPS + repetitions))
-    for repetition in range(times.shape[1]):
-        case.refill()
-        # Who goes first finds the other's leavings in the caches: take turns.
-        for which in (0, 1) if repetition % 2 == 0 else (1, 0):
-            call = native if which else planned
-            case.comm.Barrier()
-            begin = MPI.Wtime()
-            call()
-            times[which, repetition] = MPI.Wtime() - begin
-    return times[:, WARM_UPS:].copy()
-
-
 def _common_progress(planned: BoundPlan, comm: MPI.Intracomm) -> tuple[ProgressBy, str | None]:
     """Return who runs background tasks on any rank, and why a thread is missing on one."""
     why = f"rank {comm.rank}: {planned.why_caller}" if planned.lacks_thread else None
@@ -360,7 +350,7 @@ def _report(
         native_quartiles_s=(float(low[1]), float(high[1])),
         ratio=float(middle[0] / middle[1]),
         ratio_quartiles=(float(np.quantile(ratios, 0.25)), float(np.quantile(ratios, 0.75))),
-        library=short_version(MPI.Get_library_version()),
+        library=library_name(),
         progress=progress[0],
         why_caller=progress[1],
     )

@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.engine.loop_memory import Recorder
-from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.measure.clocks import Clocks
-from collplan.measure.run import allocate_case
-from collplan.measure.timing import WARM_UPS, line_up
+from collplan.measure.run import Case, allocate_case, collective_of
+from collplan.measure.timing import WARM_UPS, Clocks, line_up
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -81,37 +79,51 @@ def record_plan(
     BindError
         If the plan has no spec or does not fit `comm`.
     """
-    if plan.spec is None:
-        raise BindError("the plan was imported and names no collective; compile it from a spec")
-    case = allocate_case(plan, plan.spec.collective, comm, seed)
-    clocks, crowded = Clocks(comm), ranks_per_core(comm) > 1
+    case = allocate_case(plan, collective_of(plan), comm, seed)
     recorder = Recorder()
-    runs: list[Longs] = []
-    # When each start began and ended here, and how far our clock may be wrong.
-    begins, ends, errors = np.zeros((3, repetitions), dtype=np.int64)
-    bound = bind(plan, comm, case.sendbuf, case.recvbuf, recorder=recorder, timeout_s=timeout_s)
-    with bound as planned:
-        for repetition in range(-WARM_UPS, repetitions):
-            case.refill()
-            offset = clocks.offset()
-            line_up(comm, crowded)
-            begin = monotonic_ns()
-            planned()
-            if repetition < 0:
-                continue
-            runs.append(recorder.times() - offset.ahead_ns)
-            begins[repetition] = begin - offset.ahead_ns
-            ends[repetition] = runs[-1][1].max(initial=begins[repetition])
-            errors[repetition] = offset.error_ns
+    with bind(
+        plan, comm, case.sendbuf, case.recvbuf, recorder=recorder, timeout_s=timeout_s
+    ) as planned:
+        runs, begins, ends, errors = _record(case, planned, recorder, repetitions)
     comm.Allreduce(MPI.IN_PLACE, begins, MPI.MIN)
     for latest in (ends, errors):
         comm.Allreduce(MPI.IN_PLACE, latest, MPI.MAX)
     makespans = ends - begins
     chosen = int(np.argsort(makespans, kind="stable")[(repetitions - 1) // 2])
-    parts = comm.gather((runs[chosen] - begins[chosen]).astype(np.float64))
+    times = _gather(plan, comm, (runs[chosen] - begins[chosen]).astype(np.float64))
+    if times is None:
+        return None
+    return TaskTimes(times[0], times[1], makespans / 1e9, int(errors[chosen]) / 1e9)
+
+
+def _record(
+    case: Case, planned: BoundPlan, recorder: Recorder, repetitions: int
+) -> tuple[list[Longs], Longs, Longs, Longs]:
+    """Return the tasks' times in every start, when each began and ended, and the clock's error."""
+    clocks, crowded = Clocks(case.comm), ranks_per_core(case.comm) > 1
+    runs: list[Longs] = []
+    begins, ends, errors = np.zeros((3, repetitions), dtype=np.int64)
+    for repetition in range(-WARM_UPS, repetitions):
+        case.refill()
+        offset = clocks.offset()
+        line_up(case.comm, crowded)
+        begin = monotonic_ns()
+        planned()
+        if repetition < 0:
+            continue
+        runs.append(recorder.times() - offset.ahead_ns)
+        begins[repetition] = begin - offset.ahead_ns
+        ends[repetition] = runs[-1][1].max(initial=begins[repetition])
+        errors[repetition] = offset.error_ns
+    return runs, begins, ends, errors
+
+
+def _gather(plan: Plan, comm: MPI.Intracomm, own: Floats) -> Floats | None:
+    """Return start and end of all ranks' tasks on rank 0, shape (2, n_tasks)."""
+    parts = comm.gather(own)
     if parts is None:
         return None
     times = np.empty((2, plan.n_tasks))
     for rank, part in enumerate(parts):
         times[:, plan.rank == rank] = part
-    return TaskTimes(times[0], times[1], makespans / 1e9, int(errors[chosen]) / 1e9)
+    return times

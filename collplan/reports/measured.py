@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Report = dict[str, Any]
 
-_STATISTICS: Final = ("median", "mean", "95 % of the mean", "least")
+_STATISTICS: Final = ("median", "mean", "95 % of the median", "least")
 """The columns that `_statistics` fills."""
 
 
@@ -167,8 +167,7 @@ def print_statistics(
 
 def _statistics(row: Mapping[str, Any]) -> list[str]:
     """Return the cells of a row's times."""
-    # Noise may put the lower end below 0.
-    low, high = (format_seconds(end) if end > 0 else "0 s" for end in row["ci95_s"])
+    low, high = map(format_seconds, row["ci95_s"])
     return [
         format_seconds(row["median_s"]),
         format_seconds(row["mean_s"]),
@@ -185,14 +184,14 @@ def plot_rows(
     title: str,
     size_label: str,
 ) -> None:
-    """Plot the means of rows and their intervals against sizes, a line for each name.
+    """Plot the medians of rows and their intervals against sizes, a line for each name.
 
     Parameters
     ----------
     path : Path
         Where to.
     rows : sequence of mapping
-        With ``bytes``, ``mean_s`` and ``ci95_s``; ascending in bytes.
+        With ``bytes``, ``median_s`` and ``ci95_s``; ascending in bytes.
     names : sequence of str
         Each row's line.
     title, size_label : str
@@ -205,7 +204,7 @@ def plot_rows(
             Series(
                 name,
                 [row["bytes"] for row in own],
-                [row["mean_s"] for row in own],
+                [row["median_s"] for row in own],
                 [row["ci95_s"] for row in own],
             )
         )

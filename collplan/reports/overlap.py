@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from collplan.executors.cost.traces.states import CoreStates
-    from collplan.measure.overlap.methods import Sweep
+    from collplan.measure.overlap.sweep import Sweep
     from collplan.measure.overlap.model import Choice, OverlapTable, Times
     from collplan.measure.overlap.simulation import SimulatedOverlap
     from collplan.planner.passes.progress.tree_model import Integers

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import comb, inf
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from collplan.measure.statistics import LEAST, is_faster, median_interval
 from collplan.tune.table import NATIVE_LABEL, Time
 
 Times = npt.NDArray[np.float64]
@@ -19,11 +18,8 @@ FIRST_ROUNDS: Final = 3
 """After so many rounds those who lose by far are out."""
 FAR: Final = 1.25
 """Whose least time is more than this times the best one's greatest has lost by far."""
-LEAST_ROUNDS: Final = 6
-"""The median of fewer has no 95 % interval between the least and the greatest."""
 FINALISTS: Final = 4
 """As many go on once all have the least number of rounds: others that are as good."""
-_RISK: Final = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +45,14 @@ class Rules:
 def time_of(times: Sequence[float] | Times) -> Time:
     """Return the median of measurements and its 95 % interval, shape (n,), in s.
 
-    The interval's ends are measurements: the median of whatever they come from is
-    below the k-th least with the probability that fewer than k of n coins show heads.
-
     Examples
     --------
     >>> time = time_of([5.0, 1.0, 3.0, 2.0, 4.0, 6.0])
     >>> time.low_s, time.median_s, time.high_s
     (1.0, 3.5, 6.0)
     """
-    ordered = np.sort(np.asarray(times, dtype=np.float64))
-    k = _rank_of_end(len(ordered))
-    return Time(
-        median_s=float(np.median(ordered)),
-        low_s=float(ordered[k]),
-        high_s=float(ordered[-1 - k]),
-        n=len(ordered),
-    )
-
-
-@cache
-def _rank_of_end(n: int) -> int:
-    """Return how many of n measurements are left out at either end."""
-    below, k = 1 / 2**n, 0
-    while below + comb(n, k + 1) / 2**n <= _RISK:
-        k += 1
-        below += comb(n, k) / 2**n
-    return k
+    low, high = median_interval(times)
+    return Time(median_s=float(np.median(times)), low_s=low, high_s=high, n=len(times))
 
 
 class Race:
@@ -107,7 +84,7 @@ class Race:
     def next_rounds(self) -> int:
         """Return how many rounds to measure next; 0 when it is enough."""
         n, rules = self._n_rounds, self._rules
-        if n < LEAST_ROUNDS:
+        if n < LEAST:
             return FIRST_ROUNDS
         if n >= rules.least and (n >= rules.most or self._spent_s >= rules.seconds):
             return 0
@@ -123,7 +100,7 @@ class Race:
         self._n_rounds += times.shape[1]
         self._spent_s += seconds
         ordered = sorted(self.active, key=lambda name: self.time(name).median_s)
-        if self._n_rounds < LEAST_ROUNDS:
+        if self._n_rounds < LEAST:
             limit_s = FAR * max(self._samples[ordered[0]])
             good = [name for name in ordered if min(self._samples[name]) <= limit_s]
             # Where calls take so long that time is up already, intervals of all cost too much.
@@ -157,14 +134,5 @@ class Race:
         """
         native = self.time(NATIVE_LABEL)
         others = [(name, self.time(name)) for name in self.active if name != NATIVE_LABEL]
-        others.sort(key=lambda entry: (not beats(entry[1], native), entry[1].median_s))
+        others.sort(key=lambda entry: (not is_faster(entry[1], native), entry[1].median_s))
         return [name for name, _ in others]
-
-
-def beats(one: Time, other: Time) -> bool:
-    """Return whether `one` is faster beyond noise: its interval lies below the other's.
-
-    Fewer than `LEAST_ROUNDS` measurements have no such interval, and beat nobody.
-    """
-    high_s = one.high_s if min(one.n, other.n) >= LEAST_ROUNDS else inf
-    return high_s < other.low_s

@@ -7,28 +7,24 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.together import together
-from collplan.measure.clocks import share_clock
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
     Case,
     allocate_case,
-    choose_oracle,
-    native_truth,
-    numpy_truth,
+    find_truth,
 )
-from collplan.measure.timing import Call, line_up
+from collplan.measure.statistics import is_faster
+from collplan.measure.timing import Call, Watch, time_in_turns
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.tune.candidates import Candidate
 from collplan.tune.crash_log import Watchdog
-from collplan.tune.racing import Race, Rules, Times, beats
+from collplan.tune.racing import Race, Rules, Times
 from collplan.tune.sweep import NATIVE_LABEL, Time
 
 if TYPE_CHECKING:
@@ -148,10 +144,7 @@ class _Stand:
         self._case, self._comm, self._rules = case, case.comm, rules
         self._watchdog = watchdog
         self._ranks_per_core = ranks_per_core(case.comm)
-        self._crowded = self._ranks_per_core > 1
-        self._has_one_clock = self._crowded and share_clock(case.comm)
-        oracle = choose_oracle(case.collective, case.comm.size)
-        self._truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+        _, self._truth = find_truth(case, native)
         self._native: Call = native
         self._bound: dict[str, BoundPlan] = {}
         self._families: dict[str, str] = {}
@@ -218,7 +211,7 @@ class _Stand:
             least = min(DECIDING * self._rules.least, max(self._rules.most, self._rules.least))
             rules = replace(self._rules, least=least)
             ranking = self._run([NATIVE_LABEL, *faster], rules, is_warm=True).ranking()
-            faster = [name for name in ranking if beats(times[name], times[NATIVE_LABEL])]
+            faster = [name for name in ranking if is_faster(times[name], times[NATIVE_LABEL])]
             winner = (faster or [NATIVE_LABEL])[0]
         self.verdict = Verdict(
             times, winner, self.verdict.wrong, self.verdict.refused, self._ranks_per_core
@@ -242,33 +235,39 @@ class _Stand:
     def _time(self, names: Sequence[str], n_rounds: int) -> tuple[Times, float]:
         """Return the slowest rank's times, shape (len(names), n_rounds), and for how long it was.
 
-        Every round calls each once, and every time another one goes first: it finds
-        the last one's leavings in the caches. Where ranks share cores, time runs from
-        when the first begins: each alone would see its own turn only.
+        Another one goes first than in the last round of the time before.
         """
         calls = [self._native if name == NATIVE_LABEL else self._bound[name] for name in names]
-        begins, ends = np.empty((2, len(calls), n_rounds))
-        start = perf_counter()
-        for i in range(n_rounds):
-            self._turn += 1
-            for turn in range(len(calls)):
-                which = (self._turn + turn) % len(calls)
-                name = names[which]
-                self._case.refill()
-                self._watchdog.announce(None if name == NATIVE_LABEL else name)
-                line_up(self._comm, self._crowded)
-                if name != NATIVE_LABEL:
-                    self._watchdog.begin(name)
-                begins[which, i] = perf_counter()
-                calls[which]()
-                ends[which, i] = perf_counter()
-                self._watchdog.end()
-        seconds = perf_counter() - start
-        everywhere = self._comm.allgather((begins.tolist(), ends.tolist(), seconds))
-        began, ended = (np.array([entry[side] for entry in everywhere]) for side in (0, 1))
-        if self._has_one_clock:
-            began = began.min(axis=0, keepdims=True)
-        return (ended - began).max(axis=0), everywhere[0][2]
+        begin = perf_counter()
+        times = time_in_turns(
+            self._comm,
+            calls,
+            n_rounds,
+            prepare=self._case.refill,
+            watch=_Guarded(self._watchdog, names),
+            warm_ups=0,
+            first=self._turn + 1,
+        )
+        self._turn += n_rounds
+        return times, float(self._comm.bcast(perf_counter() - begin))
+
+
+class _Guarded(Watch):
+    """Have candidates' calls guarded; native's end by themselves."""
+
+    def __init__(self, watchdog: Watchdog, names: Sequence[str]) -> None:
+        self._watchdog = watchdog
+        self._names = [None if name == NATIVE_LABEL else name for name in names]
+
+    def announce(self, which: int) -> None:
+        self._watchdog.announce(self._names[which])
+
+    def begin(self, which: int) -> None:
+        if (name := self._names[which]) is not None:
+            self._watchdog.begin(name)
+
+    def end(self) -> None:
+        self._watchdog.end()
 
 
 def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from collplan.executors.mpi.together import first_alone
-from collplan.measure.calibration.pair_timing import meet_asleep
 from collplan.measure.lanes import node_of_ranks
+from collplan.measure.timing import meet_asleep
 from collplan.select.sweep import price
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError

@@ -6,16 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.loggps import Loggps
+    from collplan.executors.cost.parameters import Loggps
     from collplan.executors.cost.report import cost_report
-    from collplan.executors.cost.simulator import simulate, simulate_each
-    from collplan.executors.cost.timeline import Timeline
+    from collplan.executors.cost.simulator import Timeline, simulate, simulate_each
 
 __all__ = ["Loggps", "Timeline", "cost_report", "simulate", "simulate_each"]
 
 _HOMES = {
-    "Loggps": "loggps",
-    "Timeline": "timeline",
+    "Loggps": "parameters",
+    "Timeline": "simulator",
     "cost_report": "report",
     "simulate": "simulator",
     "simulate_each": "simulator",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.event_queue import Records, compiled
+from collplan.executors.cost.tables import Records, compiled
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.clocks import Clocks
+    from collplan.executors.cost.tables import Clocks
     from collplan.planner.plan.plan import Plan
     from collplan.specs import Nic
 

@@ -1,37 +1,33 @@
-"""Walk back from the last task: what did each one really wait for?"""
+"""The critical path: what each task really waited for, and where the time of the path goes.
+
+The path is a chain of events. The time between two of them goes to its kind by the formulas
+of the cost model; the rest was spent waiting for something that the formulas of a task alone
+do not know (a processor, a node's memory, an adapter's connections, a core that turns to
+another rank).
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from collplan.executors.cost.task_durations import Holds, Places, Resource, holds_of, places_of
 from collplan.planner.plan.plan import ON_START, Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.timeline import Timeline
+    from collplan.executors.cost.simulator import Timeline
+    from collplan.planner.plan.plan import Plan
+    from collplan.specs import Network
+
 
 WaitedFor = Literal["nothing", "dependency", "message", "resource"]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One task of the critical path.
-
-    Parameters
-    ----------
-    row : int
-        The task.
-    waited_for : "nothing", "dependency", "message" or "resource"
-        What ties it to the step before: a dependency of the plan, a message
-        (or, for a rendezvous send, its receive), or a core, lane or port that
-        the step before held.
-    """
-
-    row: int
-    waited_for: WaitedFor
 
 
 class Event(Enum):
@@ -62,19 +58,10 @@ class Visit:
     waited_for: WaitedFor
 
 
-def critical_path(timeline: Timeline) -> tuple[Step, ...]:
-    """Return the chain of tasks that ends last, from one that starts at 0."""
-    steps: list[Step] = []
-    for visit in visits(timeline):
-        # A receive's posting may wait for the core that its own message holds: one step.
-        if not steps or steps[-1].row != visit.row:
-            steps.append(Step(visit.row, visit.waited_for))
-    return tuple(steps)
-
-
 def critical_rows(timeline: Timeline) -> tuple[int, ...]:
-    """Return the rows of the critical path's tasks, each of which waits for the one before."""
-    return tuple(step.row for step in critical_path(timeline))
+    """Return the tasks of the chain that ends last, each of which waits for the one before."""
+    # A receive's posting may wait for the core that its own message holds: one task.
+    return tuple(row for row, _ in groupby(visit.row for visit in visits(timeline)))
 
 
 def visits(timeline: Timeline) -> tuple[Visit, ...]:
@@ -117,29 +104,31 @@ def _before_start(timeline: Timeline, row: int) -> tuple[int, Event, WaitedFor]:
         return _before_request(timeline, row, -2 - cause)
     if cause == -1:
         return -1, Event.START, "nothing"
-    deps = timeline.plan.deps
     start = timeline.start_ns[row]
-    for i in range(deps.indptr[row], deps.indptr[row + 1]):
-        if deps.task[i] == cause:
-            flag_ns = timeline.flag_ns(cause, row)
-            if deps.kind[i] & ON_START:
-                if timeline.start_ns[cause] + flag_ns == start:
-                    return cause, Event.START, "dependency"
-            elif timeline.end_ns[cause] + flag_ns == start:
-                return cause, _completion(timeline, cause), "dependency"
+    for event, event_ns in _dependencies(timeline, row, cause):
+        if event_ns + timeline.flag_ns(cause, row) == start:
+            return cause, event, "dependency"
     return _holder(timeline, cause)
 
 
 def _before_request(timeline: Timeline, row: int, cause: int) -> tuple[int, Event, WaitedFor]:
     """Return what the answer to a send's request waited for: its receive, or a predecessor."""
-    deps = timeline.plan.deps
-    for i in range(deps.indptr[row], deps.indptr[row + 1]):
-        if deps.task[i] == cause:
-            on_start = deps.kind[i] & ON_START
-            return cause, Event.START if on_start else _completion(timeline, cause), "dependency"
+    for event, _ in _dependencies(timeline, row, cause):
+        return cause, event, "dependency"
     if cause == timeline.partner[row]:
         return cause, Event.START, "message"
     return -1, Event.START, "nothing"
+
+
+def _dependencies(timeline: Timeline, row: int, cause: int) -> Iterator[tuple[Event, float]]:
+    """Generate the events of a predecessor that a task depends on, and when they are in ns."""
+    deps = timeline.plan.deps
+    for i in range(deps.indptr[row], deps.indptr[row + 1]):
+        if deps.task[i] == cause:
+            if deps.kind[i] & ON_START:
+                yield Event.START, timeline.start_ns[cause]
+            else:
+                yield _completion(timeline, cause), timeline.end_ns[cause]
 
 
 def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
@@ -148,3 +137,247 @@ def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
         return -2 - cause, Event.MATCH, "resource"
     is_recv = timeline.plan.op[cause] == Op.RECV
     return cause, Event.ARRIVAL if is_recv else Event.START, "resource"
+
+
+KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")
+"""What time of the critical path is spent on."""
+_WORK: Final = {Op.COPY: "copy", Op.REDUCE: "reduce", Op.COMPUTE: "compute"}
+_NOISE: Final = 1e-9
+"""A remainder smaller than this share of the time is rounding, not waiting."""
+
+Part = tuple[str, float]
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """The way from one event of the critical path to the next.
+
+    Parameters
+    ----------
+    row : int
+        The task of the event it begins with.
+    waited_for : "nothing", "dependency", "message" or "resource"
+        What ties that event to the one before.
+    resource : Resource or None
+        What it waited for, if that was a resource.
+    begin_ns, end_ns : float
+        When; the next leg begins where this one ends.
+    queued_ns : float
+        How long, of the leg before, its task was ready and waited for the resource.
+    parts : tuple of (kind, ns)
+        What the time went to, in order; they add up to it.
+    """
+
+    row: int
+    waited_for: WaitedFor
+    resource: Resource | None
+    begin_ns: float
+    end_ns: float
+    queued_ns: float
+    parts: tuple[Part, ...]
+
+
+def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
+    """Return the critical path with its times: from 0 to the makespan without a gap."""
+    path = visits(timeline)
+    if not path:
+        return ()
+    rows = np.array([visit.row for visit in path], dtype=np.int64)
+    view = _View(timeline, path, rows, network)
+    known = [view.time_of(visit) for visit in path] + [timeline.makespan_ns]
+    latest = np.minimum.accumulate(np.array(known)[::-1])[::-1].tolist()
+    found: list[Leg] = []
+    begin = 0.0
+    for i, visit in enumerate(path):
+        explained = view.explained(i)
+        if i == 0:
+            # Only a request to send goes before the first event.
+            explained = [*view.handshake(0), *explained]
+        end = latest[i + 1]
+        if math.isinf(known[i + 1]):
+            end = min(begin + sum(ns for _, ns in explained), end)
+        resource, queued = None, 0.0
+        if visit.waited_for == "resource" and i > 0:
+            resource = view.resource(i)
+            queued = min(max(begin - view.ready_ns(i), 0.0), begin - found[-1].begin_ns)
+        parts = _fill(end - begin, [*explained, *view.turns(i)], end)
+        found.append(Leg(visit.row, visit.waited_for, resource, begin, end, queued, parts))
+        begin = end
+    return tuple(found)
+
+
+def breakdown(path: Sequence[Leg]) -> dict[str, float]:
+    """Return the ns of a critical path by kind; they add up to the makespan."""
+    return {
+        kind: math.fsum(ns for leg in path for name, ns in leg.parts if name == kind)
+        for kind in KINDS
+    }
+
+
+def _fill(span: float, explained: list[Part], end: float) -> tuple[Part, ...]:
+    """Fill a span of time with what is explained, in order; the rest is waiting."""
+    parts: list[Part] = []
+    left = span
+    for kind, ns in explained:
+        taken = min(ns, left)
+        if taken > 0:
+            parts.append((kind, taken))
+            left -= taken
+    if left > end * _NOISE or not parts:
+        return (*parts, ("waiting", left)) if left > 0 else tuple(parts)
+    kind, ns = parts[-1]
+    return (*parts[:-1], (kind, ns + left))
+
+
+class _View:
+    """The events of a path, and what the model says about each."""
+
+    def __init__(
+        self, timeline: Timeline, path: tuple[Visit, ...], rows: Longs, network: Network
+    ) -> None:
+        self.timeline, self.path = timeline, path
+        self.plan: Plan = timeline.plan
+        self.places: Places = places_of(self.plan, timeline.partner, rows)
+        self.holds: Holds = holds_of(timeline, network, self.places, rows)
+        # A send waits for its match where its message arrives.
+        is_match = np.array([visit.event is Event.MATCH for visit in path])
+        self.arrivals: Places = places_of(
+            self.plan, timeline.partner, np.where(is_match, timeline.partner[rows], rows)
+        )
+
+    def time_of(self, visit: Visit) -> float:
+        """Return when an event is; infinity for an arrival, which is not recorded."""
+        if visit.event is Event.ARRIVAL:
+            return math.inf
+        times = self.timeline.start_ns if visit.event is Event.START else self.timeline.end_ns
+        return float(times[visit.row])
+
+    def op(self, i: int) -> Op:
+        return Op(int(self.plan.op[self.path[i].row]))
+
+    def explained(self, i: int) -> list[Part]:
+        """Return what the formulas say about the way from event i to the next."""
+        following = self.path[i + 1] if i + 1 < len(self.path) else None
+        own: list[Part] = []
+        if self.path[i].event is Event.ARRIVAL:
+            own = self._arrival(i, following)
+        elif self.path[i].event is Event.START and self.op(i) is Op.SEND:
+            own = self._send(i, following)
+        elif self.path[i].event is Event.START and self.op(i) in _WORK:
+            own = [(_WORK[self.op(i)], float(self.holds.core_ns[i]))]
+        if following is not None and following.waited_for == "dependency":
+            own.append(("latency", self.timeline.flag_ns(self.path[i].row, following.row)))
+        if following is not None and following.waited_for != "resource":
+            asked = self.handshake(i + 1)
+            # A receive posted late is the second half of it: the answer.
+            own += asked[2:] if following.waited_for == "message" else asked
+        return own
+
+    def handshake(self, i: int) -> list[Part]:
+        """Return what a request to send and its answer take before event i."""
+        if not self.holds.is_asking[i] or self.path[i].event is not Event.START:
+            return []
+        flight = self._flight(i)
+        return [*flight, *flight]
+
+    def turns(self, i: int) -> list[Part]:
+        """Return what other messages may take of the lanes while message i goes by turns."""
+        if not self.holds.is_cut[i] or not self._held_side(i):
+            return []
+        places, busy_ns = self.places, self.timeline.lane_busy_ns
+        ends = [places.node[i], self.plan.rank_node[self.plan.peer[self.path[i].row]]]
+        if self._held_side(i) == "in":
+            ends.reverse()
+        traffic = sum(busy_ns[node, places.lane[i], side] for side, node in enumerate(ends))
+        return [("bandwidth", max(0.0, float(traffic - 2 * self.holds.lane_ns[i])))]
+
+    def _flight(self, i: int) -> list[Part]:
+        holds = self.holds
+        return [("overhead", float(holds.overhead_ns[i])), ("latency", float(holds.latency_ns[i]))]
+
+    def _send(self, i: int, following: Visit | None) -> list[Part]:
+        holds = self.holds
+        pieces = float(holds.pieces_ns[i])
+        in_core: list[Part] = [("overhead", float(holds.core_ns[i]) - pieces), ("copy", pieces)]
+        if following is not None and following.waited_for == "message":
+            # On one core, a message may have to wait for its own sending to end.
+            flight = float(holds.overhead_ns[i] + holds.latency_ns[i])
+            is_long = holds.core_ns[i] > flight and self._stays_on_core(i)
+            return in_core if is_long else self._flight(i)
+        by_lane: list[Part] = [("bandwidth", float(holds.lane_ns[i]))]
+        if following is not None and following.waited_for == "resource":
+            if self._shared(i, i + 1) in ("lane", "port"):
+                return by_lane
+        elif (holds.is_asking[i] or self.holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
+            return by_lane
+        return in_core
+
+    def _stays_on_core(self, i: int) -> bool:
+        """Tell whether both ends of message i run on one core."""
+        plan, row = self.plan, self.path[i].row
+        ends = [row, int(self.timeline.partner[row])]
+        nodes, cores = plan.rank_node[plan.rank[ends]], plan.core[ends]
+        return bool(nodes[0] == nodes[1] and cores[0] == cores[1])
+
+    def _arrival(self, i: int, following: Visit | None) -> list[Part]:
+        holds = self.holds
+        waits = following is not None and following.waited_for == "resource"
+        if waits and self._shared(i, i + 1) in ("lane", "port"):
+            return [("bandwidth", float(holds.lane_ns[i]))]
+        touch, wire = float(holds.touch_ns[i]), float(holds.wire_ns[i])
+        pieces = float(holds.pieces_ns[i])
+        bytes_: list[Part] = [("bandwidth", wire)]
+        if touch + pieces > wire:
+            bytes_ = [("overhead", touch), ("copy", pieces)]
+        return [("overhead", float(holds.overhead_ns[i])), *bytes_]
+
+    def _held_side(self, i: int) -> str:
+        """Return which side of a lane or port event i holds, if any."""
+        if self.path[i].event is Event.ARRIVAL:
+            return "in"
+        is_sending = self.path[i].event is Event.START and self.op(i) is Op.SEND
+        return "out" if is_sending else ""
+
+    def _shared(self, i: int, j: int) -> str:
+        """Return what event i held that event j waited for: core, lane, port or unknown."""
+        held, wanted, holds = self.places, self.arrivals, self.holds
+        same_node = bool(held.node[i] == wanted.node[j])
+        has_core = same_node and bool(held.core[i] == wanted.core[j])
+        side = self._held_side(i)
+        wants = "in" if self.path[j].event is Event.MATCH else self._held_side(j)
+        kind = "lane" if held.lane[i] >= 0 else "port"
+        is_same = same_node and bool(held.lane[i] == wanted.lane[j])
+        if kind == "port":
+            is_same = is_same and bool(held.rank[i] == wanted.rank[j])
+        has_lane = bool(side) and side == wants and is_same
+        if has_lane and not (has_core and holds.core_ns[i] >= holds.lane_ns[i]):
+            return kind
+        return "core" if has_core else ""
+
+    def resource(self, j: int) -> Resource:
+        """Return what event j waited for."""
+        kind, wanted = self._shared(j - 1, j), self.arrivals
+        node, side = int(wanted.node[j]), self._held_side(j - 1)
+        if kind == "core":
+            return Resource("core", node, int(wanted.core[j]))
+        if kind == "lane":
+            return Resource("lane", node, int(wanted.lane[j]), side)
+        if kind == "port":
+            return Resource("port", int(wanted.rank[j]), 0, side)
+        # Only processors are shared by tasks that have neither core nor lane in common.
+        return Resource("processor", 0)
+
+    def ready_ns(self, i: int) -> float:
+        """Return when everything but a resource was there for event i."""
+        row, timeline = self.path[i].row, self.timeline
+        if self.path[i].event is not Event.START:
+            send = int(timeline.partner[row]) if self.op(i) is Op.RECV else row
+            flight = float(self.holds.overhead_ns[i] + self.holds.latency_ns[i])
+            return float(timeline.start_ns[send]) + flight
+        deps = self.plan.deps
+        mine = slice(int(deps.indptr[row]), int(deps.indptr[row + 1]))
+        before, on_start = deps.task[mine], deps.kind[mine] & ON_START
+        times = np.where(on_start, timeline.start_ns[before], timeline.end_ns[before])
+        times = times + np.array([timeline.flag_ns(int(task), row) for task in before])
+        return float(times.max(initial=0.0))

@@ -5,7 +5,6 @@ readiness. A collective's events come in a few streams (sends that end an
 overhead later, messages that arrive a latency later), each already sorted. So
 an event is appended to the first run whose last event it does not precede, in
 O(1), and sifted into a heap only where no run takes it.
-
 """
 
 from __future__ import annotations
@@ -13,42 +12,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.planner.arrays.jit import compile_with
-
-Records = npt.NDArray[Any]
-
-compiled = compile_with(_nrt=False)
-"""Compile without reference counts, which would take nine tenths of the simulator's time.
-
-Such a function cannot allocate; its arrays are its caller's.
-"""
-
-compiled_inline = compile_with(_nrt=False, forceinline=True)
-"""The same, in place of every call: passing a dozen arrays would take longer than the work."""
+from collplan.executors.cost.tables import ENTRY, RUN, Records, compiled, compiled_inline
 
 N_RUNS: Final = 6
 _ARITY: Final = 4
 """Children of an entry of the heap: fewer levels than of two, so fewer missed branches."""
 _LONGEST_RUN: Final = 1 << 16
 
-ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
-RUN: Final = np.dtype(
-    [
-        ("head_time", "f8"),
-        ("tail_time", "f8"),
-        ("head_stamp", "i4"),
-        ("tail_stamp", "i4"),
-        ("first", "i8"),
-        ("length", "i8"),
-        ("capacity", "i8"),
-    ],
-    align=True,
-)
 
-
-def make_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
+def make_event_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
     """Return an empty queue.
 
     Parameters

@@ -6,20 +6,17 @@ arrival compares itself with the time and stamp of the posting.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
-from collplan.executors.cost.event_queue import (
-    Records,
-    compiled,
-    compiled_inline,
-    earliest,
-    pop,
-    push,
+from collplan.executors.cost.event_queue import earliest, pop, push
+from collplan.executors.cost.occupancy import (
+    IS_LONG,
+    charge_arrival,
+    charge_local,
+    charge_send,
+    is_continued,
 )
-from collplan.executors.cost.occupancy import IS_LONG, charge_arrival, charge_local, charge_send
-from collplan.executors.cost.parameters import CONTINUATION, HANDSHAKE, L, o
+from collplan.executors.cost.parameters import HANDSHAKE, L, o
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
+from collplan.executors.cost.tables import Ints, Simulation, compiled, compiled_inline
 
 _SEND, _RECV = 0, 1
 _STAMP, _DONE = 0, 1
@@ -27,228 +24,159 @@ HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
 """Bits of a task's state: a successor waits for its start; its message is here; its posting has
 an event; it has asked its receiver whether it may send."""
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Counters = npt.NDArray[np.int64]
-
 
 @compiled
-def run(
-    tasks: Records,
-    successors: Ints,
-    initial: Ints,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    counters: Counters,
-    places: Ints,
-    links: Floats,
-    costs: Floats,
-    connections: Records,
-    adapters: Records,
-) -> int:
-    """Simulate until no event is left and return how many tasks are done.
+def run(sim: Simulation, initial: Ints) -> int:
+    """Simulate from the `initial` tasks until no event is left; return how many tasks are done.
 
     Event ids: ``0 <= id < n_queues`` is a queue's first task, ``n_queues +
     row`` a task that becomes ready (or a receive that is posted) later,
     ``n_queues + n_tasks + clock`` the line of a lane, and ``-1 - row`` the
     arrival of the message that send `row` sent.
     """
+    tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     n_queues, n_tasks = len(queues), len(tasks)
     for row in initial:
-        _make_ready(tasks, clocks, queues, runs, entries, counters, links, costs, row)
+        _make_ready(sim, row)
     while True:
-        place = earliest(runs)
+        place = earliest(sim.runs)
         if place < 0:
-            return int(counters[_DONE])
-        now = runs[place].head_time
-        stamp = runs[place].head_stamp
-        event = pop(runs, entries, place)
+            return int(sim.counters[_DONE])
+        now = sim.runs[place].head_time
+        stamp = sim.runs[place].head_stamp
+        event = pop(sim.runs, sim.entries, place)
         if event >= n_queues + n_tasks:
-            lane = event - n_queues - n_tasks
-            event = call(tasks, clocks, queues, runs, entries, lane, now, stamp)
+            event = call(sim, event - n_queues - n_tasks, now, stamp)
             if event < 0:
                 continue
         elif event >= n_queues:
-            row = event - n_queues
-            if tasks[row].op != _RECV:
-                counters[_STAMP] += 1
-                tasks[row].stamp = counters[_STAMP]
-                enqueue(tasks, clocks, queues, runs, entries, tasks[row].queue, row, now)
-            elif tasks[row].state & ARRIVED:
-                _match(
-                    tasks, successors, clocks, queues, runs, entries, counters, links, costs,
-                    row, now, True,
-                )  # fmt: skip
-            else:
-                _release(
-                    tasks, successors, clocks, queues, runs, entries, counters, links, costs,
-                    row, True, False,
-                )  # fmt: skip
+            _begin_later(sim, event - n_queues, now)
             continue
         row = -1 - event
         if event >= 0:
             core = queues[event].awaits
             if clocks[core].time > now:
-                push(runs, entries, clocks[core].time, stamp, event)
+                push(sim.runs, sim.entries, clocks[core].time, stamp, event)
                 continue
             row = queues[event].first
             if tasks[row].queue == event:
-                _execute(
-                    tasks, successors, clocks, queues, runs, entries, counters, places, links,
-                    costs, connections, adapters, row, now,
-                )  # fmt: skip
+                _execute(sim, row, now)
                 continue
-        recv = tasks[row].partner
-        queue = tasks[recv].queue
-        if event < 0 and (queues[queue].first >= 0 or free_at(clocks, queues, queue) > now):
-            enqueue(tasks, clocks, queues, runs, entries, queue, row, now)
-            continue
-        following = tasks[row].following
-        charge_arrival(tasks, clocks, queues, places, links, costs, row, now, event >= 0)
-        if event >= 0:
-            advance(tasks, clocks, queues, runs, entries, queue, following, now)
-        tasks[recv].state |= ARRIVED
-        if tasks[recv].pending > 0:
-            continue
-        posted = tasks[recv].start
-        if posted < now or (posted == now and tasks[recv].stamp < stamp):
-            _match(
-                tasks, successors, clocks, queues, runs, entries, counters, links, costs,
-                recv, now, False,
-            )  # fmt: skip
-        elif not tasks[recv].state & QUEUED:
-            tasks[recv].state |= QUEUED
-            push(runs, entries, posted, tasks[recv].stamp, n_queues + recv)
+        _arrive(sim, row, now, stamp, event >= 0)
 
 
 @compiled_inline
-def _execute(
-    tasks: Records,
-    successors: Ints,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    counters: Counters,
-    places: Ints,
-    links: Floats,
-    costs: Floats,
-    connections: Records,
-    adapters: Records,
-    row: int,
-    now: float,
-) -> None:
+def _begin_later(sim: Simulation, row: int, now: float) -> None:
+    """Queue a task whose predecessors ended later than its core was free; or post a receive."""
+    task = sim.tasks[row]
+    if task.op != _RECV:
+        sim.counters[_STAMP] += 1
+        task.stamp = sim.counters[_STAMP]
+        enqueue(sim, task.queue, row, now)
+    elif task.state & ARRIVED:
+        _match(sim, row, now, True)
+    else:
+        _release(sim, row, True, False)
+
+
+@compiled_inline
+def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool) -> None:
+    """Take in the message of send `row`, or queue it where its receiver is busy."""
+    tasks, queues = sim.tasks, sim.queues
+    recv = tasks[row].partner
+    queue = tasks[recv].queue
+    if not has_waited and (queues[queue].first >= 0 or free_at(sim.clocks, queues, queue) > now):
+        enqueue(sim, queue, row, now)
+        return
+    following = tasks[row].following
+    charge_arrival(sim, row, now, has_waited)
+    if has_waited:
+        advance(sim, queue, following, now)
+    tasks[recv].state |= ARRIVED
+    if tasks[recv].pending > 0:
+        return
+    posted = tasks[recv].start
+    if posted < now or (posted == now and tasks[recv].stamp < stamp):
+        _match(sim, recv, now, False)
+    elif not tasks[recv].state & QUEUED:
+        tasks[recv].state |= QUEUED
+        push(sim.runs, sim.entries, posted, tasks[recv].stamp, len(queues) + recv)
+
+
+@compiled_inline
+def _execute(sim: Simulation, row: int, now: float) -> None:
     """Run a send, a copy, a reduction or a computation: the first of its queue."""
+    tasks = sim.tasks
     task = tasks[row]
     queue, following = task.queue, task.following
     if task.start < now:
-        task.cause = busier(clocks, queues, queue, now)
+        task.cause = busier(sim.clocks, sim.queues, queue, now)
     ends = True
     if task.op == _SEND:
-        arrives = charge_send(
-            tasks, clocks, queues, places, links, costs, connections, adapters, row, now
-        )
-        if row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION:
+        arrives = charge_send(sim, row, now)
+        if is_continued(tasks, row):
             # The rest of its message goes on, behind what other pairs of ranks have for the lane.
             rest = tasks[row + 1]
-            counters[_STAMP] += 1
-            rest.stamp = counters[_STAMP]
+            sim.counters[_STAMP] += 1
+            rest.stamp = sim.counters[_STAMP]
             rest.pending, rest.start, rest.cause = 0, now, row
             rest.following = following
             if following < 0:
-                queues[queue].last = row + 1
+                sim.queues[queue].last = row + 1
             following = row + 1
-        advance(tasks, clocks, queues, runs, entries, queue, following, now)
-        counters[_STAMP] += 1
-        task.stamp = counters[_STAMP]
-        push(runs, entries, arrives, task.stamp, -1 - row)
-        ends = not _is_rendezvous(tasks, costs, row)
+        advance(sim, queue, following, now)
+        sim.counters[_STAMP] += 1
+        task.stamp = sim.counters[_STAMP]
+        push(sim.runs, sim.entries, arrives, task.stamp, -1 - row)
+        ends = not _is_rendezvous(sim, row)
         if not ends:
             task.end = -1.0
     else:
-        charge_local(tasks, clocks, queues, places, costs, row, now)
-        advance(tasks, clocks, queues, runs, entries, queue, following, now)
-    counters[_DONE] += ends
-    _release(
-        tasks, successors, clocks, queues, runs, entries, counters, links, costs, row, True, ends
-    )
+        charge_local(sim, row, now)
+        advance(sim, queue, following, now)
+    sim.counters[_DONE] += ends
+    _release(sim, row, True, ends)
 
 
 @compiled_inline
-def _is_rendezvous(tasks: Records, costs: Floats, row: int) -> bool:
+def _is_rendezvous(sim: Simulation, row: int) -> bool:
     """Tell whether a send ends only when its receive matches."""
-    return bool(tasks[row].state & IS_LONG and costs[HANDSHAKE] == 0)
+    return bool(sim.tasks[row].state & IS_LONG and sim.costs[HANDSHAKE] == 0)
 
 
 @compiled_inline
-def _match(
-    tasks: Records,
-    successors: Ints,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    counters: Counters,
-    links: Floats,
-    costs: Floats,
-    row: int,
-    now: float,
-    starts: bool,
-) -> None:
+def _match(sim: Simulation, row: int, now: float, starts: bool) -> None:
     """Complete receive `row`, and its send where that waited for the match."""
+    tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
     recv = tasks[row]
     recv.end = max(recv.end, now)
-    counters[_DONE] += 1
+    sim.counters[_DONE] += 1
     send = tasks[recv.partner]
     sender = queues[send.queue]
-    first, last = -1, -1
-    if _is_rendezvous(tasks, costs, recv.partner):
-        counters[_DONE] += 1
+    waits = _is_rendezvous(sim, recv.partner)
+    if waits:
+        sim.counters[_DONE] += 1
         send.end = now
         for clock in (sender.core, sender.lane):
             if clocks[clock].time < now:
                 clocks[clock].time = now
                 clocks[clock].holder = -2 - recv.partner
-        if sender.rank <= queues[recv.queue].rank:
-            first = recv.partner
-        else:
-            last = recv.partner
-    if first >= 0:
-        _release(
-            tasks, successors, clocks, queues, runs, entries, counters, links, costs,
-            first, False, True,
-        )  # fmt: skip
-    _release(
-        tasks, successors, clocks, queues, runs, entries, counters, links, costs, row, starts, True
-    )
-    if last >= 0:
-        _release(
-            tasks, successors, clocks, queues, runs, entries, counters, links, costs,
-            last, False, True,
-        )  # fmt: skip
+    sends_first = sender.rank <= queues[recv.queue].rank
+    # In a loop, as every call of an inlined function is a copy of it.
+    for turn in range(2):
+        of_send = (turn == 0) == sends_first
+        if waits or not of_send:
+            ending = recv.partner if of_send else row
+            _release(sim, ending, starts and not of_send, True)
 
 
 @compiled_inline
-def _release(
-    tasks: Records,
-    successors: Ints,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    counters: Counters,
-    links: Floats,
-    costs: Floats,
-    row: int,
-    starts: bool,
-    ends: bool,
-) -> None:
+def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
     """Tell the successors of `row` that it starts, ends, or both.
 
     Another rank, of the same node, sees it after the latency of the link between them.
     """
+    tasks, successors = sim.tasks, sim.successors
     begin = tasks[row - 1].successors if row > 0 else 0
     for i in range(begin, tasks[row].successors):
         successor = tasks[successors[i] >> 3]
@@ -262,33 +190,22 @@ def _release(
             time = tasks[row].end
         link = successors[i] >> 1 & 3
         if link > 0:
-            time += links[link - 1, L]
+            time += sim.links[link - 1, L]
         if time >= successor.start:
             successor.start = time
             successor.cause = row
         successor.pending -= 1
         if successor.pending == 0:
-            _make_ready(
-                tasks, clocks, queues, runs, entries, counters, links, costs, successors[i] >> 3
-            )
+            _make_ready(sim, successors[i] >> 3)
 
 
 @compiled_inline
-def _make_ready(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    counters: Counters,
-    links: Floats,
-    costs: Floats,
-    row: int,
-) -> None:
+def _make_ready(sim: Simulation, row: int) -> None:
     """Stamp a task whose predecessors are done, and queue it; a receive is posted."""
-    counters[_STAMP] += 1
+    tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
+    sim.counters[_STAMP] += 1
     task = tasks[row]
-    task.stamp = counters[_STAMP]
+    task.stamp = sim.counters[_STAMP]
     if task.op == _RECV:
         core = clocks[queues[task.queue].awaits]
         if task.start < core.time:
@@ -296,35 +213,33 @@ def _make_ready(
             task.cause = core.holder
         if task.state & (ARRIVED | HAS_ON_START):
             task.state |= QUEUED
-            push(runs, entries, task.start, task.stamp, len(queues) + row)
+            push(sim.runs, sim.entries, task.start, task.stamp, len(queues) + row)
         if tasks[task.partner].state & ASKING:
-            _allow(tasks, queues, runs, entries, links, task.partner)
+            _allow(sim, task.partner)
         return
-    if task.state & IS_LONG and costs[HANDSHAKE] > 0:
+    if task.state & IS_LONG and sim.costs[HANDSHAKE] > 0:
         # The request goes out; the bytes when the receive is posted and has answered.
         task.state |= ASKING
         if tasks[task.partner].pending == 0 and tasks[task.partner].stamp > 0:
-            _allow(tasks, queues, runs, entries, links, row)
+            _allow(sim, row)
         return
     free = free_at(clocks, queues, task.queue)
     if task.start > free:
         # A predecessor on another core ends later: the task becomes ready only then.
-        push(runs, entries, task.start, task.stamp, len(queues) + row)
+        push(sim.runs, sim.entries, task.start, task.stamp, len(queues) + row)
     else:
-        enqueue(tasks, clocks, queues, runs, entries, task.queue, row, free)
+        enqueue(sim, task.queue, row, free)
 
 
 @compiled
-def _allow(
-    tasks: Records, queues: Records, runs: Records, entries: Records, links: Floats, row: int
-) -> None:
+def _allow(sim: Simulation, row: int) -> None:
     """Let send `row` become ready when its receiver's answer is there."""
-    send = tasks[row]
-    recv = tasks[send.partner]
-    delay = links[send.link, o] + links[send.link, L]
+    send = sim.tasks[row]
+    recv = sim.tasks[send.partner]
+    delay = sim.links[send.link, o] + sim.links[send.link, L]
     # Codes below -1 are no holders here: with handshakes no send holds clocks until it matches.
     send.cause = -2 - send.cause
     if recv.start > send.start + delay:
         send.cause = -2 - send.partner
     send.start = max(send.start + delay, recv.start) + delay
-    push(runs, entries, send.start, send.stamp, len(queues) + row)
+    push(sim.runs, sim.entries, send.start, send.stamp, len(sim.queues) + row)

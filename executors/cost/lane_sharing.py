@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.event_queue import Records
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION
+from collplan.executors.cost.tables import Records
 from collplan.planner.arrays.csr import expand
 from collplan.planner.plan.plan import Op
 

@@ -1,24 +1,23 @@
-"""From a plan's columns to the flat arrays the simulator's kernel runs on."""
+"""Layout of a plan as the flat tables that the simulator's kernel runs on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.event_queue import Records
+from collplan.executors.cost.columns import Column, Side, partners, read_only
 from collplan.executors.cost.kernel import HAS_ON_START
-from collplan.executors.cost.messages import partners, read_only, stepped
 from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED, IS_UNCACHED
-from collplan.executors.cost.queues import TASK
+from collplan.executors.cost.tables import TASK, Records
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.clocks import Clocks
+    from collplan.executors.cost.tables import Clocks
     from collplan.planner.plan.plan import Plan
 
 Ints = npt.NDArray[np.int32]
@@ -60,32 +59,28 @@ def place(
     partner = partners(plan)
     tasks = np.zeros(plan.n_tasks, dtype=TASK)
     op = read_only(plan.op, np.int8)
-    slots = _place(
-        op,
+    ends = _Ends(
         read_only(plan.rank, np.int32),
         read_only(plan.peer, np.int32),
-        *stepped(plan.lane, np.int16),
-        *stepped(plan.core, np.int32),
-        partner,
+        Column.of(plan.lane, np.int16),
+        Column.of(plan.core, np.int32),
+    )
+    ranks = _Ranks(
         read_only(plan.rank_node, np.int32),
         read_only(plan.rank_lane, np.int16),
         read_only(core_to_numa(plan), np.int32),
         read_only(np.bincount(plan.rank_node, minlength=plan.n_nodes), np.int32),
         clocks.n_cores,
         clocks.n_lanes,
-        tasks,
     )
+    slots = _place(op, ends, partner, ranks, tasks)
     same_sizes = _weigh(
         op,
         partner,
-        read_only(plan.reads.indptr, np.int32),
-        read_only(plan.reads.count, np.int64),
-        *stepped(plan.reads.pattern, np.int32),
-        read_only(plan.writes.indptr, np.int32),
-        read_only(plan.writes.count, np.int64),
-        *stepped(plan.writes.pattern, np.int32),
+        Side.of(plan.reads),
+        Side.of(plan.writes),
         read_only(plan.patterns[:, 1] * plan.patterns[:, 3] * plan.itemsize, np.int64),
-        *stepped(plan.duration_ns, np.int64),
+        Column.of(plan.duration_ns, np.int64),
         plan.itemsize,
         tasks,
     )
@@ -112,35 +107,52 @@ def staged_elements(plan: Plan) -> npt.NDArray[np.int64]:
     return count
 
 
+class _Ends(NamedTuple):
+    """Where tasks run, and the other ends of messages."""
+
+    rank: Ints
+    peer: Ints
+    lane: Column
+    core: Column
+
+
+class _Ranks(NamedTuple):
+    """Where ranks and cores are."""
+
+    node: Ints
+    lane: npt.NDArray[np.int16]
+    core_numa: Ints
+    n_on_node: Ints
+    n_cores: int
+    n_lanes: int
+
+
+@compiled
+def _link_inside(core_numa: Ints, here: int, there: int) -> int:
+    """Return the row of the link between two cores of a node."""
+    if here == there:
+        return 0
+    return 1 if core_numa[here] == core_numa[there] else 2
+
+
 @compiled
 def _place(
-    op: npt.NDArray[np.int8],
-    rank: Ints,
-    peer: Ints,
-    lane: npt.NDArray[np.int16],
-    lane_step: int,
-    core: Ints,
-    core_step: int,
-    partner: Ints,
-    rank_node: Ints,
-    rank_lane: npt.NDArray[np.int16],
-    core_numa: Ints,
-    ranks_on_node: Ints,
-    n_cores: int,
-    n_lanes: int,
-    tasks: Records,
+    op: npt.NDArray[np.int8], ends: _Ends, partner: Ints, ranks: _Ranks, tasks: Records
 ) -> npt.NDArray[np.int64]:
     """Fill in queues and links; return (rank, core) of every slot as one key.
 
     A slot is a rank on a core; it has a queue without a lane, then one for
     each lane and the port, out and in.
     """
+    # In names of their own: taking an array out of a tuple counts a reference.
+    rank, peer, (lane, lane_step), (core, core_step) = ends
+    rank_node, rank_lane, core_numa, n_on_node, n_cores, n_lanes = ranks
     width = 1 + 2 * (n_lanes + 1)
     slot_of = np.full(len(rank_node) * n_cores, -1, dtype=np.int32)
     n_slots = 0
     for row in range(len(op)):
-        me = rank[row]
-        key = me * n_cores + core[row * core_step]
+        me, here = rank[row], core[row * core_step]
+        key = me * n_cores + here
         if slot_of[key] < 0:
             slot_of[key] = n_slots
             n_slots += 1
@@ -154,20 +166,17 @@ def _place(
         if op[row] > _RECV:
             continue
         other = peer[row]
+        is_inside = rank_node[me] == rank_node[other]
         taken = n_lanes
         # A rank alone on its node has no port: even to itself it sends over its lane, as in LogGPS.
-        if rank_node[me] != rank_node[other] or ranks_on_node[rank_node[me]] == 1:
+        if not is_inside or n_on_node[rank_node[me]] == 1:
             taken = lane[row * lane_step]
             if taken < 0:
                 taken = rank_lane[other if op[row] == _SEND else me]
             taken = max(taken, 0)
-        if rank_node[me] == rank_node[other]:
-            task.link = 2
-            here, there = core[row * core_step], core[partner[row] * core_step]
-            if me == other or here == there:
-                task.link = 0
-            elif core_numa[here] == core_numa[there]:
-                task.link = 1
+        if is_inside:
+            there = here if me == other else core[partner[row] * core_step]
+            task.link = _link_inside(core_numa, here, there)
         task.queue = first + 1 + taken + (0 if op[row] == _SEND else n_lanes + 1)
     slots = np.empty(n_slots, dtype=np.int64)
     for key in range(len(slot_of)):
@@ -180,43 +189,38 @@ def _place(
 def _weigh(
     op: npt.NDArray[np.int8],
     partner: Ints,
-    reads_indptr: Ints,
-    reads_count: npt.NDArray[np.int64],
-    reads_pattern: Ints,
-    reads_step: int,
-    writes_indptr: Ints,
-    writes_count: npt.NDArray[np.int64],
-    writes_pattern: Ints,
-    writes_step: int,
+    reads: Side,
+    writes: Side,
     pattern_bytes: npt.NDArray[np.int64],
-    duration_ns: npt.NDArray[np.int64],
-    duration_step: int,
+    duration_ns: Column,
     itemsize: int,
     tasks: Records,
 ) -> bool:
     """Fill in work and partners; return whether the two ends of all messages have one size."""
     same_sizes = True
+    reads_indptr, reads_elements, (reads_pattern, reads_step), _ = reads
+    writes_indptr, writes_elements, (writes_pattern, writes_step), _ = writes
+    duration, duration_step = duration_ns
     for row in range(len(op)):
         if op[row] > _REDUCE:
-            tasks[row].work = duration_ns[row * duration_step]
+            tasks[row].work = duration[row * duration_step]
             continue
         n_bytes = 0
         in_pieces = False
         if op[row] != _RECV:
-            in_pieces |= reads_indptr[row + 1] - reads_indptr[row] > (
-                2 if op[row] == _REDUCE else 1
-            )
+            most = 2 if op[row] == _REDUCE else 1
+            in_pieces |= reads_indptr[row + 1] - reads_indptr[row] > most
             for i in range(reads_indptr[row], reads_indptr[row + 1]):
                 size = pattern_bytes[reads_pattern[i * reads_step]]
                 in_pieces |= size > itemsize
                 if op[row] == _SEND:
-                    n_bytes += reads_count[i] * size
+                    n_bytes += reads_elements[i] * size
         if op[row] != _SEND:
             in_pieces |= writes_indptr[row + 1] - writes_indptr[row] > 1
             for i in range(writes_indptr[row], writes_indptr[row + 1]):
                 size = pattern_bytes[writes_pattern[i * writes_step]]
                 in_pieces |= size > itemsize
-                n_bytes += writes_count[i] * size
+                n_bytes += writes_elements[i] * size
         tasks[row].work = n_bytes
         if in_pieces:
             tasks[row].state |= IS_STRIDED
@@ -246,27 +250,26 @@ def serving_order(plan: Plan) -> Ints:
 
     Sends, then receives, then the rest; within those by priority, then row.
     """
-    priority, step = stepped(plan.priority, np.int32)
-    low, high = int(priority.min(initial=0)), int(priority.max(initial=0))
+    priority = Column.of(plan.priority, np.int32)
+    low, high = int(priority.values.min(initial=0)), int(priority.values.max(initial=0))
     if high - low >= _MOST_PRIORITIES:
-        _, ranked = np.unique(priority, return_inverse=True)
-        priority, low, high = read_only(ranked, np.int32), 0, int(ranked.max())
-    return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, step, low, high))
+        _, ranked = np.unique(priority.values, return_inverse=True)
+        priority, low, high = Column.of(ranked, np.int32), 0, int(ranked.max())
+    return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, low, high))
 
 
 @compiled
-def _serving_order(
-    op: npt.NDArray[np.int8], priority: Ints, priority_step: int, low: int, high: int
-) -> Ints:
+def _serving_order(op: npt.NDArray[np.int8], priority: Column, low: int, high: int) -> Ints:
     """Sort rows by kind and priority, counting how many there are of each."""
+    values, step = priority
     n = high - low + 1
     first = np.zeros(3 * n + 1, dtype=np.int64)
     for row in range(len(op)):
-        first[min(op[row], _COPY) * n + priority[row * priority_step] - low + 1] += 1
+        first[min(op[row], _COPY) * n + values[row * step] - low + 1] += 1
     first = np.cumsum(first)
     order = np.empty(len(op), dtype=np.int32)
     for row in range(len(op)):
-        key = min(op[row], _COPY) * n + priority[row * priority_step] - low
+        key = min(op[row], _COPY) * n + values[row * step] - low
         order[first[key]] = row
         first[key] += 1
     return order
@@ -281,12 +284,15 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
     is another rank's, on the same core, in the same NUMA domain or on the same node.
     """
     successors = np.empty(len(plan.deps), dtype=np.int32)
-    _link_dependencies(
+    deps = _Deps(
         read_only(plan.deps.indptr, np.int32),
         read_only(plan.deps.task, np.int32),
         read_only(plan.deps.kind, np.int8),
+    )
+    _link_dependencies(
+        deps,
         read_only(plan.rank, np.int32),
-        *stepped(plan.core, np.int32),
+        Column.of(plan.core, np.int32),
         read_only(core_to_numa(plan), np.int32),
         order,
         successors,
@@ -295,20 +301,27 @@ def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
     return successors
 
 
+class _Deps(NamedTuple):
+    """A plan's dependencies."""
+
+    indptr: Ints
+    task: Ints
+    kind: npt.NDArray[np.int8]
+
+
 @compiled
 def _link_dependencies(
-    deps_indptr: Ints,
-    deps_task: Ints,
-    deps_kind: npt.NDArray[np.int8],
+    deps: _Deps,
     rank: Ints,
-    core: Ints,
-    core_step: int,
+    core: Column,
     core_numa: Ints,
     order: Ints,
     successors: Ints,
     tasks: Records,
 ) -> None:
-    for before in deps_task:
+    indptr, task, kind = deps
+    cores, step = core
+    for before in task:
         tasks[before].successors += 1
     begin = 0
     for row in range(len(tasks)):
@@ -317,18 +330,14 @@ def _link_dependencies(
         begin += n
     # Filling a list moves its begin to its end.
     for row in order:
-        tasks[row].pending = deps_indptr[row + 1] - deps_indptr[row]
-        for i in range(deps_indptr[row], deps_indptr[row + 1]):
-            before = tasks[deps_task[i]]
-            on_start = deps_kind[i] & ON_START
+        tasks[row].pending = indptr[row + 1] - indptr[row]
+        for i in range(indptr[row], indptr[row + 1]):
+            before = tasks[task[i]]
+            on_start = kind[i] & ON_START
             link = 0
-            if rank[row] != rank[deps_task[i]]:
-                link = 3
-                here, there = core[row * core_step], core[deps_task[i] * core_step]
-                if here == there:
-                    link = 1
-                elif core_numa[here] == core_numa[there]:
-                    link = 2
+            if rank[row] != rank[task[i]]:
+                here, there = cores[row * step], cores[task[i] * step]
+                link = 1 + _link_inside(core_numa, here, there)
             successors[before.successors] = 8 * row + 2 * link + on_start
             before.successors += 1
             if on_start:
@@ -337,23 +346,22 @@ def _link_dependencies(
 
 def initial_tasks(plan: Plan, order: Ints) -> Ints:
     """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
-    rank, step = stepped(plan.rank, np.int32)
     indptr = read_only(plan.deps.indptr, np.int32)
-    return np.asarray(_initial_tasks(indptr, rank, step, order, plan.n_ranks))
+    rank = Column.of(plan.rank, np.int32)
+    return np.asarray(_initial_tasks(indptr, rank, order, plan.n_ranks))
 
 
 @compiled
-def _initial_tasks(
-    deps_indptr: Ints, rank: Ints, rank_step: int, order: Ints, n_ranks: int
-) -> Ints:
+def _initial_tasks(deps_indptr: Ints, rank: Column, order: Ints, n_ranks: int) -> Ints:
+    ranks, step = rank
     first = np.zeros(n_ranks + 1, dtype=np.int64)
     for row in range(len(order)):
         if deps_indptr[row] == deps_indptr[row + 1]:
-            first[rank[row * rank_step] + 1] += 1
+            first[ranks[row * step] + 1] += 1
     first = np.cumsum(first)
     rows = np.empty(first[-1], dtype=np.int32)
     for row in order:
         if deps_indptr[row] == deps_indptr[row + 1]:
-            rows[first[rank[row * rank_step]]] = row
-            first[rank[row * rank_step]] += 1
+            rows[first[ranks[row * step]]] = row
+            first[ranks[row * step]] += 1
     return rows

@@ -1,4 +1,4 @@
-"""What an operation holds, and for how long: its core, a lane, and what cores share.
+"""The resources an operation holds, and for how long: a core, a lane, and what cores share.
 
 An operation runs when its core and lane are free. What its core shares with
 others may still keep it: a processor, where the cores of an emulated machine are
@@ -11,10 +11,8 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.connections import fetch
-from collplan.executors.cost.event_queue import Records, compiled, compiled_inline
 from collplan.executors.cost.parameters import (
     AT_ONCE,
     BURST,
@@ -39,6 +37,7 @@ from collplan.executors.cost.parameters import (
     o,
 )
 from collplan.executors.cost.queues import busier, hold
+from collplan.executors.cost.tables import Floats, Records, Simulation, compiled, compiled_inline
 
 _COPY, _REDUCE = 2, 3
 _NETWORK = 3
@@ -49,20 +48,10 @@ FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
 """Where lanes out, memories and processors begin among the clocks; the last is no clock."""
 NOBODY = -(1 << 31)
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-
 
 @compiled_inline
 def occupy(
-    clocks: Records,
-    places: Ints,
-    costs: Floats,
-    queue: Any,
-    row: int,
-    now: float,
-    works_ns: float,
-    moves_ns: float,
+    sim: Simulation, queue: Any, row: int, now: float, works_ns: float, moves_ns: float
 ) -> tuple[float, float, float, int]:
     """Hold a core that works, while the node's memory moves bytes for `moves_ns`.
 
@@ -73,8 +62,9 @@ def occupy(
     before : int
         Who held the processor it had to wait for, else `NOBODY`.
     """
+    clocks, costs = sim.clocks, sim.costs
     begin, before = now, NOBODY
-    processor = places[FIRST_PROCESSOR]
+    processor = sim.places[FIRST_PROCESSOR]
     n_processors = len(clocks) - 1 - processor
     if n_processors > 0:
         for i in range(processor + 1, len(clocks) - 1):
@@ -87,7 +77,7 @@ def occupy(
         turns = _turn(clocks, costs, queue.core, queue.rank)
         works += turns
     if moves_ns > 0:
-        memory = places[FIRST_MEMORY] + queue.node
+        memory = sim.places[FIRST_MEMORY] + queue.node
         free = max(begin + turns, clocks[memory].time)
         works = max(works, hold(clocks, memory, row, free, moves_ns) - begin)
     if n_processors > 0:
@@ -112,11 +102,17 @@ def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) ->
 
 
 @compiled_inline
-def _gap(tasks: Records, links: Floats, row: int) -> float:
+def _gap(sim: Simulation, row: int) -> float:
     """Return the g of a message, which comes behind its last turn."""
-    if row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION:
+    if is_continued(sim.tasks, row):
         return 0.0
-    return float(links[tasks[row].link, g])
+    return float(sim.links[sim.tasks[row].link, g])
+
+
+@compiled_inline
+def is_continued(tasks: Records, row: int) -> bool:
+    """Tell whether another piece of the same message follows."""
+    return bool(row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION)
 
 
 @compiled_inline
@@ -130,37 +126,29 @@ def _packets(costs: Floats, send: Any) -> float:
 
 
 @compiled_inline
-def charge_send(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    places: Ints,
-    links: Floats,
-    costs: Floats,
-    connections: Records,
-    adapters: Records,
-    row: int,
-    now: float,
-) -> float:
+def charge_send(sim: Simulation, row: int, now: float) -> float:
     """Charge the sender for its message; return when that arrives.
 
     Its `following` becomes what the message waited for before it set out: the
     send itself for nothing.
     """
+    tasks, clocks, queues, costs = sim.tasks, sim.clocks, sim.queues, sim.costs
     send = tasks[row]
     queue = queues[send.queue]
-    link = links[send.link]
+    link = sim.links[send.link]
     more = max(send.work - 1.0, 0.0)
     works = link[o] + more * link[O] + _packets(costs, send)
     if send.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
-    begin, turned, end, before = occupy(clocks, places, costs, queue, row, now, works, 0.0)
+    begin, turned, end, before = occupy(sim, queue, row, now, works, 0.0)
     reads = waits = 0.0
-    if len(connections) > 0 and send.link == _NETWORK:
-        adapter = adapters[queue.lane - places[FIRST_LANE]]
+    if len(sim.connections) > 0 and send.link == _NETWORK:
+        adapter = sim.adapters[queue.lane - sim.places[FIRST_LANE]]
         peer = queues[tasks[send.partner].queue].rank
-        reads, waits = fetch(connections, adapter, row, peer, turned, costs[MISS], costs[RECONNECT])
-    passes = _gap(tasks, links, row) + more * link[G]
+        reads, waits = fetch(
+            sim.connections, adapter, row, peer, turned, costs[MISS], costs[RECONNECT]
+        )
+    passes = _gap(sim, row) + more * link[G]
     leaves = _bucket(clocks, costs, queue.lane, send.link, turned)
     if waits > 0:
         # A burst saves no fetching: what comes next must not overtake this message.
@@ -177,22 +165,13 @@ def charge_send(
 
 
 @compiled_inline
-def charge_arrival(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    places: Ints,
-    links: Floats,
-    costs: Floats,
-    row: int,
-    now: float,
-    has_waited: bool,
-) -> None:
+def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> None:
     """Charge the receiver for the message of send `row`, which finds its lane free."""
-    send = tasks[row]
-    recv = tasks[send.partner]
+    clocks, queues, costs = sim.clocks, sim.queues, sim.costs
+    send = sim.tasks[row]
+    recv = sim.tasks[send.partner]
     queue = queues[recv.queue]
-    link = links[send.link]
+    link = sim.links[send.link]
     if has_waited:
         send.following = busier(clocks, queues, recv.queue, now)
     more = max(send.work - 1.0, 0.0)
@@ -202,20 +181,13 @@ def charge_arrival(
         moves = send.work * costs[MEMORY]
     if recv.state & IS_STRIDED:
         works += send.work * costs[STRIDED]
-    gap = _gap(tasks, links, row)
-    taken = hold(
-        clocks,
-        queue.lane,
-        send.partner,
-        _bucket(clocks, costs, queue.lane, send.link, now),
-        gap + more * link[G],
-    )
+    gap = _gap(sim, row)
+    begins = _bucket(clocks, costs, queue.lane, send.link, now)
+    taken = hold(clocks, queue.lane, send.partner, begins, gap + more * link[G])
     if link[OFFLOAD] > 0:
         core = clocks[queue.core]
         begins, holder = max(now, core.time), core.holder
-        begin, _, end, before = occupy(
-            clocks, places, costs, queue, send.partner, begins, works, moves
-        )
+        begin, _, end, before = occupy(sim, queue, send.partner, begins, works, moves)
         recv.end = max(now, taken - gap) + link[LAST]
         if end > recv.end:
             recv.end = end
@@ -225,25 +197,16 @@ def charge_arrival(
                 send.following = holder
     else:
         works = max(works, link[o] + more * link[G])
-        _, _, recv.end, before = occupy(
-            clocks, places, costs, queue, send.partner, now, works, moves
-        )
+        _, _, recv.end, before = occupy(sim, queue, send.partner, now, works, moves)
         if before != NOBODY:
             send.following = before
 
 
 @compiled_inline
-def charge_local(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    places: Ints,
-    costs: Floats,
-    row: int,
-    now: float,
-) -> None:
+def charge_local(sim: Simulation, row: int, now: float) -> None:
     """Charge a core for a copy, a reduction or a computation."""
-    task = tasks[row]
+    costs = sim.costs
+    task = sim.tasks[row]
     works, moves = task.work, 0.0
     if task.op <= _REDUCE:
         per_byte = costs[COPY] if task.op == _COPY else costs[REDUCE]
@@ -253,8 +216,7 @@ def charge_local(
             per_byte += costs[UNCACHED]
         works = np.rint(task.work * per_byte)
         moves = task.work * costs[MEMORY]
-    task.start, _, task.end, before = occupy(
-        clocks, places, costs, queues[task.queue], row, now, works, moves
-    )
+    queue = sim.queues[task.queue]
+    task.start, _, task.end, before = occupy(sim, queue, row, now, works, moves)
     if before != NOBODY:
         task.cause = before

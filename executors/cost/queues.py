@@ -1,4 +1,4 @@
-"""What tasks are to the simulator, and where they wait for cores and lanes.
+"""Queues of tasks that wait for cores and lanes.
 
 Every task belongs to a *queue*: tasks of a rank that need the same core and
 the same direction of a lane, arrivals of messages included. A queue serves its
@@ -13,62 +13,10 @@ served in the order of readiness, exactly, however many share a lane.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from collplan.executors.cost.event_queue import Records, compiled, compiled_inline, push
-
-TASK: Final = np.dtype(
-    [
-        ("work", "f8"),  # bytes, or the ns of a computation
-        ("start", "f8"),  # until the task runs: the time its predecessors allow
-        ("end", "f8"),
-        ("queue", "i4"),
-        ("partner", "i4"),  # the other end of a message
-        ("pending", "i4"),  # predecessors it waits for
-        ("successors", "i4"),  # where its successors end; they begin where the row before ends
-        ("stamp", "i4"),  # order of readiness; of a send that has run: of its message
-        ("following", "i4"),  # next in the queue; of a message taken in: what it waited for
-        ("cause", "i4"),
-        ("op", "i1"),
-        ("link", "i1"),
-        ("state", "i1"),
-    ],
-    align=True,
-)
-CLOCK: Final = np.dtype(
-    [
-        ("time", "f8"),
-        ("busy", "f8"),
-        ("event_time", "f8"),  # of the event of the line, infinite where it has none
-        ("event_stamp", "i4"),
-        ("first", "i4"),  # the line: queues that wait for this lane, by stamp
-        ("last", "i4"),
-        ("holder", "i4"),
-        ("rank", "i4"),  # of the last task of a core, where changing it costs anything
-    ],
-    align=True,
-)
-"""A core, one direction of a lane or port, a memory, or a processor.
-
-`holder` is the row that moved the clock last, or ``-2 - row`` where the match
-of rendezvous send `row` did; -1 before anything did.
-"""
-QUEUE: Final = np.dtype(
-    [
-        ("core", "i4"),  # that does the work
-        ("awaits", "i4"),  # the clock that has to be free: the core, or none
-        ("lane", "i4"),
-        ("rank", "i4"),
-        ("node", "i4"),
-        ("first", "i4"),  # tasks, linked by `following`
-        ("last", "i4"),
-        ("stamp", "i4"),  # of the first task
-        ("next", "i4"),  # in the line of the lane
-    ]
-)
-"""Tasks of a rank that wait for one core and one direction of a lane."""
+from collplan.executors.cost.event_queue import push
+from collplan.executors.cost.tables import Records, Simulation, compiled, compiled_inline
 
 
 @compiled
@@ -93,64 +41,40 @@ def free_at(clocks: Records, queues: Records, queue: int) -> float:
 
 
 @compiled_inline
-def enqueue(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    queue: int,
-    row: int,
-    now: float,
-) -> None:
+def enqueue(sim: Simulation, queue: int, row: int, now: float) -> None:
+    """Append a task to its queue; the first of a queue competes."""
+    tasks, queues = sim.tasks, sim.queues
     tasks[row].following = -1
     if queues[queue].first >= 0:
         tasks[queues[queue].last].following = row
     else:
         queues[queue].first = row
-        _announce(tasks, clocks, queues, runs, entries, queue, now)
+        _announce(sim, queue, now)
     queues[queue].last = row
 
 
 @compiled_inline
-def advance(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    queue: int,
-    row: int,
-    now: float,
-) -> None:
+def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
     """Make `row` the first task of a queue that was served, or leave the queue empty."""
+    clocks, queues = sim.clocks, sim.queues
     queues[queue].first = row
     lane = queues[queue].lane
     if lane == len(clocks) - 1:
         if row >= 0:
-            _announce(tasks, clocks, queues, runs, entries, queue, now)
+            _announce(sim, queue, now)
         return
     if row >= 0:
-        queues[queue].stamp = tasks[row].stamp
+        queues[queue].stamp = sim.tasks[row].stamp
         _line_up(clocks, queues, queue)
     _, first, time = _first_served(clocks, queues, lane, now)
     if first >= 0:
-        base = len(queues) + len(tasks)
-        _claim(clocks, runs, entries, base, lane, time, queues[first].stamp)
+        _claim(sim, lane, time, queues[first].stamp)
 
 
 @compiled_inline
-def call(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    lane: int,
-    now: float,
-    stamp: int,
-) -> int:
+def call(sim: Simulation, lane: int, now: float, stamp: int) -> int:
     """Take the queue out of a line that is served now, or return -1 where none is."""
+    clocks, queues = sim.clocks, sim.queues
     clock = clocks[lane]
     if clock.event_time != now or clock.event_stamp != stamp:
         return -1
@@ -159,8 +83,7 @@ def call(
     if queue < 0:
         return -1
     if time > now or queues[queue].stamp != stamp:
-        base = len(queues) + len(tasks)
-        _claim(clocks, runs, entries, base, lane, time, queues[queue].stamp)
+        _claim(sim, lane, time, queues[queue].stamp)
         return -1
     after = queues[queue].next
     if before >= 0:
@@ -173,25 +96,18 @@ def call(
 
 
 @compiled_inline
-def _announce(
-    tasks: Records,
-    clocks: Records,
-    queues: Records,
-    runs: Records,
-    entries: Records,
-    queue: int,
-    now: float,
-) -> None:
+def _announce(sim: Simulation, queue: int, now: float) -> None:
     """Let the first task of a queue compete: as an event, or in the line of its lane."""
-    stamp = tasks[queues[queue].first].stamp
+    clocks, queues = sim.clocks, sim.queues
+    stamp = sim.tasks[queues[queue].first].stamp
     queues[queue].stamp = stamp
     lane = queues[queue].lane
     time = max(now, free_at(clocks, queues, queue))
     if lane == len(clocks) - 1:
-        push(runs, entries, time, stamp, queue)
+        push(sim.runs, sim.entries, time, stamp, queue)
     else:
         _line_up(clocks, queues, queue)
-        _claim(clocks, runs, entries, len(queues) + len(tasks), lane, time, stamp)
+        _claim(sim, lane, time, stamp)
 
 
 @compiled_inline
@@ -230,15 +146,13 @@ def _first_served(
 
 
 @compiled_inline
-def _claim(
-    clocks: Records, runs: Records, entries: Records, base: int, lane: int, time: float, stamp: int
-) -> None:
+def _claim(sim: Simulation, lane: int, time: float, stamp: int) -> None:
     """Give the line of a lane an event, unless it has one early enough.
 
     One that comes too early is harmless, and one that is no longer the line's is stale.
     """
-    clock = clocks[lane]
+    clock = sim.clocks[lane]
     if time < clock.event_time or (time == clock.event_time and stamp < clock.event_stamp):
         clock.event_time = time
         clock.event_stamp = stamp
-        push(runs, entries, time, stamp, base + lane)
+        push(sim.runs, sim.entries, time, stamp, len(sim.queues) + len(sim.tasks) + lane)

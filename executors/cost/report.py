@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collplan.executors.cost.breakdown import Leg, breakdown, legs
+from collplan.executors.cost.critical_path import Leg, breakdown, legs
 from collplan.executors.cost.layout import core_to_numa
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.plan.plan import Op
 from collplan.specs import Network
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.timeline import Timeline
+    from collplan.executors.cost.simulator import Timeline
     from collplan.planner.plan.plan import Plan
 
 

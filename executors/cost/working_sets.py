@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.messages import read_only, stepped
+from collplan.executors.cost.columns import Column, Side, read_only
 from collplan.planner.arrays.csr import run_starts
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.plan import Buffer, Op
@@ -34,21 +34,17 @@ def is_uncached(plan: Plan, cache_bytes: int) -> npt.NDArray[np.bool_]:
     -------
     ndarray of bool, shape (n_tasks,)
     """
-    found = np.zeros(plan.n_tasks, dtype=np.bool_)
-    _mark(
+    marked: npt.NDArray[np.bool_] = _mark(
         read_only(plan.op, np.int8),
         read_only(plan.rank, np.int32),
-        *stepped(plan.phase, np.int16),
-        read_only(plan.reads.indptr, np.int32),
-        *stepped(plan.reads.buffer, np.int8),
-        read_only(plan.writes.indptr, np.int32),
-        *stepped(plan.writes.buffer, np.int8),
+        Column.of(plan.phase, np.int16),
+        Side.of(plan.reads),
+        Side.of(plan.writes),
         read_only(plan.buffer_sizes * plan.itemsize, np.int64),
         read_only(_shared_bytes(plan), np.int64),
         cache_bytes,
-        found,
     )
-    return found
+    return marked
 
 
 def _shared_bytes(plan: Plan) -> Longs:
@@ -83,19 +79,17 @@ def _touched(plan: Plan, side: Extents, n_phases: int) -> tuple[Longs, Longs, Lo
 def _mark(
     op: npt.NDArray[np.int8],
     rank: Ints,
-    phase: npt.NDArray[np.int16],
-    phase_step: int,
-    reads_indptr: Ints,
-    reads_buffer: npt.NDArray[np.int8],
-    reads_step: int,
-    writes_indptr: Ints,
-    writes_buffer: npt.NDArray[np.int8],
-    writes_step: int,
+    phase: Column,
+    reads: Side,
+    writes: Side,
     sizes: Longs,
     shared: Longs,
     cache_bytes: int,
-    found: npt.NDArray[np.bool_],
-) -> None:
+) -> npt.NDArray[np.bool_]:
+    reads_indptr, _, _, (reads_buffer, reads_step) = reads
+    writes_indptr, _, _, (writes_buffer, writes_step) = writes
+    phases, phase_step = phase
+    found = np.zeros(len(op), dtype=np.bool_)
     for row in range(len(op)):
         if op[row] != _COPY and op[row] != _REDUCE:
             continue
@@ -109,5 +103,6 @@ def _mark(
             if touched >> buffer & 1:
                 n_bytes += sizes[rank[row], buffer]
         if touched >> _SHARED & 1:
-            n_bytes += shared[rank[row], phase[row * phase_step]]
+            n_bytes += shared[rank[row], phases[row * phase_step]]
         found[row] = n_bytes > cache_bytes
+    return found

@@ -175,6 +175,7 @@ def calls_take_turns_and_the_slowest_rank_counts() -> None:
             5,
             prepare=prepare,
             advance=lambda: advanced.append(len(order)),
+            from_first=False,
         )
         assert times.tolist() == [[10.0 + p] * 5, [20.0 + p - 1] * 5, [30.0 + p - 1] * 5]
         assert prepared == list(range(3 * (WARM_UPS + 5)))
@@ -327,7 +328,7 @@ def wrong_results_are_found_and_are_no_violation() -> None:
 def with_times(body: Callable[[], Guideline], seconds: list[float]) -> Guideline:
     """Run `body` with made-up times: 3 for each call, a percent apart."""
     real = guideline.time_in_turns
-    spread = np.array([0.99, 1.0, 1.01])
+    spread = np.array([0.99, 1.0, 1.01] * 2)
     guideline.time_in_turns = lambda *_, **__: np.array(seconds)[:, None] * spread
     found = body()
     guideline.time_in_turns = real

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.emulate.counters import lane_bytes
-from collplan.emulate.host import find_tools
+from collplan.emulate.running import find_tools
 
 SETTLE_S = 0.3
 """For what is still on its way, as acknowledgements, when a barrier is left."""

@@ -11,10 +11,9 @@ from collplan.executors.cost.traces.states import State
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.overlap import runs as overlap_runs
 from collplan.measure.overlap import timing as overlap
-from collplan.measure.overlap.choosing import plan_sweep
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.methods import NATIVE, Method, Sweep
 from collplan.measure.overlap.runs import Collectives, Pinned
+from collplan.measure.overlap.sweep import NATIVE, Method, Sweep, plan_sweep
 from collplan.measure.overlap.timing import measure_blocking, measure_overlap
 from collplan.specs import Machine
 from mpi_plans import refuses

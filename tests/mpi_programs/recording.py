@@ -13,8 +13,8 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.errors import BindError
 from collplan.measure import task_times
-from collplan.measure.clocks import Clocks
 from collplan.measure.task_times import TaskTimes, record_plan
+from collplan.measure.timing import Clocks
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
 from collplan.reports.measured import prediction_report

@@ -151,7 +151,7 @@ def command(options: GuidelineOptions) -> int:
 
     Candidates are hierarchical, full_lane, and best, which is what the planner
     chooses. Native must not be slower than any: where it is, and the 95 %
-    intervals of the means do not overlap, that is a violation, shown with its
+    intervals of the medians do not overlap, that is a violation, shown with its
     factor. A violation is a finding, and exit status 0; a candidate's wrong
     result is 1.
     """

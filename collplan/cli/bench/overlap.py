@@ -33,7 +33,7 @@ from collplan.cli.ranks import Document, run_benchmark, shows_progress
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from collplan.measure.overlap.methods import Sweep
+    from collplan.measure.overlap.sweep import Sweep
     from collplan.reports.overlap import Report
     from collplan.specs import Machine
 
@@ -122,7 +122,7 @@ class OverlapOptions:
         CollplanError
             If the options don't make sense, alone or together.
         """
-        from collplan.measure.overlap.choosing import plan_sweep
+        from collplan.measure.overlap.sweep import plan_sweep
         from collplan.specs import parse_bytes
 
         self._check_files()
@@ -220,7 +220,7 @@ def _surroundings() -> tuple[int, int]:
 
 
 def _simulate(report: Report, computation_s: float | None) -> int:
-    from collplan.measure.overlap.simulated import blocking_s, simulate_sweep
+    from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
     from collplan.reports.output import show_progress
 
     with show_progress("simulating"):

@@ -15,7 +15,7 @@ import typer
 from collplan.cli.ranks import Advance, Document, own_command
 
 if TYPE_CHECKING:
-    from collplan.measure.overlap.methods import Method, Sweep
+    from collplan.measure.overlap.sweep import Method, Sweep
 
 Part = Literal["blocking", "methods", "asynchronous"]
 
@@ -59,7 +59,7 @@ class Job:
     @classmethod
     def read(cls, path: Path) -> Job:
         """Read what `write` wrote."""
-        from collplan.measure.overlap.methods import Sweep
+        from collplan.measure.overlap.sweep import Sweep
 
         document = json.loads(path.read_text())
         return cls(**(document | {"sweep": Sweep.from_json(document["sweep"])}))
@@ -113,7 +113,7 @@ class RankBenchmark:
         }
 
     def _methods(self) -> list[Method]:
-        from collplan.measure.overlap.methods import ASYNCHRONOUS, NATIVE
+        from collplan.measure.overlap.sweep import ASYNCHRONOUS, NATIVE
 
         if self.job.part == "asynchronous":
             return [ASYNCHRONOUS]

@@ -9,15 +9,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.measure.calibration.local_fit import fit_local
-from collplan.measure.calibration.measurements import LinkClass, Measurements, Place
-from collplan.measure.calibration.message_fit import (
+from collplan.measure.calibration.estimates import (
     eager_bracket,
     fit_burst,
     fit_link,
+    fit_local,
     fit_speed_up,
     lane_ns_per_byte,
 )
+from collplan.measure.calibration.measurements import LinkClass, Measurements, Place
+from collplan.specs.errors import printable
 from collplan.specs.machine import Machine
 
 LINKS: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
@@ -110,7 +111,8 @@ def fit_machine(measurements: Measurements) -> Calibration:
             low, high = np.percentile(known, _INTERVAL) if known else (value, value)
             interval = (float(low), float(high))
         parameters.append(Parameter(name, _rounded(name, value), interval, method))
-    return Calibration(_machine(parameters), tuple(parameters))
+    machine = Machine.model_validate(machine_document(parameters))
+    return Calibration(machine, tuple(parameters))
 
 
 def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
@@ -234,10 +236,6 @@ def _rank_order(place: Place, per_node: Sequence[int]) -> str | list[int]:
     return list(place.rank_to_node)
 
 
-def _machine(parameters: Sequence[Parameter]) -> Machine:
-    return Machine.model_validate(machine_document(parameters))
-
-
 def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:
     """Return the machine's fields as a file has them.
 
@@ -257,3 +255,71 @@ def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:
         for link in ("core", "numa", "node"):
             links.setdefault(link, inside)
     return document
+
+
+def machine_text(calibration: Calibration, measurements: Measurements) -> str:
+    """Return the file's text: YAML, with a comment at every parameter.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        What was fitted.
+    measurements : Measurements
+        What it was fitted to; said in the file's head.
+    """
+    head = [
+        f"# Measured on {printable(measurements.host)}, {printable(measurements.date)},",
+        f"# with {printable(measurements.mpi)}, {len(measurements.place.rank_to_node)} ranks.",
+        "# Comments say where 95 % of the estimates from resampled measurements lie.",
+    ]
+    comments = {parameter.name: comment(parameter) for parameter in calibration.parameters}
+    document = machine_document(calibration.parameters)
+    return "\n".join([*head, *_lines(document, "", 0, comments)]) + "\n"
+
+
+def comment(parameter: Parameter) -> str:
+    """Return what is known of a parameter beside its value, empty where nothing is.
+
+    Examples
+    --------
+    >>> comment(Parameter("network.network.L_ns", 1200.0, (1150.0, 1291.0), "ping-pong"))
+    '95 % interval 1150 to 1291'
+    """
+    if parameter.interval is None:
+        return ""
+    low, high = parameter.interval
+    if parameter.name.endswith("eager_limit_bytes"):
+        return f"{high:g} bytes waited for their receive"
+    return f"95 % interval {low:.4g} to {high:.4g}"
+
+
+def _lines(
+    document: dict[str, Any], prefix: str, depth: int, comments: dict[str, str]
+) -> list[str]:
+    found = []
+    for name, value in document.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, dict):
+            measured = any(other.startswith(f"{path}.") for other in comments)
+            note = "" if measured else "  # no two ranks have it: as the nearest"
+            found.append(f"{'  ' * depth}{name}:{note}")
+            found += _lines(value, f"{path}.", depth + 1, comments)
+            continue
+        note = comments.get(path, "")
+        line = f"{'  ' * depth}{name}: {_scalar(value)}"
+        found.append(f"{line}  # {note}" if note else line)
+    return found
+
+
+def _scalar(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, float):
+        # YAML 1.1 takes 1e-05 for text.
+        digits = f"{value:.12f}".rstrip("0")
+        return f"{digits}0" if digits.endswith(".") else digits
+    return str(value)

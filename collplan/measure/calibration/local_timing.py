@@ -12,7 +12,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.measure.calibration.measurements import Layout, LocalWork, Work
-from collplan.measure.calibration.pair_timing import Effort, meet_asleep
+from collplan.measure.calibration.pair_timing import Effort
+from collplan.measure.timing import meet_asleep
 from collplan.planner.collective.operations import get_operation
 
 Array = npt.NDArray[Any]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
-from statistics import median
+from pathlib import Path
 from typing import Final, TypeVar, cast
 
 import numpy as np
@@ -14,12 +16,13 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.host.cores import share_cores_as
-from collplan.measure.calibration.exchanges import burst_plan
+from collplan.executors.mpi.host.cores import host, ranks_per_core, share_cores_as
+from collplan.executors.mpi.host.processes import affinity
 from collplan.measure.calibration.local_timing import LocalTimer
 from collplan.measure.calibration.measurements import (
     LanesAtOnce,
     LinkClass,
+    LocalWork,
     Measurements,
     Place,
     Rounds,
@@ -30,12 +33,107 @@ from collplan.measure.calibration.pair_timing import (
     Effort,
     PairTimer,
     PairTimes,
-    meet_asleep,
+    burst_plan,
 )
-from collplan.measure.calibration.placement import find_place, host_name
-from collplan.measure.timing import library_name, nothing, time_in_turns
+from collplan.measure.lanes import node_of_ranks
+from collplan.measure.timing import library_name, meet_asleep, nothing, time_in_turns
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
+
+_DOMAINS: Final = Path("/sys/devices/system/node")
+
+
+def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
+    """Return where the ranks are; collective, the same on all.
+
+    Ranks that can share memory share a node. Nodes of one kernel, as emulated
+    ones are, share its processors.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        The ranks.
+    lanes : int or None
+        Lanes a node, if known.
+    """
+    lowest = node_of_ranks(comm)
+    nodes = list(dict.fromkeys(lowest))
+    rank_to_node = [nodes.index(rank) for rank in lowest]
+    seen: list[tuple[str, set[int], int | None]] = comm.allgather((host(), affinity(), _domain()))
+    hosts = {name for name, _, _ in seen}
+    processors = len(set().union(*(own for _, own, _ in seen)))
+    shared = len(hosts) == 1 and (len(nodes) > 1 or comm.size > processors)
+    domains = [domain for _, _, domain in seen]
+    numa_domains, rank_to_numa = _arrange(rank_to_node, domains)
+    return Place(
+        rank_to_node=tuple(rank_to_node),
+        rank_to_numa=rank_to_numa,
+        numa_domains=numa_domains,
+        lanes=lanes,
+        processors=processors if shared else None,
+        ranks_per_core=ranks_per_core(comm),
+    )
+
+
+def host_name() -> str:
+    """Return how this machine calls itself, and what it is."""
+    return f"{platform.node()} ({platform.machine()}, {os.cpu_count()} processors)"
+
+
+def _domain() -> int | None:
+    """Return the NUMA domain all of this rank's processors are in, None where there is none."""
+    found = []
+    for entry in sorted(_DOMAINS.glob("node[0-9]*")):
+        try:
+            here = _parse_list((entry / "cpulist").read_text())
+        except OSError:
+            continue
+        if affinity() & here:
+            found.append(int(entry.name[4:]))
+    return found[0] if len(found) == 1 else None
+
+
+def _parse_list(text: str) -> set[int]:
+    """Return the processors of a kernel's list.
+
+    Examples
+    --------
+    >>> sorted(_parse_list("0-2,8"))
+    [0, 1, 2, 8]
+    """
+    numbers: set[int] = set()
+    for part in text.strip().split(","):
+        if part:
+            low, _, high = part.partition("-")
+            numbers |= set(range(int(low), int(high or low) + 1))
+    return numbers
+
+
+def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, tuple[int, ...]]:
+    """Return NUMA domains a node, and every rank's: contiguous blocks of ranks fill them.
+
+    A machine's ranks are on cores in order, and its domains are blocks of
+    cores. Ranks that are bound otherwise, or not at all, count as in one domain.
+    """
+    one = (1, (0,) * len(domains))
+    by_node: dict[int, list[int]] = {}
+    for node, domain in zip(rank_to_node, domains, strict=True):
+        if domain is None:
+            return one
+        by_node.setdefault(node, []).append(domain)
+    fullest = max(by_node.values(), key=len)
+    n_domains, cores = len(set(fullest)), len(fullest)
+    locals_seen = [0] * len(by_node)
+    rank_to_numa = []
+    for node, domain in zip(rank_to_node, domains, strict=True):
+        numa = locals_seen[node] * n_domains // cores
+        locals_seen[node] += 1
+        names = list(dict.fromkeys(by_node[node]))
+        if numa >= len(names) or names[numa] != domain:
+            return one
+        rank_to_numa.append(numa)
+    return n_domains, tuple(rank_to_numa)
+
 
 T = TypeVar("T")
 Pair = tuple[int, int]
@@ -88,40 +186,44 @@ def measure_machine(
         raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
     effort = QUICK if quick else THOROUGH
     place = find_place(comm, lanes)
-    pairs = [
-        (link, pair)
-        for link in LINK_CLASSES
-        for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]
-    ]
-    times = _Gathered()
+    times = PairTimes()
     limits: dict[LinkClass, int] = {}
-    for link, pair in pairs:
-        found = _time_pair(comm, link, pair, effort, limits.get(link))
-        limits[link] = found.limit
-        times.add(found)
-        advance()
+    for link in LINK_CLASSES:
+        for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]:
+            found = _time_pair(comm, link, pair, effort, limits.get(link))
+            limits[link] = found.limit
+            times.add(found)
+            advance()
     at_once = _lanes_at_once(comm, place, effort, times.ns_per_byte("network"))
     advance()
     rounds = _rounds(comm) if place.ranks_per_core > 1 else None
     local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
-    measurements: Measurements | None = None
-    if comm.rank == 0:
-        measurements = Measurements(
-            host=host_name(),
-            mpi=library_name(),
-            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            place=place,
-            ping_pongs=tuple(times.all.ping_pongs),
-            bursts=tuple(times.all.bursts),
-            transfers=tuple(times.all.transfers),
-            late_receives=tuple(times.all.late_receives),
-            lanes_at_once=tuple(at_once),
-            local_work=tuple(work),
-            rounds=rounds,
-        )
-    return _everywhere(comm, measurements)
+    return _everywhere(comm, _measurements(place, times, at_once, work, rounds))
+
+
+def _measurements(
+    place: Place,
+    times: PairTimes,
+    at_once: Sequence[LanesAtOnce],
+    work: Sequence[LocalWork],
+    rounds: Rounds | None,
+) -> Measurements:
+    """Return all measurements, with where and when they were made."""
+    return Measurements(
+        host=host_name(),
+        mpi=library_name(),
+        date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        place=place,
+        ping_pongs=tuple(times.ping_pongs),
+        bursts=tuple(times.bursts),
+        transfers=tuple(times.transfers),
+        late_receives=tuple(times.late_receives),
+        lanes_at_once=tuple(at_once),
+        local_work=tuple(work),
+        rounds=rounds,
+    )
 
 
 def n_steps(quick: bool) -> int:
@@ -158,27 +260,6 @@ def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
         elif len(others) < N_PAIRS:
             others.append(pair)
     return fresh + others
-
-
-class _Gathered:
-    """What pairs measured, on all ranks."""
-
-    def __init__(self) -> None:
-        self.all = PairTimes()
-
-    def add(self, times: PairTimes) -> None:
-        self.all.ping_pongs += times.ping_pongs
-        self.all.bursts += times.bursts
-        self.all.transfers += times.transfers
-        self.all.late_receives += times.late_receives
-
-    def ns_per_byte(self, link: LinkClass) -> float:
-        """Return about what a byte of a long message takes, 0 where there is no such link."""
-        own = [entry for entry in self.all.ping_pongs if entry.link == link and entry.bytes]
-        if not own:
-            return 0.0
-        longest = max(own, key=lambda entry: entry.bytes)
-        return 1e9 * median(longest.seconds) / longest.bytes
 
 
 def _time_pair(

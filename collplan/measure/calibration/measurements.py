@@ -70,16 +70,19 @@ class Place(SpecModel):
         return self
 
 
-class PingPong(SpecModel):
-    """Half round trips of a message between two ranks, all others asleep."""
-
+class _OfPair(SpecModel):
     link: LinkClass
     pair: tuple[Rank, Rank]
+
+
+class PingPong(_OfPair):
+    """Half round trips of a message between two ranks, all others asleep."""
+
     bytes: Bytes
     seconds: Times
 
 
-class Burst(SpecModel):
+class Burst(_OfPair):
     """Many messages at once to a rank that comes when all have arrived.
 
     Parameters
@@ -94,8 +97,6 @@ class Burst(SpecModel):
         Until all had left the sender.
     """
 
-    link: LinkClass
-    pair: tuple[Rank, Rank]
     bytes: Bytes
     messages: Positive
     send_cpu_s: Times
@@ -103,7 +104,7 @@ class Burst(SpecModel):
     send_s: Times
 
 
-class Transfer(SpecModel):
+class Transfer(_OfPair):
     """A long message between ranks that sleep meanwhile: the processor time of its bytes.
 
     Parameters
@@ -114,18 +115,14 @@ class Transfer(SpecModel):
         Processor time of each side, without its polls.
     """
 
-    link: LinkClass
-    pair: tuple[Rank, Rank]
     bytes: PositiveBytes
     send_cpu_s: Times
     recv_cpu_s: Times
 
 
-class LateReceive(SpecModel):
+class LateReceive(_OfPair):
     """Sends to a rank that receives only `delay_s` later: an eager one does not wait."""
 
-    link: LinkClass
-    pair: tuple[Rank, Rank]
     bytes: Bytes
     delay_s: Annotated[Seconds, Field(gt=0)]
     seconds: Times

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.measure.calibration.exchanges import burst_plan, ping_pong_plan
 from collplan.measure.calibration.measurements import (
     Burst,
     LateReceive,
@@ -21,10 +19,90 @@ from collplan.measure.calibration.measurements import (
     PingPong,
     Transfer,
 )
-from collplan.planner.plan.plan import Plan
+from collplan.measure.timing import sleep_until
+from collplan.planner.arrays.csr import running_total
+from collplan.planner.plan.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
+
+Ints = npt.NDArray[np.int64]
+_RANKS: Final = 2
+
+
+def ping_pong_plan(n_bytes: int, round_trips: int) -> Plan:
+    """Return a plan of two ranks that pass a message to and fro; rank 0 begins and ends.
+
+    Each receive is posted before its rank's turn to send.
+    """
+    sender = np.arange(2 * round_trips) % 2
+    # Send i waits for message i - 1; receive i for message i - 2, which used the same place.
+    return _plan(sender, n_bytes, before_send=1, before_recv=2, n_places=1)
+
+
+def burst_plan(n_bytes: int, n_messages: int) -> Plan:
+    """Return a plan in which rank 0 sends messages to rank 1, none waiting for another."""
+    sender = np.zeros(n_messages, dtype=np.int64)
+    return _plan(sender, n_bytes, before_send=0, before_recv=0, n_places=n_messages)
+
+
+def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_places: int) -> Plan:
+    """Return the plan of messages, two rows each: the receive, then the send.
+
+    Where `before_send` or `before_recv` is k > 0, message i waits for the receive of i - k.
+    """
+    n = len(sender)
+    message = np.arange(n)
+    is_send = np.tile([False, True], n)
+    rank = np.column_stack((1 - sender, sender)).reshape(-1)
+    place = np.repeat(message % n_places, 2) * n_bytes
+    waits = np.column_stack((message - before_recv, message - before_send)).reshape(-1)
+    has = (waits >= 0) & np.where(is_send, before_send > 0, before_recv > 0)
+    rows = 2 * n
+    columns: dict[str, Any] = {
+        "op": np.where(is_send, Op.SEND, Op.RECV),
+        "rank": rank,
+        "peer": 1 - rank,
+        "tag": np.zeros(rows),
+        "node": rank,
+        "lane": np.zeros(rows),
+        "stream": np.full(rows, NONE),
+        "round": np.repeat(message, 2),
+    }
+    columns["stage"] = np.full(rows, Stage.BACKGROUND)
+    for name in ("core", "phase", "priority", "duration_ns"):
+        columns[name] = np.zeros(rows)
+    buffers = np.full((_RANKS, 3), n_bytes * n_places, dtype=np.int64)
+    buffers[:, Buffer.SCRATCH] = 0
+    return Plan(
+        **columns,
+        reads=_extents(is_send, Buffer.SEND, place, n_bytes),
+        writes=_extents(~is_send, Buffer.RECV, place, n_bytes),
+        deps=Dependencies(
+            indptr=running_total(has),
+            task=2 * waits[has],
+            kind=np.zeros(int(has.sum()), dtype=np.int8),
+        ),
+        patterns=np.array([[0, 1, 0, 1]]),
+        buffer_sizes=buffers,
+        shared_sizes=np.zeros(_RANKS, dtype=np.int64),
+        rank_node=np.arange(_RANKS),
+        rank_lane=np.zeros(_RANKS, dtype=np.int16),
+        rank_core=np.zeros(_RANKS, dtype=np.int32),
+        itemsize=1,
+    )
+
+
+def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: int) -> Extents:
+    n = int(has.sum())
+    zeros = np.zeros(n, dtype=np.int32)
+    return Extents(
+        running_total(has),
+        zeros + buffer,
+        offset[has],
+        zeros.astype(np.int64) + count,
+        pattern=zeros,
+    )
+
 
 T = TypeVar("T", float, int, bool)
-Test = Callable[[], bool]
 
 PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 """Bytes of the messages that are passed to and fro."""
@@ -79,6 +157,21 @@ class PairTimes:
     late_receives: list[LateReceive] = field(default_factory=list)
     limit: int = 0
 
+    def add(self, other: PairTimes) -> None:
+        """Add what other ranks have measured."""
+        self.ping_pongs += other.ping_pongs
+        self.bursts += other.bursts
+        self.transfers += other.transfers
+        self.late_receives += other.late_receives
+
+    def ns_per_byte(self, link: LinkClass) -> float:
+        """Return about what a byte of a long message takes, 0 where there is no such link."""
+        own = [entry for entry in self.ping_pongs if entry.link == link and entry.bytes]
+        if not own:
+            return 0.0
+        longest = max(own, key=lambda entry: entry.bytes)
+        return 1e9 * median(longest.seconds) / longest.bytes
+
 
 class PairTimer:
     """Time what two ranks do with each other; both make the same calls.
@@ -99,8 +192,7 @@ class PairTimer:
         self, comm: MPI.Intracomm, link: LinkClass, pair: tuple[int, int], effort: Effort
     ) -> None:
         self._comm = comm
-        self._link = link
-        self._pair = pair
+        self._between: dict[str, Any] = {"link": link, "pair": pair}
         self._effort = effort
         self._half_s: dict[int, float] = {}
         self._idle_share = 1.0
@@ -156,9 +248,7 @@ class PairTimer:
             n = self._agree(self._repetitions(first))
             seconds = tuple(once() / (2 * trips) for _ in range(n))
         self._half_s[n_bytes] = self._agree(median(seconds))
-        self.times.ping_pongs.append(
-            PingPong(link=self._link, pair=self._pair, bytes=n_bytes, seconds=seconds)
-        )
+        self.times.ping_pongs.append(PingPong(**self._between, bytes=n_bytes, seconds=seconds))
 
     def _measure_idling(self) -> float:
         """Return what share of a processor the engine takes while it waits."""
@@ -196,8 +286,7 @@ class PairTimer:
             return
         self.times.bursts.append(
             Burst(
-                link=self._link,
-                pair=self._pair,
+                **self._between,
                 bytes=n_bytes,
                 messages=n,
                 send_cpu_s=tuple(busy for busy, _ in sides[0]),
@@ -215,14 +304,13 @@ class PairTimer:
             self._comm.Barrier()
             before = time.process_time()
             request = self._start(message)
-            polls = _wait_asleep(request.Test, _RARE_POLL_S)
+            polls = sleep_until(request.Test, _RARE_POLL_S)
             own.append(max(0.0, time.process_time() - before - polls * poll))
         sides = self._comm.gather(tuple(own[1:]), root=0)
         if sides is not None:
             self.times.transfers.append(
                 Transfer(
-                    link=self._link,
-                    pair=self._pair,
+                    **self._between,
                     bytes=n_bytes,
                     send_cpu_s=sides[0],
                     recv_cpu_s=sides[1],
@@ -242,7 +330,7 @@ class PairTimer:
                 time.sleep(_RARE_POLL_S)
             own.append((time.process_time() - before) / _POLLS)
             self._comm.Send([message, MPI.BYTE], dest=peer)
-            _wait_asleep(request.Test)
+            sleep_until(request.Test, _POLL_S)
         return median(own)
 
     def _start(self, message: npt.NDArray[np.uint8]) -> MPI.Request:
@@ -285,8 +373,7 @@ class PairTimer:
         seconds = [self._late_send(message, delay) for _ in range(self._effort.tries)]
         self.times.late_receives.append(
             LateReceive(
-                link=self._link,
-                pair=self._pair,
+                **self._between,
                 bytes=n_bytes,
                 delay_s=delay,
                 seconds=tuple(seconds),
@@ -302,25 +389,10 @@ class PairTimer:
         if comm.rank == 1:
             time.sleep(delay)
         request = self._start(message)
-        _wait_asleep(request.Test)
+        sleep_until(request.Test, _POLL_S)
         return time.perf_counter() - begin
 
     def _agree(self, value: T) -> T:
         """Return rank 0's value."""
         agreed: T = self._comm.bcast(value)
         return agreed
-
-
-def meet_asleep(comm: MPI.Intracomm) -> None:
-    """Return when all ranks have come; until then sleep, and leave the cores to those at work."""
-    request = comm.Ibarrier()
-    _wait_asleep(request.Test, _LEAST_DELAY_S / 4)
-
-
-def _wait_asleep(test: Test, poll_s: float = _POLL_S) -> int:
-    """Return after how many polls there was something."""
-    polls = 1
-    while not test():
-        time.sleep(poll_s)
-        polls += 1
-    return polls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
@@ -17,14 +18,11 @@ from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
-from collplan.measure.overlap.mapping import map_cores
-from collplan.measure.overlap.methods import BLOCKING, Method, Sweep
+from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep
 from collplan.measure.run import (
     Case,
     WrongElement,
-    choose_oracle,
-    native_truth,
-    numpy_truth,
+    find_truth,
 )
 from collplan.measure.timing import Call, nothing
 from collplan.planner import compile_plan
@@ -34,6 +32,43 @@ from collplan.planner.plan.plan import Stage
 if TYPE_CHECKING:
     from collplan.executors.mpi.engine.background import Progress
     from collplan.planner.plan.plan import Plan
+
+
+def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> list[int]:
+    """Return the processor of every core of a node.
+
+    Where there are fewer processors than cores, cores share them. Communication
+    cores then have their part of the processors, which application cores do not
+    use, so that what is meant to overlap still can.
+
+    Parameters
+    ----------
+    n_cores : int
+        Cores of the node.
+    free : sequence of int
+        Those that hold no rank, for communication.
+    processors : sequence of int
+        At least one.
+
+    Examples
+    --------
+    >>> map_cores(4, [3], [0, 1, 2, 3]), map_cores(4, [3], [0, 1]), map_cores(4, [1, 3], [5])
+    ([0, 1, 2, 3], [0, 0, 0, 1], [5, 5, 5, 5])
+    """
+    if len(processors) >= n_cores:
+        return list(processors[:n_cores])
+    n_kept = max(1, len(processors) * len(free) // n_cores) if free else 0
+    n_kept = min(n_kept, len(processors) - 1)
+    for_ranks = processors[: len(processors) - n_kept]
+    for_progress = processors[len(processors) - n_kept :] if n_kept else processors
+    mapped, counts = [], [0, 0]
+    for core in range(n_cores):
+        is_free = core in free
+        chosen = for_progress if is_free else for_ranks
+        mapped.append(chosen[counts[is_free] % len(chosen)])
+        counts[is_free] += 1
+    return mapped
+
 
 Array = npt.NDArray[Any]
 
@@ -166,7 +201,6 @@ class Collectives:
         self.comm, self.sweep, self._pinned = comm, sweep, pinned
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)
-        self._collective = spec.collective
         plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
         self._case = Case(plan, spec.collective, comm, seed=0)
         case = self._case
@@ -224,8 +258,7 @@ class Collectives:
     def find_wrong(self) -> dict[str, WrongElement]:
         """Return where results of plans are wrong, by method; collective, the same on all ranks."""
         case = self._case
-        oracle = choose_oracle(self._collective, self.comm.size)
-        truth = numpy_truth(case) if oracle == "numpy" else native_truth(case, self._native)
+        _, truth = find_truth(case, self._native)
         found = {}
         for name, received in self._received.items():
             case.fill()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from collplan.executors.cost.simulator import simulate
+from collplan.executors.cost import simulate
+from collplan.executors.cost.traces.states import CoreStates, simulated_states
 from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
-from collplan.planner.compiler import compile_plan
+from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_ratio
+from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
-from collplan.planner.passes.progress.split_tree import split_tree
+from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
 from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Link, Machine, Network, parse_spec
@@ -27,9 +30,7 @@ UNIT_NS: Final = 10**9
 """How long a transfer takes where nothing else takes any time."""
 _UNIT_BYTES: Final = 10**6
 """So many that the first byte of a message, which LogGP does not count, does not matter."""
-_ALGORITHMS: Final = {"allreduce": "reduce_bcast"}
-_BLOCKS: Final = ("gather", "scatter")
-_BY_MESSAGES: Final = (*_BLOCKS, "allreduce")
+_BY_MESSAGES: Final = (*DOUBLING, "allreduce")
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +154,13 @@ class _Trees:
             "count": self.transfer_bytes,
             "datatype": "uint8",
         }
-        if self.collective in _BLOCKS:
+        if self.collective in DOUBLING:
             # What a root copies to itself is no transfer.
             collective["in_place"] = True
         spec = {
             "machine": machine,
             "collective": collective,
-            "algorithms": _ALGORITHMS.get(self.collective, "binomial"),
+            "algorithms": TREES[self.collective],
             "transport": self.transport,
         }
         return compile_plan(parse_spec(spec))
@@ -192,3 +193,66 @@ class _Trees:
             communication=alone_ns / unit_ns,
             overlapped=both_ns / unit_ns,
         )
+
+
+def blocking_s(sweep: Sweep) -> float:
+    """Return T_blocking(N_proc): what the collective takes on all cores, in s."""
+    return _makespan_s(sweep, sweep.n_cores, BLOCKING)
+
+
+def simulate_sweep(
+    sweep: Sweep, on_all_cores_s: float
+) -> Iterator[tuple[dict[str, Any], CoreStates | None]]:
+    """Generate rows of the sweep, with what the cores do in each overlapped run.
+
+    Buffers are those that ``allocate()`` provides.
+
+    Parameters
+    ----------
+    sweep : Sweep
+        What to run.
+    on_all_cores_s : float
+        C(N_proc), the computation on all cores.
+
+    Yields
+    ------
+    row : dict
+        Numbers of ranks, method, and times in s.
+    states : CoreStates or None
+        None for the blocking collective, which computation follows.
+    """
+    for n_ranks in sweep.ranks:
+        computation_s = sweep.computation_s(n_ranks, on_all_cores_s)
+        for method in sweep.methods(n_ranks):
+            communication_s = _makespan_s(sweep, n_ranks, method)
+            states = None
+            total_s = communication_s + computation_s
+            if not method.blocking:
+                total_s, states = _both(sweep, n_ranks, method, computation_s)
+            yield (
+                {
+                    "ranks": n_ranks,
+                    "method": method.name,
+                    "levels": method.levels,
+                    "policy": method.policy,
+                    "communication_s": communication_s,
+                    "computation_s": computation_s,
+                    "total_s": total_s,
+                    "overlap": overlap_ratio(communication_s, computation_s, total_s),
+                },
+                states,
+            )
+
+
+def _makespan_s(sweep: Sweep, n_ranks: int, method: Method) -> float:
+    plan = compile_plan(sweep.spec(n_ranks, method))
+    return simulate(plan, allocated=True).makespan_s
+
+
+def _both(
+    sweep: Sweep, n_ranks: int, method: Method, computation_s: float
+) -> tuple[float, CoreStates]:
+    plan = compile_plan(sweep.spec(n_ranks, method, round(computation_s * 1e9)))
+    timeline = simulate(plan, allocated=True)
+    label = f"simulated, {n_ranks} ranks, {method.name}"
+    return timeline.makespan_s, simulated_states(timeline, sweep.machine.network, label)

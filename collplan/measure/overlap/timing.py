@@ -21,8 +21,8 @@ from mpi4py import MPI
 from collplan.executors.cost.traces.states import CoreStates, State
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
-from collplan.measure.overlap.methods import BLOCKING, Method, Sweep, overlap_ratio
 from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
+from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep, overlap_ratio
 from collplan.measure.statistics import summarize
 from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
@@ -73,7 +73,7 @@ def _blocking_s(
     comm: MPI.Intracomm, collectives: Collectives, repetitions: int, advance: Call
 ) -> float:
     timed = collectives.ready(BLOCKING)
-    (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance, from_first=True)
+    (times,) = time_in_turns(comm, [timed.alone], repetitions, advance=advance)
     return float(np.median(times))
 
 
@@ -127,7 +127,7 @@ def measure_overlap(
         calls: list[Call] = [compute]
         for each in timed:
             calls += [each.alone, each.both]
-        times = time_in_turns(comm, calls, repetitions, advance=advance, from_first=True)
+        times = time_in_turns(comm, calls, repetitions, advance=advance)
         wrong = collectives.find_wrong() | wrong
     return OverlapTimes(
         _rows(comm, timed, times),
@@ -161,7 +161,7 @@ def _rows(
                 "communication_s": medians[0],
                 "computation_s": medians[1],
                 "total_s": medians[2],
-                "total_ci95_s": both.ci95_s,
+                "total_ci95_s": (both.low_s, both.high_s),
                 "overlap": overlap_ratio(*medians),
             }
         )

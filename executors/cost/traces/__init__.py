@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from collplan.executors.cost.traces.layers import Layer, simulated_layer
 from collplan.executors.cost.traces.paje import paje_chunks
@@ -18,15 +18,14 @@ __all__ = [
     "TraceError",
     "check_trace_path",
     "simulated_layer",
+    "write_chunks",
     "write_trace",
 ]
 
 MANY_TASKS: Final = 1_000_000
 """Above so many tasks a trace is larger than viewers like: 365 MB for Perfetto, 105 MB for Pajé."""
-_WRITERS: Final[dict[str, Callable[[Sequence[Layer]], Iterator[str]]]] = {
-    ".json": perfetto_chunks,
-    ".paje": paje_chunks,
-}
+_WRITERS: Final = {".json": perfetto_chunks, ".paje": paje_chunks}
+T = TypeVar("T")
 
 
 class TraceError(CollplanError):
@@ -59,7 +58,16 @@ def write_trace(path: str | Path, layers: Sequence[Layer]) -> None:
     TraceError
         For another ending, or where the file cannot be written.
     """
+    write_chunks(path, layers, _WRITERS)
+
+
+def write_chunks(
+    path: str | Path,
+    layers: Sequence[T],
+    writers: Mapping[str, Callable[[Sequence[T]], Iterator[str]]],
+) -> None:
+    """Write layers into one file by the writer of its ending; as of `write_trace`."""
     path = check_trace_path(path)
     with replacing(path, TraceError) as file:
-        for chunk in _WRITERS[path.suffix](layers):
+        for chunk in writers[path.suffix](layers):
             file.write(chunk.encode())

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.messages import partners
-from collplan.executors.cost.places import Places, places_of
-from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.executors.cost.columns import partners
+from collplan.executors.cost.task_durations import Holds, Places, holds_of, places_of
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.timeline import Timeline
+    from collplan.executors.cost.simulator import Timeline
     from collplan.planner.plan.plan import Plan
     from collplan.specs import Network
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ _FIELDS: Final = {
     "EndContainer string, Key string",
 }
 _NUMBER: Final = {name: number for number, name in enumerate(_FIELDS)}
+"""Events of the format and their numbers."""
 _COLORS: Final = {
     Op.SEND: "0.2 0.4 0.8",
     Op.RECV: "0.2 0.7 0.4",
@@ -62,12 +63,17 @@ def paje_chunks(layers: Sequence[Layer]) -> Iterator[str]:
         yield f"{_NUMBER['DestroyContainer']} {last / 1e9:.9f} l{i} L\n"
 
 
+def event_definitions(numbers: Mapping[str, int]) -> Iterator[str]:
+    """Generate the definitions of some events of the format, by their numbers in a file."""
+    for name, number in numbers.items():
+        yield f"%EventDef Paje{name} {number}\n"
+        yield from (f"% {field}\n" for field in _FIELDS[name].split(", "))
+        yield "%EndEventDef\n"
+
+
 def _definitions() -> Iterator[str]:
     """Generate the header: events, then the types of containers, states, links and values."""
-    for name, fields in _FIELDS.items():
-        yield f"%EventDef Paje{name} {_NUMBER[name]}\n"
-        yield from (f"% {field}\n" for field in fields.split(", "))
-        yield "%EndEventDef\n"
+    yield from event_definitions(_NUMBER)
     container, state = _NUMBER["DefineContainerType"], _NUMBER["DefineStateType"]
     yield f"{container} Layer 0 L\n{container} Node L N\n"
     yield f"{container} Core N C\n{container} Lane N K\n"

@@ -7,7 +7,7 @@ tasks, and a simulation in the same words, to be put beside it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from collplan.executors.cost.traces import write_chunks
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
-from collplan.planner.formats.output_files import replacing
+from collplan.executors.cost.traces.paje import event_definitions
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.timeline import Timeline
+    from collplan.executors.cost.simulator import Timeline
     from collplan.specs import Network
 
 Longs = npt.NDArray[np.int64]
@@ -141,12 +142,7 @@ def write_states(path: str | Path, layers: Sequence[CoreStates]) -> None:
     TraceError
         For another ending, or where the file cannot be written.
     """
-    from collplan.executors.cost.traces import TraceError, check_trace_path
-
-    path = check_trace_path(path)
-    with replacing(path, TraceError) as file:
-        for chunk in _WRITERS[path.suffix](layers):
-            file.write(chunk.encode())
+    write_chunks(path, layers, _WRITERS)
 
 
 def _perfetto(layers: Sequence[CoreStates]) -> Iterator[str]:
@@ -180,14 +176,10 @@ def _perfetto_events(layer: CoreStates, pid: int) -> Iterator[dict[str, object]]
             }
 
 
-_EVENTS: Final = {
-    "DefineContainerType": "Name string, Type string, Alias string",
-    "DefineStateType": "Name string, Type string, Alias string",
-    "DefineEntityValue": "Name string, Type string, Color color, Alias string",
-    "CreateContainer": "Time date, Name string, Type string, Container string, Alias string",
-    "DestroyContainer": "Time date, Name string, Type string",
-    "SetState": "Time date, Type string, Container string, Value string",
-}
+_EVENTS: Final = (
+    *("DefineContainerType", "DefineStateType", "DefineEntityValue"),
+    *("CreateContainer", "DestroyContainer", "SetState"),
+)
 _NUMBER: Final = {name: number for number, name in enumerate(_EVENTS)}
 _COLORS: Final = {State.COMPUTATION: "0.2 0.4 0.8", State.COMMUNICATION: "0.8 0.3 0.3"}
 
@@ -216,10 +208,7 @@ def _paje(layers: Sequence[CoreStates]) -> Iterator[str]:
 
 def _paje_definitions() -> Iterator[str]:
     """Generate the header: events, then the types of containers, states and values."""
-    for name, fields in _EVENTS.items():
-        yield f"%EventDef Paje{name} {_NUMBER[name]}\n"
-        yield from (f"% {field}\n" for field in fields.split(", "))
-        yield "%EndEventDef\n"
+    yield from event_definitions(_NUMBER)
     container, value = _NUMBER["DefineContainerType"], _NUMBER["DefineEntityValue"]
     yield f"{container} Run 0 L\n{container} Core L C\n"
     yield f'{_NUMBER["DefineStateType"]} "Core state" C S\n'
@@ -228,7 +217,4 @@ def _paje_definitions() -> Iterator[str]:
         yield f'{value} "{state.word}" S "{color}" {state.word}\n'
 
 
-_WRITERS: Final[dict[str, Callable[[Sequence[CoreStates]], Iterator[str]]]] = {
-    ".json": _perfetto,
-    ".paje": _paje,
-}
+_WRITERS: Final = {".json": _perfetto, ".paje": _paje}

@@ -1,4 +1,4 @@
-"""Which receive gets which send, in one pass over the rows of a plan.
+"""Columns of a plan as the simulator's kernels take them, and the partners of messages.
 
 `collplan.planner.plan.matching` sorts by tag; here the k-th send of a pair of ranks meets
 its k-th receive, as almost every plan has it, and only where their tags differ
@@ -7,7 +7,7 @@ is sorting left to it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+    from collplan.planner.plan.plan import Extents, Plan
 
 Ints = npt.NDArray[np.int32]
 
@@ -37,14 +37,39 @@ def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return contiguous
 
 
-def stepped(column: npt.NDArray[Any], dtype: npt.DTypeLike) -> tuple[npt.NDArray[Any], int]:
-    """Return a column for a kernel, and 1; or its one value, and 0, where all rows are equal.
+class Column(NamedTuple):
+    """A column of a plan: entry i is ``values[i * step]``.
 
-    Entry i is ``array[i * step]``: a constant column need not be spelt out.
+    The step is 0 where all rows are equal: a constant column need not be spelt out.
     """
-    if column.strides == (0,) and len(column) > 0:
-        return read_only(column[:1], dtype), 0
-    return read_only(column, dtype), 1
+
+    values: npt.NDArray[Any]
+    step: int
+
+    @classmethod
+    def of(cls, column: npt.NDArray[Any], dtype: npt.DTypeLike) -> Column:
+        """Return a column as kernels take it."""
+        is_constant = column.strides == (0,) and len(column) > 0
+        return cls(read_only(column[:1] if is_constant else column, dtype), int(not is_constant))
+
+
+class Side(NamedTuple):
+    """The extents that tasks read, or write."""
+
+    indptr: Ints
+    n_elements: npt.NDArray[np.int64]
+    pattern: Column
+    buffer: Column
+
+    @classmethod
+    def of(cls, extents: Extents) -> Side:
+        """Return extents as kernels take them."""
+        return cls(
+            read_only(extents.indptr, np.int32),
+            read_only(extents.count, np.int64),
+            Column.of(extents.pattern, np.int32),
+            Column.of(extents.buffer, np.int8),
+        )
 
 
 def partners(plan: Plan) -> Ints:

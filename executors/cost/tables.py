@@ -1,19 +1,133 @@
-"""The simulator's table of clocks: every core, lane, port, memory and processor."""
+"""The simulator's tables: what its kernels read and change, and where resources are in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.event_queue import Records
-from collplan.executors.cost.queues import CLOCK, QUEUE
+from collplan.planner.arrays.jit import compile_with
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
     from collplan.specs import Network
+
+Records = npt.NDArray[Any]
+"""An array of one of the tables' row types."""
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int32]
+
+compiled = compile_with(_nrt=False)
+"""Compile without reference counts, which would take nine tenths of the simulator's time.
+
+Such a function cannot allocate; its arrays are its caller's.
+"""
+
+compiled_inline = compile_with(_nrt=False, forceinline=True)
+"""The same, in place of every call: passing a dozen arrays would take longer than the work."""
+
+TASK: Final = np.dtype(
+    [
+        ("work", "f8"),  # bytes, or the ns of a computation
+        ("start", "f8"),  # until the task runs: the time its predecessors allow
+        ("end", "f8"),
+        ("queue", "i4"),
+        ("partner", "i4"),  # the other end of a message
+        ("pending", "i4"),  # predecessors it waits for
+        ("successors", "i4"),  # where its successors end; they begin where the row before ends
+        ("stamp", "i4"),  # order of readiness; of a send that has run: of its message
+        ("following", "i4"),  # next in the queue; of a message taken in: what it waited for
+        ("cause", "i4"),
+        ("op", "i1"),
+        ("link", "i1"),
+        ("state", "i1"),
+    ],
+    align=True,
+)
+CLOCK: Final = np.dtype(
+    [
+        ("time", "f8"),
+        ("busy", "f8"),
+        ("event_time", "f8"),  # of the event of the line, infinite where it has none
+        ("event_stamp", "i4"),
+        ("first", "i4"),  # the line: queues that wait for this lane, by stamp
+        ("last", "i4"),
+        ("holder", "i4"),
+        ("rank", "i4"),  # of the last task of a core, where changing it costs anything
+    ],
+    align=True,
+)
+"""A core, one direction of a lane or port, a memory, or a processor.
+
+`holder` is the row that moved the clock last, or ``-2 - row`` where the match
+of rendezvous send `row` did; -1 before anything did.
+"""
+QUEUE: Final = np.dtype(
+    [
+        ("core", "i4"),  # that does the work
+        ("awaits", "i4"),  # the clock that has to be free: the core, or none
+        ("lane", "i4"),
+        ("rank", "i4"),
+        ("node", "i4"),
+        ("first", "i4"),  # tasks, linked by `following`
+        ("last", "i4"),
+        ("stamp", "i4"),  # of the first task
+        ("next", "i4"),  # in the line of the lane
+    ]
+)
+"""Tasks of a rank that wait for one core and one direction of a lane."""
+ENTRY: Final = np.dtype([("time", "f8"), ("stamp", "i4"), ("event", "i4")])
+RUN: Final = np.dtype(
+    [
+        ("head_time", "f8"),
+        ("tail_time", "f8"),
+        ("head_stamp", "i4"),
+        ("tail_stamp", "i4"),
+        ("first", "i8"),
+        ("length", "i8"),
+        ("capacity", "i8"),
+    ],
+    align=True,
+)
+
+
+class Simulation(NamedTuple):
+    """The tables of one simulation.
+
+    Parameters
+    ----------
+    tasks : ndarray of TASK
+        A row per task, or per piece of one.
+    successors : ndarray of int32
+        Tasks that wait for others, as of `link_dependencies`.
+    clocks, queues : ndarray of CLOCK and QUEUE
+        Resources, and tasks that wait for them.
+    runs, entries : ndarray of RUN and ENTRY
+        The event queue, as of `make_event_queue`.
+    counters : ndarray of int64, shape (2,)
+        Stamps given, and tasks done.
+    places : ndarray of int32, shape (3,)
+        Where lanes out, memories and processors begin among the clocks.
+    links, costs : ndarray of float64
+        As of `link_table` and `cost_table`.
+    connections, adapters : ndarray of CONNECTION and ADAPTER
+        As of `make_connections`.
+    """
+
+    tasks: Records
+    successors: Ints
+    clocks: Records
+    queues: Records
+    runs: Records
+    entries: Records
+    counters: npt.NDArray[np.int64]
+    places: Ints
+    links: Floats
+    costs: Floats
+    connections: Records
+    adapters: Records
 
 
 @dataclass(frozen=True, slots=True)

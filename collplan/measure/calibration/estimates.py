@@ -1,4 +1,4 @@
-"""Fit the parameters of a class of links to ping-pongs, bursts and late receives."""
+"""Robust estimates of link and local costs from measured times."""
 
 from __future__ import annotations
 
@@ -6,19 +6,104 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
-from collplan.measure.calibration.measurements import SMALL, LinkClass, Measurements, Rounds
-from collplan.measure.calibration.robust import theil_sen
+import numpy as np
+import numpy.typing as npt
 
+from collplan.measure.calibration.measurements import (
+    SMALL,
+    Layout,
+    LinkClass,
+    Measurements,
+    Rounds,
+    Work,
+)
+
+Floats = npt.NDArray[np.float64]
 Draw = Callable[[Sequence[float]], float]
-Found = dict[str, tuple[float | bool, str]]
+Found = dict[str, tuple[float | bool | None, str]]
+"""Values of parameters, and how each was found."""
 
 _NS: Final = 1e9
 _VISIBLE: Final = 1.25
 """A gap is seen where messages leave so much slower than the core could send them."""
 _ENOUGH: Final = 3
+_STEP: Final = 1.2
+"""Below this ratio a step in cost is no cache's end, and a memory not shared."""
+_WORKS: Final[tuple[Work, ...]] = ("copy", "reduce")
 _LONG: Final = 1 << 16
 _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
+
+
+def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the value that halves the weights.
+
+    Examples
+    --------
+    >>> weighted_median([1.0, 2.0, 9.0], [1.0, 1.0, 3.0])
+    9.0
+    """
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(np.asarray(weights, dtype=np.float64)[order])
+    middle = int(np.searchsorted(total, total[-1] / 2))
+    return float(np.asarray(values, dtype=np.float64)[order][middle])
+
+
+def theil_sen(
+    x: Sequence[float], y: Sequence[float], *, is_relative: bool = False
+) -> tuple[float, float]:
+    """Return intercept and slope: the median of the slopes between all points.
+
+    Parameters
+    ----------
+    x, y : sequence of float, shape (n,)
+        The points; pairs far apart in x count more, by their distance.
+    is_relative : bool
+        Let errors grow with y, which is above 0, as those of times do: pairs
+        count by their distance over the sum of their y.
+
+    References
+    ----------
+    .. [1] P. K. Sen, Estimates of the regression coefficient based on Kendall's tau, 1968.
+
+    Examples
+    --------
+    >>> theil_sen([0, 1, 2, 3, 4], [1, 3, 5, 70, 9])
+    (1.0, 2.0)
+    """
+    across, up = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    i, j = np.triu_indices(len(across), k=1)
+    distance = np.abs(across[j] - across[i])
+    apart = distance > 0
+    if not apart.any():
+        return float(np.median(up)), 0.0
+    i, j, distance = i[apart], j[apart], distance[apart]
+    slopes = (up[j] - up[i]) / (across[j] - across[i])
+    weights = distance / (up[i] + up[j]) if is_relative else distance
+    slope = weighted_median(slopes.tolist(), weights.tolist())
+    return float(np.median(up - slope * across)), slope
+
+
+def step(levels: Sequence[float]) -> int:
+    """Return where a sequence steps up: how many come before, if it had one step only.
+
+    Parameters
+    ----------
+    levels : sequence of float, shape (n,)
+        At least 2.
+
+    Examples
+    --------
+    >>> step([1.0, 1.1, 1.0, 2.0, 2.1])
+    3
+    """
+    values = np.asarray(levels, dtype=np.float64)
+
+    def deviation(cut: int) -> float:
+        parts = (values[:cut], values[cut:])
+        return float(sum(np.abs(part - np.median(part)).sum() for part in parts))
+
+    return min(range(1, len(values)), key=deviation)
 
 
 def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
@@ -215,3 +300,88 @@ def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, fl
     x, y = [size for size, _ in points], [time for _, time in points]
     slope = max(0.0, theil_sen(x, y, is_relative=True)[1])
     return slope, median(time - slope * size for size, time in points)
+
+
+def fit_local(measurements: Measurements, draw: Draw) -> Found:
+    """Return the costs of local work by field of `collplan.specs.Network`, with how each was found.
+
+    Parameters
+    ----------
+    measurements : Measurements
+        All of them.
+    draw : callable
+        Makes one time of several.
+    """
+    levels = {work: _levels(measurements, work, "contiguous", draw) for work in _WORKS}
+    cache = _cache_bytes(levels)
+    cost = {}
+    for work in _WORKS:
+        cached = [value for size, value in levels[work].items() if cache is None or size <= cache]
+        cost[work] = median(cached)
+    uncached = 0.0
+    if cache is not None:
+        rises = [
+            value - cost[work]
+            for work in _WORKS
+            for size, value in levels[work].items()
+            if size > cache
+        ]
+        uncached = max(0.0, median(rises))
+    pieces = [
+        value - levels[work][size]
+        for work in _WORKS
+        for size, value in _levels(measurements, work, "strided", draw).items()
+        if size in levels[work]
+    ]
+    memory = _memory(measurements, levels["copy"], draw)
+    found: Found = {
+        "copy_ns_per_byte": (_NS * cost["copy"], "copies of segments"),
+        "reduce_ns_per_byte": (_NS * cost["reduce"], "sums of segments"),
+    }
+    if pieces:
+        found["strided_ns_per_byte"] = (
+            _NS * max(0.0, median(pieces)),
+            "rows of 256 B, less the same in one piece",
+        )
+    found["cache_bytes"] = (cache, "working set from which on costs rise")
+    found["uncached_ns_per_byte"] = (_NS * uncached, "larger working sets, less cached")
+    if memory is not None:
+        found["memory_ns_per_byte"] = (_NS * memory, "copies by ranks of a node at once")
+    return found
+
+
+def _levels(measurements: Measurements, work: Work, layout: Layout, draw: Draw) -> dict[int, float]:
+    """Return seconds a byte by working set, ascending, of one rank alone."""
+    own = [
+        entry
+        for entry in measurements.local_work
+        if (entry.work, entry.layout, entry.ranks) == (work, layout, 1)
+    ]
+    own.sort(key=lambda entry: entry.working_set_bytes)
+    return {entry.working_set_bytes: draw(entry.seconds) / entry.bytes for entry in own}
+
+
+def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:
+    """Return the largest working set that costs as little as small ones; None where all do."""
+    sizes = sorted(set(levels["copy"]) & set(levels["reduce"]))
+    if len(sizes) < 2:
+        return None
+    # Each in units of its own middle, so that both say as much.
+    middles = {work: median(levels[work][size] for size in sizes) for work in _WORKS}
+    both = [sum(levels[work][size] / middles[work] for work in _WORKS) for size in sizes]
+    cut = step(both)
+    if median(both[cut:]) < _STEP * median(both[:cut]):
+        return None
+    return sizes[cut - 1]
+
+
+def _memory(measurements: Measurements, alone: dict[int, float], draw: Draw) -> float | None:
+    """Return seconds a byte of the node's memory; 0 where ranks at once are as fast as one."""
+    crowds = [entry for entry in measurements.local_work if entry.ranks > 1]
+    if not crowds:
+        return None
+    crowd = max(crowds, key=lambda entry: entry.ranks)
+    each = draw(crowd.seconds) / crowd.bytes
+    if each < _STEP * alone.get(crowd.working_set_bytes, each):
+        return 0.0
+    return each / crowd.ranks
