@@ -8,9 +8,10 @@ from math import inf
 from typing import Final, Protocol, TypeVar
 
 from collplan.planner.errors import AlgorithmError
+from collplan.select.auto import estimate as appraise
 from collplan.select.candidates import SEGMENTS, Form
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
-from collplan.select.estimate import Appraisal, appraise
+from collplan.select.estimate import Estimate as Appraisal
 from collplan.select.sweep import price
 from collplan.specs import PlanSpec
 from collplan.specs.request import MESSAGES

@@ -15,6 +15,7 @@ def run_blueprint_passes(
 ) -> tuple[Blueprint, tuple[PassChoice, ...]]:
     """Run the passes of this level; return the blueprint and the passes that remain.
 
+    The first pass of the plan level runs early if the blueprint can state its result.
     Passes that change nothing are appended to `idle`, if that is given.
 
     Raises
@@ -38,4 +39,7 @@ def run_blueprint_passes(
         if idle is not None and rewritten is blueprint:
             idle.append(choice)
         blueprint = rewritten
-    return blueprint, tuple(choices[n_first:])
+    remaining = tuple(choices[n_first:])
+    early = find_pass(remaining[0].name).early if remaining else None
+    made = None if early is None else early(blueprint, **remaining[0].options)
+    return (blueprint, remaining) if made is None else (made, remaining[1:])

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PassChoice
@@ -45,6 +46,9 @@ class Pass:
         Options with which it must see all ranks, whatever `locality` says.
     needs : str
         What a plan must have for it to change anything.
+    early : callable, optional
+        ``early(blueprint, **options)`` returns a blueprint of the rewritten plan, or None
+        where only the plan itself can be rewritten.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Pass:
     locality: Locality
     global_with: Mapping[str, Any] = field(default_factory=dict)
     needs: str = NEEDS
+    early: Callable[..., Blueprint | None] | None = None
 
     def locality_of(self, choice: PassChoice) -> Locality:
         """Return what it must see with the options of `choice`."""
@@ -81,14 +86,20 @@ pass_registry: dict[str, Pass] = {}
 
 
 def register_pass(
-    name: str, *, level: Level, locality: Locality, needs: str = NEEDS, **global_with: Any
+    name: str,
+    *,
+    level: Level,
+    locality: Locality,
+    needs: str = NEEDS,
+    early: Callable[..., Blueprint | None] | None = None,
+    **global_with: Any,
 ) -> Callable[[Rewrite], Rewrite]:
     """Register the decorated function as pass `name`."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
         checked = check_options(name, rewrite)
-        pass_registry[name] = Pass(name, checked, level, locality, global_with, needs)
+        pass_registry[name] = Pass(name, checked, level, locality, global_with, needs, early)
         return checked
 
     return register

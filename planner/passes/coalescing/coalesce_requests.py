@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import joint_key, run_bounds
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import group_offsets, inverse, joint_key, run_bounds, running_total
+from collplan.planner.arrays.intervals import overlapping
+from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.passes.coalescing.packing import pack_messages, remap_messages
+from collplan.planner.lowering.lower import MessageTable
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
+from collplan.planner.plan import pieces as csr
+from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.hazards import derive_dependencies, stated_edges
 from collplan.planner.plan.merge_tasks import join_tasks
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import COLUMNS, NONE, Buffer, Op
+from collplan.planner.plan.remap_buffers import Relocation
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
@@ -23,10 +31,20 @@ STAGINGS: Final[tuple[str, ...]] = get_args(Staging)
 """What can become of blocks that lie apart."""
 
 
+def _coalesce_exchange(
+    blueprint: Blueprint, staging: str = "remap", when: str = "round"
+) -> Blueprint | None:
+    """Return the blueprint of an exchange with the messages that the pass would make."""
+    if blueprint.exchange is None or staging not in ("remap", "layout") or when != "round":
+        return None
+    return replace(blueprint, exchange=blueprint.exchange.coalesced(staging))
+
+
 @register_pass(
     "coalesce_requests",
     level="plan",
     locality="node",
+    early=_coalesce_exchange,
     when="ready",
     needs="ranks that send another rank several messages together, "
     "as in an alltoall with decomposition: hierarchical and transport: shared",
@@ -88,6 +106,21 @@ def coalesce_requests(
     return remap_messages(merged, rows) if staging == "remap" else pack_messages(merged, rows)
 
 
+def coalesce_table(messages: MessageTable) -> MessageTable:
+    """Return messages of one source, destination, phase and round as one, as the pass does.
+
+    What they read and write is neither packed nor put in order.
+    """
+    keys = (messages.source, messages.dest, messages.phase, messages.round)
+    order = np.lexsort(keys)
+    bounds = run_bounds(*(key[order] for key in keys))
+    merged = messages.take(order[bounds[:-1]])
+    for name in ("read", "write", "combine"):
+        taken = getattr(messages, name).take(order)
+        setattr(merged, name, Pieces(taken.indptr[bounds], *taken.columns()))
+    return merged.take(np.argsort(merged.round, kind="stable"))
+
+
 def require_whole_nodes(plan: Plan, name: str) -> None:
     """Raise `AlgorithmError` where pass `name` is given a program that waits for others."""
     if len(plan.foreign) or len(plan.foreign.awaited):
@@ -98,23 +131,22 @@ def require_whole_nodes(plan: Plan, name: str) -> None:
 
 
 def _groups(plan: Plan) -> tuple[Ints, Ints]:
-    """Return rows in an order that keeps messages that become one together, and the groups' bounds.
+    """Return rows in an order that keeps together what becomes one, and the groups' bounds.
 
     Within a group tags ascend, as they do at both ends; groups are in the
     order of their last rows.
     """
-    n = plan.n_tasks
     n_rounds, n_stages = int(plan.round.max(initial=0)) + 1, int(plan.stage.max(initial=0)) + 1
     rows = np.flatnonzero(plan.op <= Op.RECV)
     when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)[rows]
     pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
     keys = (when, pair, plan.op[rows])
-    order = np.lexsort((rows, *keys))
+    order = np.lexsort(keys)
     # Rows ascend within a group: its last entry is its last row.
     bounds = run_bounds(*(key[order] for key in keys))
-    last = np.arange(n)
+    last = np.arange(plan.n_tasks)
     last[rows[order]] = np.repeat(rows[order[bounds[1:] - 1]], np.diff(bounds))
-    by_group = np.lexsort((np.arange(n), plan.tag, last))
+    by_group = np.lexsort((plan.tag, last))
     return by_group, run_bounds(last[by_group])
 
 
@@ -131,9 +163,171 @@ def _ready_groups(plan: Plan) -> tuple[Ints, Ints]:
     rows = np.flatnonzero(is_message)
     pair = joint_key(plan.rank[rows], plan.peer[rows], plan.n_ranks)
     keys = (plan.op[rows], plan.stage[rows], level[rows], pair)
-    order = np.lexsort((rows, *keys))
+    order = np.lexsort(keys)
     bounds = run_bounds(*(key[order] for key in keys))
     first = np.arange(plan.n_tasks)
     first[rows[order]] = np.repeat(rows[order[bounds[:-1]]], np.diff(bounds))
-    by_group = np.lexsort((np.arange(plan.n_tasks), plan.tag, first, is_message, level))
+    by_group = np.lexsort((plan.tag, first, is_message, level))
     return by_group, run_bounds(first[by_group])
+
+
+def remap_messages(plan: Plan, rows: Ints) -> Plan:
+    """Permute scratch and shared buffers so that messages lie in one interval each.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : ndarray of int64
+        The messages. Those in a caller's buffer, in several buffers, or that
+        have elements in common stay as they are.
+    """
+    space = AddressSpace.of_plan(plan)
+    reads, writes = csr.pieces_of(plan)
+    moves = _packed(space, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
+    if moves is None:
+        return plan
+    sides = [moves.apply(side, plan.rank) for side in (reads, writes)]
+    mirrors = np.where(_is_moved(plan, moves), NONE, plan.mirrors)
+    return csr.with_pieces(plan, sides[0], sides[1], mirrors=mirrors)
+
+
+def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
+    """Return what messages read where they are sent, and write where they are received."""
+    is_send = plan.op[rows] == Op.SEND
+    n = len(plan.op)
+    return csr.stack((reads, writes)).take(np.where(is_send, rows, n + rows))
+
+
+def _is_scattered(pieces: Pieces) -> Bools:
+    several = np.diff(pieces.indptr) > 1
+    several[pieces.owner[np.asarray(pieces.repeat > 1)]] = True
+    return several
+
+
+def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | None:
+    """Return the move that makes every row one interval; None where there is none to make.
+
+    Rows are laid down in the order in which they began, so that what staged
+    them finds them at even distances; what lies between them comes behind.
+    """
+    scattered = np.flatnonzero(_is_scattered(pieces))
+    row, buffer, low, high = pieces.take(scattered).blocks()
+    home = np.where(buffer < Buffer.SCRATCH, NONE, space.number(rank[scattered][row], buffer))
+    base = space.base[rank[scattered][row], buffer]
+    low, high = base + low, base + high
+    n = len(scattered)
+    least, most = np.full(n, len(space.start)), np.full(n, NONE)
+    np.minimum.at(least, row, home)
+    np.maximum.at(most, row, home)
+    stays = (least == NONE) | (least != most)
+    stays[row[overlapping(low, high)]] = True
+    kept = ~stays[row]
+    row, home, low, high = row[kept], home[kept], low[kept], high[kept]
+    if not len(row):
+        return None
+    begin = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(begin, row, low)
+    order = np.lexsort((np.arange(len(row)), begin[row], home))
+    new = np.empty_like(low)
+    lengths = running_total((high - low)[order])
+    first = np.searchsorted(home[order], home[order])
+    by_low = np.argsort(low, kind="stable")
+    least_of_home = low[by_low][np.searchsorted(home[by_low], home)]
+    new[order] = lengths[:-1] - lengths[first] + least_of_home[order]
+    gaps = _gaps(home[by_low], low[by_low], high[by_low])
+    all_low = np.concatenate((low, gaps[0]))
+    all_high = np.concatenate((high, gaps[1]))
+    return Relocation.of(space, all_low, all_high, np.concatenate((new, gaps[2])))
+
+
+def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return what lies between ascending intervals of a home, and where it goes: behind them."""
+    is_gap = (home[1:] == home[:-1]) & (low[1:] > high[:-1])
+    begin, end, where = high[:-1][is_gap], low[1:][is_gap], home[:-1][is_gap]
+    first = np.searchsorted(home, where)
+    filled = running_total(high - low)
+    last = np.searchsorted(home, where, side="right")
+    sizes = running_total(end - begin)
+    own = sizes[:-1] - sizes[np.searchsorted(where, where)]
+    return begin, end, low[first] + filled[last] - filled[first] + own
+
+
+def _is_moved(plan: Plan, moves: Relocation) -> Bools:
+    """Mark mirrors of which something has moved."""
+    start = moves.space.base[:, [Buffer.SHARED]] + plan.mirrors
+    end = start + plan.buffer_sizes[:, [Buffer.SEND, Buffer.RECV]]
+    n_before = np.searchsorted(moves.high, start.ravel(), side="right")
+    touched = np.searchsorted(moves.low, end.ravel()) > n_before
+    return np.asarray((plan.mirrors != NONE) & touched.reshape(start.shape))
+
+
+def pack_messages(plan: Plan, rows: Ints) -> Plan:
+    """Copy what messages carry together in scratch before they are sent, and apart afterwards.
+
+    Parameters
+    ----------
+    plan : Plan
+    rows : ndarray of int64
+        The messages; ends that are one interval stay as they are.
+    """
+    reads, writes = csr.pieces_of(plan)
+    carried = _message_pieces(plan, reads, writes, rows)
+    scattered = _is_scattered(carried)
+    rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
+    if not len(rows):
+        return plan
+    n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
+    sizes = carried.elements
+    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + group_offsets(rank, sizes)
+    packed = csr.contiguous(
+        np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
+    )
+    is_send = plan.op[rows] == Op.SEND
+    # Rows n and above are copies: before their send, or behind their receive.
+    order = np.argsort(np.concatenate((2 * np.arange(n), 2 * rows + np.where(is_send, -1, 1))))
+    source = np.concatenate((np.arange(n), rows))[order]
+    columns = {name: getattr(plan, name)[source] for name in COLUMNS}
+    is_copy = order >= n
+    columns["op"] = np.where(is_copy, Op.COPY, columns["op"])
+    for name in ("peer", "tag", "stream", "lane"):
+        columns[name] = np.where(is_copy, NONE, columns[name])
+    sent, received = (mask.nonzero()[0] for mask in (is_send, ~is_send))
+    new_reads = csr.stack(
+        (csr.replaced(reads, rows[sent], packed.take(sent)), _choose(is_send, carried, packed))
+    )
+    new_writes = csr.stack(
+        (
+            csr.replaced(writes, rows[received], packed.take(received)),
+            _choose(is_send, packed, carried),
+        )
+    )
+    return _rebuilt(
+        plan, columns, new_reads.take(order), new_writes.take(order), order, rank, sizes
+    )
+
+
+def _choose(mask: Bools, one: Pieces, other: Pieces) -> Pieces:
+    """Return rows of `one` where `mask` says so, of `other` elsewhere."""
+    index = np.arange(len(mask))
+    return csr.stack((one, other)).take(np.where(mask, index, len(mask) + index))
+
+
+def _rebuilt(
+    plan: Plan, columns: dict[str, Ints], reads: Pieces, writes: Pieces, order: Ints,
+    rank: Ints, sizes: Ints,
+) -> Plan:  # fmt: skip
+    """Return a plan of other rows, its hazards derived anew; `order` says which rows stay."""
+    place = inverse(order)
+    before, after, kind = stated_edges(plan)
+    edges = (place[before], place[after], kind)
+    scratch = np.array(plan.buffer_sizes)
+    scratch[:, Buffer.SCRATCH] += np.bincount(rank, sizes, plan.n_ranks).astype(np.int64)
+    return csr.with_pieces(
+        plan,
+        reads,
+        writes,
+        **columns,
+        deps=derive_dependencies(columns["rank"], reads, writes, plan.rank_node, edges),
+        buffer_sizes=scratch,
+        foreign=None,
+    )
