@@ -117,6 +117,7 @@ class Costs:
         step_ns = np.where(
             steps.op == Op.COPY, network.copy_ns_per_byte, network.reduce_ns_per_byte
         )
+        is_strided = _is_strided(steps.read) | _is_strided(steps.write)
         return cls(
             machine=machine,
             ranks=ranks,
@@ -143,10 +144,8 @@ class Costs:
             step_phase=steps.phase,
             step_rank=steps.rank.astype(np.int64),
             step_bytes=step_bytes,
-            step_ns=step_bytes * step_ns,
-            step_more_ns=strided_ns
-            * step_bytes
-            * (_is_strided(steps.read) | _is_strided(steps.write)),
+            step_ns=np.asarray(step_bytes * step_ns, dtype=np.float64),
+            step_more_ns=np.asarray(strided_ns * step_bytes * is_strided, dtype=np.float64),
         )
 
     @cached_property
