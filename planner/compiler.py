@@ -91,8 +91,8 @@ def _compile(
     is_proved: bool,
 ) -> Plan:
     """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
-    localities = [program.locality]
-    localities += [find_pass(choice.name).locality_of(choice) for choice in plan_passes]
+    localities = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
+    localities.add(program.locality)
     if rank is None or "global" in localities:
         # Such passes must see every rank.
         plan = _build(program, None)
