@@ -24,8 +24,7 @@ from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Op, Plan
 from collplan.reports.output import format_bytes, format_seconds
 from collplan.reports.plots import Series, plot_by_ranks
-from collplan.select.alltoall_bounds import node_counts
-from collplan.select.alltoall_designs import DESIGNS
+from collplan.select.alltoall_designs import DESIGNS, node_counts
 from collplan.specs import Network, PlanSpec
 
 Row = dict[str, Any]

@@ -5,18 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
-import numpy as np
-
-from collplan.planner.blueprint.blueprint import Blueprint
-from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.build import Placement, build
-from collplan.planner.lowering.collect import BYTES_PER_ROW
-from collplan.planner.lowering.exchange import PHASES, exchange_tables
-from collplan.planner.lowering.lower import Stated, lower
-from collplan.planner.lowering.select import state
-from collplan.planner.memory import require_memory
+from collplan.planner.lowering.build import build
+from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
 from collplan.planner.passes.registry import check_choices, run_pass
 from collplan.planner.passes.shared_memory.share import share_programs
@@ -73,22 +65,19 @@ def compile_plan(
     if rank is not None and not 0 <= rank < size:
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
     check_choices(spec.passes)
-    asked, unchanged = spec.passes, list[PassChoice]()
+    unchanged: list[PassChoice] = []
     blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes, unchanged)
     # Where all ranks compile their programs, one proof of the plan is enough for all.
     is_proved = is_proved and rank in (None, 0)
-    passes = _transporting(spec.transport) + plan_passes
-    plan = _compile(blueprint, passes, rank, unchanged, is_proved=is_proved)
+    program, choices = program_of(blueprint), _transporting(spec.transport) + plan_passes
+    plan = _compile(program, choices, rank, unchanged, is_proved=is_proved)
     if idle is not None:
-        exchange = blueprint.exchange
-        if exchange is not None and exchange.is_coalesced:
-            asked = asked[1:]  # the exchange was made as this pass would have it
-        idle += [find_pass(choice.name).idle for choice in unchanged if choice in asked]
+        idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
     return plan
 
 
 def _compile(
-    blueprint: Blueprint,
+    program: Program,
     plan_passes: tuple[PassChoice, ...],
     rank: int | None,
     unchanged: list[PassChoice],
@@ -96,16 +85,16 @@ def _compile(
     is_proved: bool,
 ) -> Plan:
     """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
-    parts = state(blueprint)
-    localities = [find_pass(choice.name).locality_of(choice) for choice in plan_passes]
+    localities = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
+    localities.add(program.locality)
     if rank is None or "global" in localities:
         # Such passes must see every rank.
-        plan = _build(blueprint, parts, None)
+        plan = _build(program, None)
         plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
         return plan if rank is None else restrict(plan, rank)
-    if blueprint.exchange is not None or "node" in localities:
-        return restrict(_compile_node(blueprint, parts, plan_passes, rank, unchanged), rank)
-    return run_passes(_build(blueprint, parts, rank), plan_passes, idle=unchanged)
+    if "node" in localities:
+        return restrict(_compile_node(program, plan_passes, rank, unchanged), rank)
+    return run_passes(_build(program, rank), plan_passes, idle=unchanged)
 
 
 def compile_node(spec: PlanSpec, node: int) -> Plan:
@@ -141,7 +130,7 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
                 f"passes.{choice.name}: it needs all ranks, this is one node's program; "
                 "compile the whole plan"
             )
-    return _compile_node(blueprint, state(blueprint), plan_passes, place.index(node), [])
+    return _compile_node(program_of(blueprint), plan_passes, place.index(node), [])
 
 
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
@@ -153,22 +142,20 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
 
 
 def _compile_node(
-    blueprint: Blueprint,
-    parts: Sequence[Stated],
+    program: Program,
     choices: Sequence[PassChoice],
     rank: int,
     unchanged: list[PassChoice],
 ) -> Plan:
     """Compile the programs of a rank's node where passes must see that, but no more."""
-    if blueprint.exchange is not None:
-        programs = [_build_exchange(blueprint, blueprint.exchange, rank)]
-    else:
-        place = blueprint.spec.machine.rank_to_node
-        neighbours = [other for other, node in enumerate(place) if node == place[rank]]
-        programs = [_build(blueprint, parts, other) for other in neighbours]
+    place = program.blueprint.spec.machine.rank_to_node
+    ranks = [rank]
+    if program.locality == "rank":
+        ranks = [other for other, node in enumerate(place) if node == place[rank]]
+    programs = [_build(program, one) for one in ranks]
     for choice in choices:
         if find_pass(choice.name).locality == "rank":
-            rewritten = [run_pass(program, choice) for program in programs]
+            rewritten = [run_pass(one, choice) for one in programs]
             is_idle = all(map(operator.is_, programs, rewritten))
         elif choice.name == "share":
             rewritten = [share_programs(programs, **choice.options)]
@@ -184,47 +171,13 @@ def _compile_node(
     return programs[0] if len(programs) == 1 else share_programs(programs, roles=())
 
 
-def _build(blueprint: Blueprint, parts: Sequence[Stated], rank: int | None) -> Plan:
-    if blueprint.exchange is not None:
-        return _build_exchange(blueprint, blueprint.exchange, rank)
-    spec, binding = blueprint.spec, blueprint.binding
-    messages, steps, scratch_sizes, phases = lower(
-        parts,
-        spec.machine.n_ranks,
-        blueprint.n_scratch,
-        spec.collective.is_commutative,
-        None if rank is None else (rank,),
-    )
+def _build(program: Program, rank: int | None) -> Plan:
+    """Build the plan of all ranks, or the least part of it that has a rank's tasks."""
+    blueprint = program.blueprint
     return build(
-        messages,
-        steps,
-        Placement.of(spec.machine),
-        np.column_stack((binding.send_sizes, binding.recv_sizes, scratch_sizes)),
-        spec,
-        phases=phases,
+        program.tables(None if rank is None else (rank,)),
+        blueprint.binding,
+        blueprint.spec,
         only_rank=rank,
-    )
-
-
-def _build_exchange(blueprint: Blueprint, exchange: Exchange, rank: int | None) -> Plan:
-    """Build the plan of an exchange, for all ranks or those of one rank's node."""
-    spec, binding = blueprint.spec, blueprint.binding
-    placement = Placement.of(spec.machine)
-    n_rows = exchange.n_rows * exchange.n_rows
-    if rank is None:
-        n_rows += exchange.n_messages + exchange.n_rows * spec.machine.n_ranks
-    require_memory(n_rows * BYTES_PER_ROW)
-    messages, copies, shared_sizes = exchange_tables(
-        exchange, placement.node, placement.n_nodes, rank
-    )
-    sizes = (binding.send_sizes, binding.recv_sizes, np.zeros_like(binding.send_sizes))
-    return build(
-        messages,
-        copies,
-        placement,
-        np.column_stack(sizes),
-        spec,
-        phases=PHASES,
-        only_node=None if rank is None else int(placement.node[rank]),
-        shared_sizes=shared_sizes,
+        locality=program.locality,
     )

@@ -12,10 +12,9 @@ from collplan.executors.cost import simulate
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.verify import verify
+from collplan.select.alltoall_cost import exchange_ns, first_come
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.auto import candidates, resolve
-from collplan.select.exchange_cost import exchange_ns
-from collplan.select.queues import first_come
 from collplan.specs import PlanSpec
 from oracle import check_result
 

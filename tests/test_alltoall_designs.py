@@ -19,9 +19,8 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import count_node, measure
 from collplan.planner.plan.plan import Op
 from collplan.planner.verify import verify
-from collplan.select.alltoall_bounds import node_counts
-from collplan.select.alltoall_designs import DESIGNS, find_design
-from collplan.select.estimate import appraise
+from collplan.select.alltoall_designs import DESIGNS, find_design, node_counts
+from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec
 from collplan.specs.loading import parse_spec
 from command_line import CommandLine
@@ -90,10 +89,10 @@ def test_memory_is_what_the_designs_describe(nodes):
 
 def test_bruck_counts_less_than_its_estimate():
     """Exactly 11 for 16 at 4 x 4, 287 for 549 at 16 x 56."""
-    for (nodes, ranks), exact, estimate in (((4, 4), 11, 16), ((16, 56), 287, 549)):
+    for (nodes, ranks), exact, upper in (((4, 4), 11, 16), ((16, 56), 287, 549)):
         spec = DESIGNS["bruck"].of(alltoall({"nodes": nodes, "ranks_per_node": ranks}, 1))
         assert measure(compile_plan(spec)).queue_pairs_per_node == exact
-        assert int(node_counts("bruck", nodes, ranks, 4).queue_pairs) == estimate
+        assert int(node_counts("bruck", nodes, ranks, 4).queue_pairs) == upper
 
 
 @pytest.mark.parametrize("leaders", [1, 2, 3, 4])
@@ -128,14 +127,14 @@ def test_messages_are_known_beforehand(machine, decomposition):
     spec = staged(machine, decomposition=DECOMPOSITIONS[decomposition])
     exchange = draft(spec).exchange
     assert exchange.n_messages == (compile_plan(spec).op == Op.SEND).sum()
-    least = appraise(spec, max_tasks=max(0, 2 * exchange.n_messages - 1))[0]
+    least = estimate(spec, max_tasks=max(0, 2 * exchange.n_messages - 1))[0]
     assert least.n_tasks == 2 * exchange.n_messages or not exchange.n_messages
 
 
 def test_coalesced_messages_are_appraised_as_one():
     for design in ("ohio_v2", "ohio_v3", "khorassani", "node_aware"):
         spec = DESIGNS[design].of(alltoall({"nodes": 4, "ranks_per_node": 4, "lanes": 2}, 3))
-        plan, found = compile_plan(spec), appraise(spec)[0]
+        plan, found = compile_plan(spec), estimate(spec)[0]
         assert found.n_tasks == plan.n_tasks
         assert 0 < found.bound_s <= simulate(plan, spec.machine.network).makespan_s
 

@@ -11,7 +11,7 @@ from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.select import estimate as appraisal_module
 from collplan.select.candidates import all_forms
-from collplan.select.estimate import appraise
+from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -48,7 +48,7 @@ def test_no_plan_is_faster_than_its_bound(kind: str, network: str) -> None:
     tightest = 0.0
     for form in all_forms(spec):
         segments = (16_384,) if form.has_segments else ()
-        for found in appraise(form.of(spec), segments) if form.name in FORMS else ():
+        for found in estimate(form.of(spec), segments) if form.name in FORMS else ():
             time = simulate(compile_plan(form.of(spec, found.segment))).makespan_s
             assert found.bound_s <= time, (form.name, found)
             tightest = max(tightest, found.bound_s / time)
@@ -67,14 +67,14 @@ def test_a_few_nodes_stand_for_a_large_machine(
     for form in all_forms(spec):
         chosen = form.of(spec).replace(transport=transport)
         try:
-            (whole,) = appraise(chosen)
+            (whole,) = estimate(chosen)
         except AlgorithmError:
             continue
         with monkeypatch.context() as patch:
             patch.setattr(appraisal_module, "FEW_RANKS", 8)
-            (sampled,) = appraise(chosen)
+            (sampled,) = estimate(chosen)
             patch.setattr(appraisal_module, "MOST_PAIRS", 100)
-            (rough,) = appraise(chosen)
+            (rough,) = estimate(chosen)
         assert rough.bound_s <= whole.bound_s * (1 + 1e-6), form.name
         assert sampled.bound_s <= whole.bound_s * (1 + 1e-6), form.name
         assert 0.5 * whole.price_s < sampled.price_s < 2 * whole.price_s, form.name
@@ -93,14 +93,14 @@ def test_a_gap_that_goes_on_when_all_is_done_is_not_counted() -> None:
             "collective": {"kind": "bcast", "count": 1001, "datatype": "uint8"},
         }
     )
-    (found,) = appraise(spec)
+    (found,) = estimate(spec)
     assert simulate(compile_plan(spec)).makespan_s == pytest.approx(1_050e-9)
     assert found.bound_s == pytest.approx(1_020e-9)
 
 
 def test_of_a_plan_that_is_too_large_tasks_are_counted_only() -> None:
     spec = spec_of("bcast", {}, 100_000).replace(algorithms={"name": "chain"})
-    whole, cut = appraise(spec, (4_096,), max_tasks=100)
+    whole, cut = estimate(spec, (4_096,), max_tasks=100)
     assert 0 < whole.bound_s < whole.price_s
     assert (cut.bound_s, cut.price_s) == (0.0, 0.0)
     assert cut.n_tasks > 100 > whole.n_tasks

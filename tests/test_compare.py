@@ -17,7 +17,7 @@ from collplan.planner.algorithms import registry
 from collplan.select.candidates import FAMILIES, all_forms
 from collplan.select.comparison import Comparison, compare
 from collplan.select.crossovers import choose_best
-from collplan.select.estimate import appraise
+from collplan.select.estimate import estimate
 from collplan.select.sweep import Price
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
@@ -113,7 +113,7 @@ def test_algorithms_of_many_messages_are_known() -> None:
                 most = one.per_pair * 32 * 31
                 assert most <= many <= 1.1 * most
                 spec = spec_of(kind, {"nodes": 32}, 64, algorithms=one.name)
-                assert appraise(spec, max_tasks=100)[0].n_tasks == 2 * most
+                assert estimate(spec, max_tasks=100)[0].n_tasks == 2 * most
 
 
 def test_crossovers_are_between_neighbours_and_hold() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.planner.blueprint import exchange as design
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.formats.text import to_text
+from collplan.planner.passes import pass_registry
 from collplan.planner.plan.plan import Op
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
@@ -174,7 +175,8 @@ def test_coalesced_messages_are_made_as_the_pass_makes_them(machine, decompositi
         )
         at_once = compile_plan(spec)
         with monkeypatch.context() as patched:
-            patched.setattr(design, "_coalesces", lambda spec: None)
+            late = replace(pass_registry["coalesce_requests"], early=None)
+            patched.setitem(pass_registry, "coalesce_requests", late)
             by_pass = compile_plan(spec)
         for rank in range(at_once.n_ranks):
             assert_equal(restrict(at_once, rank), restrict(by_pass, rank))

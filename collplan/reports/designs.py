@@ -11,7 +11,7 @@ from collplan.reports.output import format_bytes, print_line, print_table
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
-    from collplan.select.alltoall_bounds import NodeCounts
+    from collplan.select.alltoall_designs import NodeCounts
     from collplan.specs import Machine, PlanSpec
 
 
@@ -70,8 +70,7 @@ def count_designs(
     CollplanError
         If the specs are not for alltoall, or no design is called like that.
     """
-    from collplan.select.alltoall_bounds import node_counts
-    from collplan.select.alltoall_designs import DESIGNS
+    from collplan.select.alltoall_designs import DESIGNS, node_counts
 
     for one in patterns:
         if not any(fnmatchcase(name, one) for name in DESIGNS):
@@ -118,7 +117,7 @@ def _count(
     from collplan.planner import compile_plan
     from collplan.planner.compiler import compile_node
     from collplan.planner.metrics import count_node, measure
-    from collplan.select.alltoall_bounds import NodeCounts
+    from collplan.select.alltoall_designs import NodeCounts
 
     machine = spec.machine
     sizes = machine.node_to_n_ranks

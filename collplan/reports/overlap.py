@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from collplan.executors.cost.traces.states import CoreStates
-    from collplan.measure.overlap.sweep import Sweep
     from collplan.measure.overlap.model import Choice, OverlapTable, Times
     from collplan.measure.overlap.simulation import SimulatedOverlap
+    from collplan.measure.overlap.sweep import Sweep
     from collplan.planner.passes.progress.tree_model import Integers
 _SIZE_INCHES: Final = (11.0, 4.8)
 _MOST_LINES: Final = 7

@@ -1,25 +1,23 @@
-"""How long alltoalls by messages take: flat ones from counts alone, others phase by phase."""
+"""Costs of alltoalls whose tables would be too large, or too coarse, to estimate them by.
+
+A flat alltoall has p² messages: its cost follows from counts alone. In an exchange through
+shared memory ranks copy blocks while others are on their way, and what counts is when each
+block comes, not how much there is of all: `Costs` knows no such order.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import row_sums
-from collplan.planner.blueprint.blueprint import Blueprint
+from collplan.planner.arrays.csr import run_starts
+from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.lower import LocalTable, MessageTable
-from collplan.planner.lowering.select import state
-from collplan.planner.lowering.tables import tables_of
-from collplan.planner.plan.pieces import Pieces, is_constant
-from collplan.select.message_cost import Wire
-from collplan.select.queues import Floats
-
-if TYPE_CHECKING:
-    from collplan.specs import Machine
+from collplan.select.costs import Floats, Wire
+from collplan.specs import Machine
 
 MATCHING = 0.6
 """How much longer n messages in no order take a lane, over √n: the lanes at both ends must
@@ -72,117 +70,219 @@ def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> f
     return float(max(lanes, *held))
 
 
-def phases_ns(blueprint: Blueprint) -> float:
-    """Return about how long a blueprint takes whose phases follow each other.
+def exchange_ns(
+    exchange: Exchange,
+    machine: Machine,
+    itemsize: int,
+    *,
+    is_coalesced: bool,
+    slots: int | None = None,
+) -> float:
+    """Return about how long an exchange takes, by the cost model's charges.
 
-    In a phase of messages that wait for nothing the busiest core or lane counts;
-    in others rounds follow each other, too.
+    One resource after another: ranks stage, leaders send, lanes pass, leaders
+    receive, ranks copy; each serves in the order in which work comes. What only
+    some machines have too few of, memories and processors, adds what it lacks in all.
 
-    Raises
-    ------
-    AlgorithmError
-        If the spec names an algorithm that cannot serve.
+    Parameters
+    ----------
+    exchange : Exchange
+    machine : Machine
+    itemsize : int
+        Bytes of an element.
+    is_coalesced : bool
+        Whether a block of two nodes is one message a part, not one a rank of the source.
+    slots : int, optional
+        Blocks a leader receives into in turn; otherwise each has its own.
     """
-    spec = blueprint.spec
-    messages, steps = tables_of(blueprint)
-    loads = _Loads.of(messages, steps, spec.machine, spec.collective.itemsize)
-    at_once = np.array([part.algorithm.at_once for part in state(blueprint)] or [True])
-    width = loads.n_rounds
-    sent = messages.phase.astype(np.int64) * width + np.where(
-        at_once[messages.phase], 0, messages.round
+    if exchange.count == 0:
+        return 0.0
+    course = _PipelineEstimate(
+        exchange, machine, float(exchange.count * itemsize), is_coalesced, slots
     )
-    done = steps.phase.astype(np.int64) * width + np.where(at_once[steps.phase], 0, steps.round)
-    keys = np.unique(np.concatenate((sent, done)))
-    return sum(loads.round_ns(sent == key, done == key) for key in keys)
+    staged = course.stage()
+    arrivals, sent = course.send(staged)
+    return course.copy(staged, sent, *course.receive(arrivals))
 
 
-@dataclass(frozen=True, eq=False)
-class _Loads:
-    """What messages and steps ask of cores and lanes, one entry each."""
+@dataclass(eq=False)
+class _PipelineEstimate:
+    """An exchange as it goes on; ranks are in the order of `exchange.ranks`."""
 
+    exchange: Exchange
     machine: Machine
-    wire: Wire
-    source: Ints
-    dest: Ints
-    crosses: Bools
-    out: Ints
-    into: Ints
-    sends: Floats
-    comes: Floats
-    passes: Floats
-    latency: Floats
-    step_rank: Ints
-    step_ns: Floats
-    n_rounds: int
+    block: float
+    is_coalesced: bool
+    slots: int | None
+    oversubscription_ns: float = 0.0
 
-    @classmethod
-    def of(
-        cls, messages: MessageTable, steps: LocalTable, machine: Machine, itemsize: int
-    ) -> _Loads:
-        """Look up what every message and step costs on `machine`."""
-        network, placement = machine.network, Placement.of(machine)
-        node, lane = placement.node.astype(np.int64), placement.lane.astype(np.int64)
-        domain = np.array(machine.rank_to_numa)
-        source, dest = messages.source.astype(np.int64), messages.dest.astype(np.int64)
-        n_bytes = (messages.read.elements * itemsize).astype(np.float64)
-        crosses = node[source] != node[dest]
-        pairs = np.unique(source[crosses] * machine.n_ranks + dest[crosses]) // machine.n_ranks
-        most = int(np.bincount(node[pairs], minlength=1).max())
-        wire = Wire(network, -(-most // machine.lanes))
-        links = network.numa, network.node
-        kind = (domain[source] != domain[dest]).astype(np.int64)
-        table = np.array([(k.L_ns, k.o_ns, k.O_ns_per_byte, k.G_ns_per_byte) for k in links])
-        latency, overhead, per_byte, gap = (column[kind] for column in table.T)
-        more, own = np.maximum(n_bytes - 1, 0.0), network.network.o_ns
-        inside = overhead + more * np.maximum(per_byte, gap)
-        strided = n_bytes * network.strided_ns_per_byte
-        step_bytes = steps.write.elements * float(itemsize)
-        is_strided = _is_strided(steps.write) | _is_strided(steps.read)
-        return cls(
-            machine=machine,
-            wire=wire,
-            source=source,
-            dest=dest,
-            crosses=crosses,
-            out=node[source] * machine.lanes + lane[dest],
-            into=node[dest] * machine.lanes + lane[dest],
-            sends=np.where(crosses, wire.core_ns(n_bytes), overhead + more * per_byte)
-            + strided * _is_strided(messages.read),
-            comes=np.where(crosses, wire.arrival_ns(n_bytes), inside)
-            + strided * _is_strided(messages.write),
-            passes=wire.lane_ns(n_bytes),
-            latency=np.where(crosses, wire.latency_ns - own + wire.asking_ns(n_bytes), latency),
-            step_rank=steps.rank.astype(np.int64),
-            step_ns=step_bytes
-            * (network.copy_ns_per_byte + network.strided_ns_per_byte * is_strided),
-            n_rounds=1 + max(int(messages.round.max(initial=0)), int(steps.round.max(initial=0))),
-        )
+    def __post_init__(self) -> None:
+        exchange = self.exchange
+        self.row, self.blocks = exchange.row, exchange.blocks
+        lane = Placement.of(self.machine).lane[exchange.ranks].astype(np.int64)
+        self.lane = lane[self.blocks.receiver]
+        sizes = exchange.sizes[self.blocks.source]
+        self.n_messages = np.ones_like(sizes) if self.is_coalesced else sizes
+        self.n_bytes = sizes * self.blocks.team * self.block / self.n_messages
+        n_pairs = max(0, exchange.n_rows - 1) * exchange.n_parts
+        self.wire = Wire(self.machine.network, -(-n_pairs // self.machine.lanes))
 
-    def round_ns(self, sent: Bools, done: Bools) -> float:
-        """Return how long some messages take that begin together, and steps with them."""
-        n_ranks, wire = self.machine.n_ranks, self.wire
-        sends = np.bincount(self.source[sent], self.sends[sent], n_ranks).astype(np.float64)
-        cores = sends + np.bincount(self.dest[sent], self.comes[sent], n_ranks)
-        steps = np.bincount(self.step_rank[done], self.step_ns[done], n_ranks)
-        n_processors = min(self.machine.network.processors or n_ranks, n_ranks)
-        shared = float((cores + steps).sum() / n_processors)
-        first = max(float(sends.max()), float(sends.sum()) / n_processors)
-        chosen = sent & self.crosses
-        lanes = 0.0
-        for end, more in ((self.out, wire.reading_ns), (self.into, 0.0)):
-            held = np.bincount(end[chosen], self.passes[chosen] + more)
-            lanes = max(lanes, float(held.max(initial=0.0)) - wire.burst_ns)
-        latency = float(self.latency[sent].max(initial=0.0))
-        longest = float(self.comes[sent].max(initial=0.0))
-        ends = 2 * self.machine.network.network.o_ns if lanes > 0 else 0.0
-        lanes += latency + ends
-        busiest = max(lanes, first + latency + longest, float(cores.max()), shared)
-        return busiest + float(steps.max())
+    def stage(self) -> Floats:
+        """Copy what every rank sends into its node's memory; return when each node's is there."""
+        exchange, whole = self.exchange, len(self.row) * self.block
+        # Put in order for coalesced messages, or as it is.
+        is_strided = self.is_coalesced & (exchange.sizes > 1) & (exchange.n_rows > 1)
+        works = np.where(exchange.stages, whole * self._copy_ns(is_strided, 2 * whole), 0.0)
+        self._share(works[self.row])
+        moves = np.where(exchange.stages, exchange.sizes * whole, 0.0)
+        return np.maximum(works, moves * self.machine.network.memory_ns_per_byte)
+
+    def send(self, staged: Floats) -> tuple[Floats, Floats]:
+        """Send all blocks; return when they arrive, and when every rank has sent."""
+        blocks, wire = self.blocks, self.wire
+        ready = self._seen(staged, self.exchange.stages & (self.exchange.sizes > 1))
+        ready = ready[blocks.source] + wire.asking_ns(self.n_bytes)
+        works = self.n_messages * wire.core_ns(self.n_bytes)
+        begin = first_come(blocks.sender, ready, works)
+        passes = self.n_messages * (wire.lane_ns(self.n_bytes) + wire.reading_ns)
+        lane = blocks.source * self.machine.lanes + self.lane
+        busy = float(np.bincount(lane, passes).max(initial=0.0)) - wire.burst_ns
+        self._share(np.bincount(blocks.sender, works, len(self.row)), busy)
+        leaves = np.maximum(begin, first_come(lane, begin - wire.burst_ns, passes))
+        sent = staged[self.row]
+        np.maximum.at(sent, blocks.sender, begin + works)
+        return leaves + wire.latency_ns, sent
+
+    def receive(self, arrivals: Floats) -> tuple[Floats, Floats]:
+        """Take all blocks in from lanes; return when cores could begin, and when lanes are done."""
+        blocks, wire, link = self.blocks, self.wire, self.machine.network.network
+        lane = blocks.dest * self.machine.lanes + self.lane
+        passes = self.n_messages * wire.lane_ns(self.n_bytes)
+        self.busy = np.bincount(lane, passes, 1) - wire.burst_ns
+        takes = first_come(lane, arrivals - wire.burst_ns, passes)
+        taken = takes + passes - link.g_ns + link.o_ns
+        return np.maximum(arrivals, takes), taken if link.offload else np.zeros_like(taken)
+
+    def copy(self, staged: Floats, sent: Floats, comes: Floats, taken: Floats) -> float:
+        """Receive, and copy blocks where they belong; return when all is done."""
+        blocks, n = self.blocks, len(self.blocks.dest)
+        receiving = self.n_messages * self.wire.arrival_ns(self.n_bytes)
+        done = first_come(blocks.receiver, comes, receiving) + receiving
+        last = staged.copy()
+        for _ in range(2):
+            # What leaders copy delays what they receive, which others wait for.
+            done = np.maximum(done, taken)
+            done = self._in_turn(done) if self.slots else done
+            rank, ready, works = self._copies(staged, done)
+            rank = np.concatenate((blocks.receiver, rank))
+            ready = np.maximum(np.concatenate((comes, ready)), sent[rank])
+            works = np.concatenate((receiving, works))
+            ends = first_come(rank, ready, works) + works
+            done = ends[:n]
+        np.maximum.at(last, blocks.dest, done)
+        own = self.n_messages * self.wire.core_ns(self.n_bytes)
+        self._share(np.bincount(blocks.receiver, own, len(self.row)), float(self.busy.max()))
+        self._share(np.bincount(rank[n:], works[n:], len(self.row)))
+        moved = self.exchange.sizes * len(self.row) * self.block
+        moved = moved * self.machine.network.memory_ns_per_byte
+        return float(max(ends.max(), last.max(), (staged + moved).max())) + self.oversubscription_ns
+
+    def _copies(self, staged: Floats, done: Floats) -> tuple[Ints, Floats, Floats]:
+        """Return who copies, from when on, and for how long: what is its own, then blocks."""
+        exchange, blocks, everyone = self.exchange, self.blocks, np.arange(len(self.row))
+        sizes, are_several = exchange.sizes, exchange.sizes > 1
+        own = self.block * self._copy_ns(are_several, self._touched)
+        if not exchange.is_overlapped:
+            last = staged.copy()
+            np.maximum.at(last, blocks.dest, done)
+            return (
+                everyone,
+                self._seen(last, are_several)[self.row],
+                (own * len(everyone))[self.row],
+            )
+        kept = np.flatnonzero(~exchange.is_direct[blocks.dest])
+        block, _, member = exchange.served(kept)
+        copies = sizes[blocks.source] * self.block
+        copies *= self._copy_ns((sizes[blocks.source] > 1) & (blocks.team > 1), self._touched)
+        rank = np.concatenate((everyone, member))
+        ready = self._seen(staged, are_several)[self.row], self._seen(done, blocks.team > 1)[block]
+        return rank, np.concatenate(ready), np.concatenate(((own * sizes)[self.row], copies[block]))
+
+    def _in_turn(self, done: Floats) -> Floats:
+        """Return when blocks are there that wait for all to have copied from the slot before."""
+        exchange, blocks, found = self.exchange, self.blocks, done.copy()
+        works = exchange.sizes[blocks.source] * self.block
+        works = works * self._copy_ns(blocks.team > 1, self._touched)
+        copied = np.zeros(len(self.row))
+        history: dict[int, list[float]] = {}
+        for i in range(len(done)):
+            rank = int(blocks.receiver[i])
+            before = history.setdefault(rank, [])
+            assert self.slots is not None
+            if len(before) >= self.slots:
+                found[i] = max(found[i], before[-self.slots] + self._flag_ns)
+            copied[rank] = max(copied[rank], found[i] + self._flag_ns) + works[i]
+            before.append(float(copied[rank]))
+        return found
+
+    @cached_property
+    def _touched(self) -> float:
+        """Bytes that a rank's copies out of shared memory touch there and of its own."""
+        n = self.exchange.n_rows
+        shared = n if self.slots is None else min(n, 1 + self.slots)
+        return (len(self.row) + shared * float(self.exchange.sizes.max())) * self.block
+
+    @cached_property
+    def _flag_ns(self) -> float:
+        """What passes before a rank sees that another of its node is done."""
+        exchange, network = self.exchange, self.machine.network
+        domain = np.array(self.machine.rank_to_numa)[exchange.ranks]
+        are_apart = (domain != domain[exchange.first[self.row]]).any()
+        return network.node.L_ns if are_apart else network.numa.L_ns
+
+    def _seen(self, done: Floats, by_others: Bools) -> Floats:
+        return done + np.where(by_others, self._flag_ns, 0.0)
+
+    def _copy_ns(self, is_strided: Bools, touched: float) -> Floats:
+        """Return what a byte of a copy takes that touches so many."""
+        network = self.machine.network
+        is_uncached = network.cache_bytes is not None and touched > network.cache_bytes
+        per_byte = network.copy_ns_per_byte + network.uncached_ns_per_byte * is_uncached
+        return np.asarray(per_byte + network.strided_ns_per_byte * is_strided)
+
+    def _share(self, works: Floats | Ints, busy: float = 0.0) -> None:
+        """Note how much longer work takes where ranks' cores are fewer processors.
+
+        Longer than the busiest core's, and than what goes on meanwhile.
+        """
+        n_processors = min(self.machine.network.processors or len(works), len(works))
+        behind = float(works.sum()) / n_processors
+        self.oversubscription_ns += max(0.0, behind - max(busy, float(works.max(initial=0.0))))
 
 
-def _is_strided(pieces: Pieces) -> Bools:
-    """Tell which rows are of more pieces than one."""
-    n = np.diff(pieces.indptr)
-    if is_constant(pieces.repeat):
-        return np.asarray(n > 1)
-    return np.asarray((n > 1) | (row_sums(pieces.indptr, pieces.repeat > 1) > 0))
+def first_come(server: Ints, ready: Floats, works: Floats) -> Floats:
+    """Return the start times of jobs at servers that serve one at a time, in order of arrival.
+
+    Parameters
+    ----------
+    server : ndarray of int64, shape (n_jobs,)
+    ready, works : ndarray of float64, shape (n_jobs,)
+        When each job comes, and how long it takes. Of those that come together
+        the first in the array is served first.
+
+    Examples
+    --------
+    >>> first_come(np.array([0, 1, 0, 0]), np.array([0., 0., 1., 9.]), np.array([5., 1., 2., 1.]))
+    array([0., 0., 5., 9.])
+    """
+    order = np.lexsort((ready, server))
+    place, comes, lasts = server[order], ready[order], works[order]
+    before = np.cumsum(lasts) - lasts
+    is_first = run_starts(place)
+    before -= before[is_first][np.cumsum(is_first) - 1]
+    # Never idle while there is work: from some job on they follow each other.
+    idle = comes - before
+    apart = np.cumsum(is_first) * (np.ptp(idle) + 1.0 if len(idle) else 1.0)
+    begin = np.empty_like(comes)
+    begin[order] = before + np.maximum.accumulate(idle + apart) - apart
+    return begin

@@ -1,34 +1,53 @@
-"""What ``decomposition: auto`` means: the cheapest of many, by closed forms."""
+"""Resolution of ``decomposition: auto``: the candidate of the least estimated cost."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
+from collplan.planner.algorithms import registry
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.tables import tables_of
-from collplan.select.alltoall_auto import has_designs, price_designs
-from collplan.select.candidates import SEGMENTS, likely_forms, segmented
-from collplan.select.phase_cost import Workload
-from collplan.specs import PlanSpec
-from collplan.specs.request import AUTO, FLAT
+from collplan.planner.lowering.program import program_of
+from collplan.planner.lowering.select import LONG_BYTES
+from collplan.planner.passes import run_blueprint_passes
+from collplan.planner.plan.phases import is_inside
+from collplan.select import estimate as estimates
+from collplan.select.alltoall_cost import exchange_ns, flat_ns
+from collplan.select.candidates import (
+    SEGMENTS,
+    SHARED,
+    Form,
+    alltoall_forms,
+    likely_forms,
+    segmented,
+)
+from collplan.select.estimate import Estimate
+from collplan.specs import AlgorithmChoice, PlanSpec
+from collplan.specs.request import AUTO, FLAT, MESSAGES
+
+CONGESTION: Final = 1.2
+"""Factor of the time that whole messages, in no order, take more than segments in windows."""
+ROOM: Final = 1.03
+"""Factor by which a plan must be faster that needs room in its nodes' memory."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to compute the collective, priced.
+    """A way to compute the collective, with its estimated cost.
 
     Parameters
     ----------
     spec : PlanSpec
         With decomposition, algorithms, transport and passes named.
-    price_s : float
+    cost_s : float
         About how long it takes, in seconds: it ranks candidates, no more.
     """
 
     spec: PlanSpec
-    price_s: float
+    cost_s: float
 
 
 def resolve(spec: PlanSpec) -> PlanSpec:
@@ -36,7 +55,7 @@ def resolve(spec: PlanSpec) -> PlanSpec:
 
     What the spec says of passes stays; where it says nothing, segments and
     windows come with the decomposition, and with designs of alltoall what they
-    need of passes and transport. Equal prices go to the simpler.
+    need of passes and transport. Equal costs go to the simpler.
 
     Raises
     ------
@@ -53,39 +72,112 @@ def resolve(spec: PlanSpec) -> PlanSpec:
     return candidates(spec)[0].spec
 
 
+def estimate(
+    spec: PlanSpec, segments: Sequence[int] = (), max_tasks: int | None = None
+) -> tuple[Estimate, ...]:
+    """Estimate the plan of a spec as `collplan.select.estimate` does; ``auto`` is resolved."""
+    return estimates.estimate(resolve(spec), segments, max_tasks)
+
+
 @lru_cache(maxsize=64)
 def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
     """Return all candidates for a spec's collective on its machine, cheapest first.
 
     Where all are refused, as by what a pass needs, the flat one is left to say why.
     """
-    if has_designs(spec):
-        found = [Candidate(*priced) for priced in price_designs(spec)]
-    else:
-        found = _through_leaders(spec)
-    found.sort(key=lambda candidate: candidate.price_s)
+    found = list(_alltoall_designs(spec) if _has_designs(spec) else _through_leaders(spec))
+    estimates.shared_drafts.cache_clear()
+    found.sort(key=lambda candidate: candidate.cost_s)
     return tuple(found) or (Candidate(spec.replace(decomposition=FLAT), 0.0),)
 
 
-def _through_leaders(spec: PlanSpec) -> list[Candidate]:
-    """Return what closed forms of rounds and segments price, simple ones first."""
-    found = []
+def _through_leaders(spec: PlanSpec) -> Iterator[Candidate]:
+    """Yield decompositions, whole and in segments, simple ones first."""
     for decomposition, algorithms in likely_forms(spec):
         plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
+        segments = () if spec.passes or algorithms == AUTO else SEGMENTS
         try:
-            workload = _workload(plain)
+            found = estimates.estimate(plain, segments)
         except AlgorithmError:
             continue  # what this order of ranks or operation does not allow
-        found.append(Candidate(plain, workload.price_ns() * 1e-9))
-        if spec.passes or algorithms == AUTO:
+        for one in found:
+            if one.segment is None or spec.passes:
+                yield Candidate(plain, CONGESTION * one.price_s)
+            else:
+                yield Candidate(plain.replace(passes=segmented(one.segment)), one.price_s)
+
+
+def _has_designs(spec: PlanSpec) -> bool:
+    """Return whether a spec's collective is one that designs of alltoall compute."""
+    collective, n_ranks = spec.collective, spec.machine.n_ranks
+    if not collective.is_pairwise or n_ranks == 1 or collective.count == 0:
+        return False
+    return collective.pair_counts(n_ranks) is None
+
+
+def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:
+    """Yield a spec's alltoall in every design that it leaves open, simple ones first.
+
+    The spec's passes stay; where it has none, a design's come with it. Where the
+    spec says nothing of transport, a design's comes with it, too.
+    """
+    seen = set()
+    for form in _simple_first(spec):
+        chosen = form.of(spec)
+        if spec.passes:
+            chosen = chosen.replace(passes=spec.passes)
+        if spec.transport != MESSAGES:
+            chosen = chosen.replace(transport=spec.transport)
+        if chosen in seen:
+            continue  # designs that differ in passes, or in what these are refused
+        seen.add(chosen)
+        try:
+            yield Candidate(chosen, _design_ns(chosen) * 1e-9)
+        except AlgorithmError:
             continue
-        for segment in SEGMENTS:
-            if segment < workload.n_bytes.max(initial=0):
-                price_s = workload.price_ns(segment) * 1e-9
-                found.append(Candidate(plain.replace(passes=segmented(segment)), price_s))
-    return found
 
 
-def _workload(spec: PlanSpec) -> Workload:
-    messages, steps = tables_of(draft(spec))
-    return Workload.of(messages, steps, spec.machine, spec.collective.itemsize)
+def _simple_first(spec: PlanSpec) -> list[Form]:
+    """Return the designs to try: of flat ones by messages at once the safer one for its size."""
+    is_long = spec.collective.count * spec.collective.itemsize * spec.machine.n_ranks >= LONG_BYTES
+    left_out = "scatter_destination" if is_long else "pairwise"
+    forms = [form for form in alltoall_forms(spec) if form.name != left_out]
+    roles = spec.transport.shared_roles
+    if spec.transport != MESSAGES and roles is not None and "node" not in roles:
+        forms = [form for form in forms if form.transport != SHARED]
+    if spec.transport == MESSAGES and any(form.transport == SHARED for form in forms):
+        # Through memory the same messages cost fewer copies, and less to estimate.
+        forms = [form for form in forms if form.decomposition.form != "collect"]
+    # Bruck's is the least simple of the flat ones.
+    return sorted(forms, key=lambda form: form.name == "bruck")
+
+
+def _design_ns(spec: PlanSpec) -> float:
+    """Return about how long a design of alltoall takes."""
+    machine, collective, choice = spec.machine, spec.collective, spec.algorithms
+    blueprint, passes = run_blueprint_passes(draft(spec), spec.passes)
+    _require_roles(spec, program_of(blueprint).roles)
+    if blueprint.exchange is not None:
+        turns = [choice.options for choice in passes if choice.name == "double_buffer"]
+        slots = turns[0].get("slots", 2) if turns else None
+        coalesces = any(choice.name == "coalesce_requests" for choice in passes)
+        return ROOM * exchange_ns(
+            blueprint.exchange,
+            machine,
+            collective.itemsize,
+            is_coalesced=blueprint.exchange.is_coalesced or coalesces,
+            slots=slots if isinstance(slots, int) else None,
+        )
+    names = {one.name for one in registry.of("alltoall") if one.at_once}
+    is_flat = spec.decomposition.name == "flat"
+    if is_flat and isinstance(choice, AlgorithmChoice) and choice.name in names:
+        n_bytes = collective.count * collective.itemsize
+        return flat_ns(machine, n_bytes, is_in_place=collective.in_place)
+    return 1e9 * estimates.estimate(spec)[0].price_s
+
+
+def _require_roles(spec: PlanSpec, roles: Sequence[str]) -> None:
+    """Raise `AlgorithmError` where a spec's transport is of a role that is not there."""
+    for role in spec.transport.shared_roles or ():
+        if not any(is_inside(name, role) for name in roles):
+            raise AlgorithmError(f"transport.{role}: {spec.decomposition} has no such role")

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from collplan.planner.collective.bounds import Bounds, lower_bounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.memory import free_bytes
+from collplan.select.auto import estimate as appraise
 from collplan.select.candidates import (
     SEGMENTS,
     Form,
@@ -23,7 +24,7 @@ from collplan.select.candidates import (
     shared_forms,
 )
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
-from collplan.select.estimate import Appraisal, appraise
+from collplan.select.estimate import Estimate as Appraisal
 from collplan.select.sweep import price, run_jobs
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError

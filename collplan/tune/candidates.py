@@ -17,9 +17,10 @@ from collplan.planner.algorithms import registry
 from collplan.planner.decompose import draft, guideline
 from collplan.planner.errors import AlgorithmError
 from collplan.select.alltoall_designs import DESIGNS
+from collplan.select.auto import estimate as appraise
 from collplan.select.candidates import PIPELINE, SEGMENTS, Form, all_forms, name_of
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
-from collplan.select.estimate import Appraisal, appraise
+from collplan.select.estimate import Estimate as Appraisal
 from collplan.select.sweep import price
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
 from collplan.specs.request import AUTO, MESSAGES

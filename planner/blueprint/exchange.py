@@ -19,8 +19,9 @@ the peer nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,27 @@ FORMS = ("staged", "node_aware", "matrix")
 or peer nodes without copies while others are under way."""
 DEFAULT_FOR = ("hierarchical", "multi_leader")
 """Decompositions whose alltoall is staged where ranks share memory and nothing else is said."""
+
+
+class Blocks(NamedTuple):
+    """Blocks that nodes send each other: one per step, receiving node and part that has ranks.
+
+    Parameters
+    ----------
+    step, source, dest, part : ndarray of int64, shape (n_blocks,)
+    team : ndarray of int64, shape (n_blocks,)
+        Ranks that the part serves.
+    sender, receiver : ndarray of int64, shape (n_blocks,)
+        Leaders that talk for the nodes, as places in `Exchange.ranks`.
+    """
+
+    step: Ints
+    source: Ints
+    dest: Ints
+    part: Ints
+    team: Ints
+    sender: Ints
+    receiver: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +80,8 @@ class Exchange:
     is_overlapped : bool
         Whether a rank copies each node's block as it comes; otherwise all in the end.
     is_coalesced : bool
-        Whether what one node has for a part of another is one message: what the pass
-        `coalesce_requests` makes of a message a rank, but where ranks are many, those
-        are too many to be made first.
+        Whether what one node has for a part of another is one message, instead of one
+        message per rank.
     is_remapped : bool
         Whether such a message lies in one interval where it is staged.
     """
@@ -73,6 +94,14 @@ class Exchange:
     is_overlapped: bool
     is_coalesced: bool = False
     is_remapped: bool = False
+
+    def coalesced(self, staging: str) -> Exchange:
+        """Return the same exchange in one message per part of a pair of nodes.
+
+        These are the messages that the pass `coalesce_requests` makes of one message per
+        rank; on large machines those would be too many to be made first.
+        """
+        return replace(self, is_coalesced=True, is_remapped=staging == "remap")
 
     @property
     def n_rows(self) -> int:
@@ -114,6 +143,39 @@ class Exchange:
         """Nodes whose ranks stage; in place, what is sent must be kept from what is received."""
         return ~self.is_direct | self.is_in_place
 
+    @cached_property
+    def row(self) -> Ints:
+        """The node of every rank, in the order of `ranks`."""
+        return np.repeat(np.arange(self.n_rows), self.sizes)
+
+    @cached_property
+    def part(self) -> Ints:
+        """The part that serves every rank, in the order of `ranks`."""
+        place = np.arange(len(self.row)) - self.first[self.row]
+        return place % self.n_leaders[self.row] if self.n_parts > 1 else 0 * place
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """All blocks, by step, then receiving node, then part."""
+        n, teams = self.n_rows, self.team_sizes()
+        step, dest = np.repeat(np.arange(1, n), n), np.tile(np.arange(n), max(0, n - 1))
+        entry, part = np.nonzero(teams[dest] > 0)
+        step, dest = step[entry], dest[entry]
+        source, turn = self.source(dest, step), step - 1 if self.shares_peers else part
+        ends = (self.first[row] + turn % self.n_leaders[row] for row in (source, dest))
+        return Blocks(step, source, dest, part, teams[dest, part], *ends)
+
+    def served(self, block: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return block, number in its team and place in `ranks` of all whom blocks serve."""
+        blocks = self.blocks
+        each = np.repeat(block, blocks.team[block])
+        number = np.arange(len(each)) - np.repeat(
+            running_total(blocks.team[block])[:-1], blocks.team[block]
+        )
+        row = blocks.dest[each]
+        stride = self.n_leaders[row] if self.n_parts > 1 else 1
+        return each, number, self.first[row] + blocks.part[each] + number * stride
+
     def team_sizes(self) -> Ints:
         """Return how many ranks each part serves on every node, shape (n_rows, n_parts).
 
@@ -127,14 +189,13 @@ class Exchange:
 
     @property
     def n_messages(self) -> int:
-        """Return how many messages there are, one a rank of the source for every part."""
-        n_parts = (self.team_sizes() > 0).sum(axis=1)
-        return int(self.sizes.sum() * n_parts.sum() - (self.sizes * n_parts).sum())
+        """Return the number of messages: for every part of a node, one per rank elsewhere.
 
-    def leader(self, row: Ints, step: Ints, part: Ints) -> Ints:
-        """Return the ranks that talk for nodes: of a part, or in a step."""
-        turn = step - 1 if self.shares_peers else part
-        return self.ranks[self.first[row] + turn % self.n_leaders[row]]
+        Coalesced, it is one per node elsewhere.
+        """
+        n_parts = (self.team_sizes() > 0).sum(axis=1)
+        n_each = np.ones_like(self.sizes) if self.is_coalesced else self.sizes
+        return int(n_each.sum() * n_parts.sum() - (n_each * n_parts).sum())
 
     def source(self, row: Ints, step: Ints) -> Ints:
         """Return the nodes that others receive from: XOR on powers of two, else the left."""
@@ -171,18 +232,7 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
         spec.collective.in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
-        is_coalesced=_coalesces(spec) is not None,
-        is_remapped=_coalesces(spec) == "remap",
     )
-
-
-def _coalesces(spec: PlanSpec) -> str | None:
-    """Return the staging if the first pass makes one message of each block, without copies."""
-    first = spec.passes[0] if spec.passes else None
-    if first is None or first.name != "coalesce_requests" or first.options.keys() - {"staging"}:
-        return None
-    staging = first.options.get("staging", "remap")
-    return str(staging) if staging in ("remap", "layout") else None
 
 
 def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:

@@ -73,17 +73,24 @@ class Regions:
         return row_sums(self.indptr, elements)
 
     @cached_property
+    def is_single(self) -> bool:
+        """Whether every row is one interval."""
+        return len(self.low) == len(self) and bool((self.indptr[1:] > self.indptr[:-1]).all())
+
+    @cached_property
     def is_packed(self) -> bool:
         """Whether rows are single intervals, each beginning where the one before it ends."""
-        if self.repeat is not None or len(self.low) != len(self):
-            return False
-        if (np.diff(self.indptr) != 1).any():
+        if self.repeat is not None or not self.is_single:
             return False
         return bool((self.low[:-1] + self.count[:-1] == self.low[1:]).all())
 
     def take(self, rows: Ints) -> Regions:
         """Return the given rows, in the given order."""
-        indptr, index = take_rows(self.indptr, rows)
+        rows = np.asarray(rows)
+        if self.is_single:
+            indptr, index = np.arange(len(rows) + 1), rows
+        else:
+            indptr, index = take_rows(self.indptr, rows)
         return Regions(
             indptr,
             self.low[index],
@@ -140,7 +147,7 @@ class Regions:
         assert self.repeat is None, "only blocks of pairs lie at a stride, and they are not cut"
         share, rest = np.divmod(self.totals, parts)
         sizes = share[:, None] + (np.arange(parts) < rest[:, None])
-        if len(self.low) == len(self) and (np.diff(self.indptr) == 1).all():
+        if self.is_single:
             displs = np.cumsum(sizes, axis=1) - sizes + self.low[:, None]
             return Regions.of(displs.ravel(), sizes.ravel())
         starts, bounds = running_total(self.count), running_total(sizes.ravel())

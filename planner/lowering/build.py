@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.csr import joint_key, occurrence, ranges
 from collplan.planner.arrays.intervals import union
-from collplan.planner.lowering.lower import LocalTable, MessageTable, Table
+from collplan.planner.blueprint.locations import Binding
+from collplan.planner.lowering.lower import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.phases import Phase
@@ -80,15 +81,12 @@ class TaskTable(Table):
 
 
 def build(
-    messages: MessageTable,
-    steps: LocalTable,
-    placement: Placement,
-    buffer_sizes: Ints,
+    lowered: Tables,
+    binding: Binding,
     spec: PlanSpec,
-    phases: Sequence[Phase],
+    *,
     only_rank: int | None = None,
-    only_node: int | None = None,
-    shared_sizes: Ints | None = None,
+    locality: Literal["rank", "node"] = "rank",
 ) -> Plan:
     """Build the plan of lowered components.
 
@@ -100,23 +98,19 @@ def build(
 
     Parameters
     ----------
-    messages, steps : MessageTable, LocalTable
-        What `lower` returned.
-    placement : Placement
-        Where ranks live.
-    buffer_sizes : ndarray of int64, shape (n_ranks, 3)
-        Elements of the buffers; scratch grows by the landing slots.
+    lowered : Tables
+        Messages and local steps; scratch grows by the landing slots.
+    binding : Binding
+        Sizes of the caller's buffers.
     spec : PlanSpec
         Kept with the plan.
-    phases : sequence of Phase
-        The components.
     only_rank : int, optional
-        Build this rank's rows only.
-    only_node : int, optional
-        Build the rows of this node's ranks only.
-    shared_sizes : ndarray of int64, shape (n_nodes,), optional
-        Elements of the nodes' shared buffers, where `messages` or `steps` touch them.
+        Build the rows of this rank only.
+    locality : str
+        With ``node``, build the rows of all ranks on the node of `only_rank`.
     """
+    messages, steps, placement = lowered.messages, lowered.steps, Placement.of(spec.machine)
+    buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
     landing = plan_landings(messages, buffer_sizes)
     arrived = arrivals(messages, landing)
     tables = [
@@ -125,16 +119,17 @@ def build(
         _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
     ]
     if only_rank is not None:
-        tables = [table.select(table.rank == only_rank) for table in tables]
-    elif only_node is not None:
-        tables = [table.select(placement.node[table.rank] == only_node) for table in tables]
+        kept = np.arange(len(placement.node)) == only_rank
+        if locality == "node":
+            kept, only_rank = placement.node == placement.node[only_rank], None
+        tables = [table.select(kept[table.rank]) for table in tables]
     tasks = TaskTable.stack(tables)
     del tables, arrived  # millions of rows each: their room is needed now
     position = joint_key(tasks.round, tasks.order, landing.last_order + 1)
     tasks = tasks.take(np.argsort(position, kind="stable"))
     del position
-    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, phases, only_rank)
-    return plan if shared_sizes is None else plan.replace(shared_sizes=shared_sizes)
+    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, lowered.phases, only_rank)
+    return plan.replace(shared_sizes=lowered.shared_sizes)
 
 
 def _assemble(

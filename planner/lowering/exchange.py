@@ -18,6 +18,7 @@ message, and behind that what stays on the node::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,8 +27,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.csr import running_total
 from collplan.planner.blueprint.exchange import Exchange
-from collplan.planner.lowering.coalesced import Coalesced
-from collplan.planner.lowering.lower import LocalTable, MessageTable
+from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces as csr
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
@@ -43,8 +43,11 @@ PHASES = (
 
 
 def exchange_tables(
-    exchange: Exchange, rank_node: Ints, n_nodes: int, only_rank: int | None = None
-) -> tuple[MessageTable, LocalTable, Ints]:
+    exchange: Exchange,
+    rank_node: Ints,
+    n_nodes: int,
+    only_ranks: Sequence[int] | None = None,
+) -> Tables:
     """Return what an exchange sends and copies, in program order.
 
     Parameters
@@ -52,89 +55,63 @@ def exchange_tables(
     exchange : Exchange
     rank_node : ndarray, shape (n_ranks,)
     n_nodes : int
-    only_rank : int, optional
-        Leave out what doesn't concern this rank's node.
-
-    Returns
-    -------
-    messages : MessageTable
-    copies : LocalTable
-    shared_sizes : ndarray of int64, shape (n_nodes,)
-        Elements of every node's shared buffer.
+    only_ranks : sequence of int, optional
+        Leave out what doesn't concern the nodes of these ranks.
     """
-    writer = _Writer(exchange, None if only_rank is None else int(rank_node[only_rank]), rank_node)
+    writer = _Writer(exchange, rank_node, only_ranks)
     sizes = np.zeros(n_nodes, dtype=np.int64)
     if exchange.count:
         sizes[writer.node] = writer.sent_sizes + writer.received_sizes
-    return writer.messages(), writer.copies(), sizes
-
-
-@dataclass(frozen=True, eq=False)
-class _Blocks:
-    """What one node sends another in one step, split in parts: one entry a part that has ranks.
-
-    In order of steps, then receiving nodes, then parts; `first` is the first
-    message of each, a message a rank of the source.
-    """
-
-    step: Ints
-    source: Ints
-    dest: Ints
-    part: Ints
-    team: Ints
-    first: Ints
-    offset: Ints
+    return Tables(writer.messages(), writer.copies(), np.zeros_like(rank_node), sizes, PHASES)
 
 
 class _Writer:
-    def __init__(self, exchange: Exchange, node: int | None, rank_node: Ints) -> None:
+    def __init__(
+        self, exchange: Exchange, rank_node: Ints, only_ranks: Sequence[int] | None
+    ) -> None:
         self.exchange = exchange
         self.node = rank_node[[row[0] for row in exchange.rows]]
-        self.is_kept = np.ones(exchange.n_rows, dtype=bool) if node is None else self.node == node
+        kept = rank_node if only_ranks is None else rank_node[list(only_ranks)]
+        self.is_kept = np.isin(self.node, kept)
         self.n_ranks = len(rank_node)
         self.sent_sizes = np.where(
             exchange.stages, exchange.sizes * self.n_ranks * exchange.count, 0
         )
 
     @cached_property
-    def blocks(self) -> _Blocks:
-        """All blocks, with where they begin in the shared buffer of the node that receives them."""
-        exchange = self.exchange
-        n, teams = exchange.n_rows, exchange.team_sizes()
-        step = np.repeat(np.arange(1, n), n)
-        dest = np.tile(np.arange(n), max(0, n - 1))
-        number, part = np.nonzero(teams[dest] > 0)
-        step, dest = step[number], dest[number]
-        source, team = exchange.source(dest, step), teams[dest, part]
-        size = exchange.sizes[source] * team * exchange.count
-        size[exchange.is_direct[dest]] = 0
-        by_dest = np.argsort(dest, kind="stable")
-        ends = running_total(size[by_dest])
-        offset = np.empty_like(size)
-        begins = np.searchsorted(dest[by_dest], np.arange(n))
-        offset[by_dest] = ends[:-1] - ends[begins][dest[by_dest]]
-        offset += self.sent_sizes[dest]
-        first = running_total(exchange.sizes[source])
-        return _Blocks(step, source, dest, part, team, first, offset)
+    def received(self) -> Ints:
+        """Elements of every block that its node receives into its shared buffer."""
+        exchange, blocks = self.exchange, self.exchange.blocks
+        size = exchange.sizes[blocks.source] * blocks.team * exchange.count
+        size[exchange.is_direct[blocks.dest]] = 0
+        return size
 
     @cached_property
+    def offset(self) -> Ints:
+        """Where every block begins in the shared buffer of the node that receives it."""
+        dest = self.exchange.blocks.dest
+        by_dest = np.argsort(dest, kind="stable")
+        ends = running_total(self.received[by_dest])
+        offset = np.empty_like(dest)
+        begins = np.searchsorted(dest[by_dest], np.arange(self.exchange.n_rows))
+        offset[by_dest] = ends[:-1] - ends[begins][dest[by_dest]]
+        return offset + self.sent_sizes[dest]
+
+    @property
     def received_sizes(self) -> Ints:
         """Elements every node receives into its shared buffer."""
-        blocks, exchange = self.blocks, self.exchange
-        size = exchange.sizes[blocks.source] * blocks.team * exchange.count
-        total = np.bincount(blocks.dest, size, exchange.n_rows).astype(np.int64)
-        return np.where(exchange.is_direct, 0, total)
+        dest, n_rows = self.exchange.blocks.dest, self.exchange.n_rows
+        return np.bincount(dest, self.received, n_rows).astype(np.int64)
 
     def messages(self) -> MessageTable:
         """Return the messages of every block: one a rank of the source, or one."""
-        exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
+        exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
         touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         touched = np.flatnonzero(touches if count else np.zeros_like(touches))
         n_each = np.where(self.is_remapped, 1, exchange.sizes)[blocks.source[touched]]
         block = np.repeat(touched, n_each)
         place = np.arange(len(block)) - np.repeat(running_total(n_each)[:-1], n_each)
-        source, dest = blocks.source[block], blocks.dest[block]
-        step, part, team = blocks.step[block], blocks.part[block], blocks.team[block]
+        step, source, dest, part, team, *ends = (column[block] for column in blocks)
         read = self._served.take(dest * exchange.n_parts + part)
         stages = exchange.stages[source]
         read = _moved(
@@ -142,7 +119,7 @@ class _Writer:
         )
         sender = exchange.ranks[exchange.first[source] + place]
         is_direct = exchange.is_direct[dest]
-        offset = np.where(is_direct, sender * count, blocks.offset[block] + place * team * count)
+        offset = np.where(is_direct, sender * count, self.offset[block] + place * team * count)
         write = _rows(_home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
             # Out of the rows as they were staged: an extent each, unless they follow a pattern.
@@ -150,13 +127,14 @@ class _Writer:
             read = csr.compress(Pieces(read.indptr[bounds], *read.columns()))
             write = csr.compress(Pieces(write.indptr[bounds], *write.columns()))
             source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
+            ends = [end[bounds[:-1]] for end in ends]
         joined = np.flatnonzero(self.is_remapped[source])
         if len(joined):
             size = (exchange.sizes[source] * team)[joined] * count
             low = self._sent.begin(source[joined], (dest * exchange.n_parts + part)[joined])
             shared = np.full(len(joined), Buffer.SHARED, dtype=np.int8)
             read = csr.replaced(read, joined, _rows(shared, low * count, size))
-            landed = _rows(shared, blocks.offset[block[joined]], size)
+            landed = _rows(shared, self.offset[block[joined]], size)
             into = np.flatnonzero(is_direct[joined])
             own = csr.replaced(landed, into, self._own.take(source[joined[into]]))
             write = csr.replaced(write, joined, own)
@@ -164,8 +142,8 @@ class _Writer:
         return MessageTable(
             phase=np.full(len(source), TRANSFER, dtype=np.int16),
             round=step.astype(np.int32),
-            source=exchange.leader(source, step, part).astype(np.int32),
-            dest=exchange.leader(dest, step, part).astype(np.int32),
+            source=exchange.ranks[ends[0]].astype(np.int32),
+            dest=exchange.ranks[ends[1]].astype(np.int32),
             incoming_left=none,
             combining=none,
             ordered=none,
@@ -181,25 +159,20 @@ class _Writer:
         return exchange.stages & (exchange.sizes > 1) & exchange.is_remapped
 
     @cached_property
-    def _sent(self) -> Coalesced:
-        return Coalesced.of(self.exchange, self.n_ranks)
+    def _sent(self) -> _Coalesced:
+        return _Coalesced.of(self.exchange, self.n_ranks)
 
     @cached_property
     def _served(self) -> Pieces:
         """Where in a send buffer the blocks of those lie whom each part of a node serves."""
         exchange = self.exchange
-        row = np.repeat(np.arange(exchange.n_rows), exchange.sizes)
-        place = np.arange(self.n_ranks) - exchange.first[row]
-        part = place % exchange.n_leaders[row] if exchange.n_parts > 1 else 0 * place
-        return self._blocks_of(row * exchange.n_parts + part, exchange.n_rows * exchange.n_parts)
+        team = exchange.row * exchange.n_parts + exchange.part
+        return self._blocks_of(team, exchange.n_rows * exchange.n_parts)
 
     @cached_property
     def _own(self) -> Pieces:
         """Where in a caller's buffer the blocks of every node's ranks lie."""
-        exchange = self.exchange
-        return self._blocks_of(
-            np.repeat(np.arange(exchange.n_rows), exchange.sizes), exchange.n_rows
-        )
+        return self._blocks_of(self.exchange.row, self.exchange.n_rows)
 
     def _blocks_of(self, group: Ints, n_groups: int) -> Pieces:
         order = np.argsort(group, kind="stable")
@@ -281,25 +254,19 @@ class _Writer:
 
     def _deliveries(self) -> _Copies:
         """What came from other nodes: a column of each block, as soon as it is there."""
-        exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
+        exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
         kept = np.flatnonzero(self.is_kept[blocks.dest] & ~exchange.is_direct[blocks.dest])
-        entry = np.repeat(kept, blocks.team[kept])
-        member = np.arange(len(entry)) - np.repeat(
-            running_total(blocks.team[kept])[:-1], blocks.team[kept]
-        )
-        row, step, team = blocks.dest[entry], blocks.step[entry], blocks.team[entry]
-        stride = exchange.n_leaders[row] if exchange.n_parts > 1 else 1
-        place = blocks.part[entry] + member * stride
-        rank = exchange.ranks[exchange.first[row] + place]
-        n = len(entry)
+        entry, member, place = exchange.served(kept)
+        step, team, n = blocks.step[entry], blocks.team[entry], len(entry)
         read = Pieces(
             np.arange(n + 1),
             np.full(n, Buffer.SHARED, dtype=np.int8),
-            blocks.offset[entry] + member * count,
+            self.offset[entry] + member * count,
             np.full(n, count),
             *_repeats(team * count, exchange.sizes[blocks.source[entry]]),
         )
         write = self._own.take(blocks.source[entry])
+        rank = exchange.ranks[place]
         return np.full(n, DELIVER), step + 1, rank, csr.without_gapless(read), write
 
 
@@ -337,3 +304,102 @@ def _moved(pieces: Pieces, by: Ints, buffer: Ints) -> Pieces:
     owner = pieces.owner
     _, offset, *rest = pieces.columns()
     return Pieces(pieces.indptr, buffer[owner], offset + by[owner], *rest)
+
+
+@dataclass(frozen=True, eq=False)
+class _Coalesced:
+    """The part of a node's shared buffer that is sent from, message by message.
+
+    A *team* is the ranks of a node that one of its parts serves. Messages lie in the
+    order of the first rank of their teams, in a message the blocks of one source rank
+    after another. What ranks of the node have for each other comes behind, source
+    by source; but what the first has for ranks before those of other nodes, first.
+
+    Parameters
+    ----------
+    exchange : Exchange
+    team : ndarray of int64, shape (n_ranks,)
+        Team of every rank.
+    place : ndarray of int64, shape (n_ranks,)
+        Its place in that.
+    sizes, before : ndarray of int64, shape (n_teams,)
+        Ranks of every team, and of all teams whose first rank is lower.
+    """
+
+    exchange: Exchange
+    team: Ints
+    place: Ints
+    sizes: Ints
+    before: Ints
+
+    @classmethod
+    def of(cls, exchange: Exchange, n_ranks: int) -> _Coalesced:
+        """Return the layout of all nodes' buffers."""
+        row, team, place = exchange.row, np.empty(n_ranks, int), np.empty(n_ranks, int)
+        turn = np.arange(n_ranks) - exchange.first[row]
+        team[exchange.ranks] = row * exchange.n_parts + exchange.part
+        place[exchange.ranks] = turn // exchange.n_leaders[row] if exchange.n_parts > 1 else turn
+        n_teams = exchange.n_rows * exchange.n_parts
+        sizes = np.bincount(team, minlength=n_teams)
+        first = np.full(n_teams, n_ranks)
+        np.minimum.at(first, team, np.arange(n_ranks))
+        order = np.argsort(first, kind="stable")
+        before = np.empty(n_teams, dtype=np.int64)
+        before[order] = running_total(sizes[order])[:-1]
+        return cls(exchange, team, place, sizes, before)
+
+    def _ahead(self, row: Ints) -> Ints:
+        """Return how many blocks lie before the first message of nodes."""
+        ranks, first, n_ranks = self.exchange.ranks, self.exchange.first, len(self.team)
+        found = []
+        for one in row.tolist():
+            own = np.sort(ranks[first[one] : first[one + 1]])
+            # Ranks 0 to k - 1 are the node's own, k is not.
+            differs = np.flatnonzero(own != np.arange(len(own)))
+            found.append(int(differs[0]) if len(differs) else min(len(own), n_ranks))
+        return np.array(found, dtype=np.int64)
+
+    def _own_before(self, row: Ints, team: Ints) -> Ints:
+        """Return how many ranks of nodes are in teams that lie before others."""
+        n_parts = self.exchange.n_parts
+        own = row[:, None] * n_parts + np.arange(n_parts)
+        is_before = self.before[own] < self.before[team][:, None]
+        return np.asarray((self.sizes[own] * is_before).sum(axis=1))
+
+    def begin(self, row: Ints, team: Ints) -> Ints:
+        """Return where the messages of nodes to teams begin, in blocks."""
+        rows, inverse = np.unique(row, return_inverse=True)
+        others = self.before[team] - self._own_before(row, team)
+        return np.asarray(self._ahead(rows)[inverse] + self.exchange.sizes[row] * others)
+
+    def _begins(self, row: int) -> Ints:
+        """Return where every block lies, shape (ranks of the node, n_ranks)."""
+        exchange, n_ranks = self.exchange, len(self.team)
+        n = int(exchange.sizes[row])
+        source = np.arange(n)[:, None]
+        teams = np.arange(len(self.sizes))
+        begin = self.begin(np.full(len(teams), row), teams)
+        place = begin[self.team] + source * self.sizes[self.team] + self.place
+        own = np.sort(exchange.ranks[exchange.first[row] : exchange.first[row + 1]])
+        number = source * n + np.arange(n)
+        ahead = int(self._ahead(np.array([row]))[0])
+        place[:, own] = np.where(number < ahead, number, n * (n_ranks - n) + number)
+        return np.asarray(place)
+
+    def staged(self, row: int, count: int) -> Pieces:
+        """Return where the ranks of a node stage what they send, a row a rank."""
+        place = self._begins(row)
+        n, n_ranks = place.shape
+        return _shared_blocks(place.ravel(), np.arange(n + 1) * n_ranks, count)
+
+    def own(self, row: int, count: int) -> Pieces:
+        """Return where lies what a node's ranks have for each other, a row a receiver."""
+        exchange = self.exchange
+        own = exchange.ranks[exchange.first[row] : exchange.first[row + 1]]
+        place = self._begins(row)[:, own].T
+        return _shared_blocks(place.ravel(), np.arange(len(own) + 1) * len(own), count)
+
+
+def _shared_blocks(place: Ints, indptr: Ints, count: int) -> Pieces:
+    buffer = np.full(len(place), Buffer.SHARED, dtype=np.int8)
+    return csr.contiguous(indptr, buffer, place * count, np.full(len(place), count))

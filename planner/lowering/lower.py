@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,28 @@ Sends = Mapping[Shape, Sequence[int]]
 """Rounds in which messages are sent, by the shape of a group."""
 
 
+class Tables(NamedTuple):
+    """Tables of messages and local steps, with the sizes of the buffers they need.
+
+    Parameters
+    ----------
+    messages : MessageTable
+    steps : LocalTable
+    scratch_sizes : ndarray of int64, shape (n_ranks,)
+        Elements of scratch per rank; what nobody touches takes no room.
+    shared_sizes : ndarray of int64, shape (n_nodes,)
+        Elements of every node's shared buffer.
+    phases : tuple of Phase
+        What the messages and steps belong to.
+    """
+
+    messages: MessageTable
+    steps: LocalTable
+    scratch_sizes: Ints
+    shared_sizes: Ints
+    phases: tuple[Phase, ...]
+
+
 @dataclass(frozen=True)
 class Stated:
     """A component and what computes it."""
@@ -91,6 +113,28 @@ class Stated:
     component: Component
     algorithm: Algorithm
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_pairs(self) -> int:
+        """Return how many messages an algorithm of p² of them goes through, 0 for others."""
+        component, per_pair = self.component, self.algorithm.per_pair
+        if component.is_local or not per_pair:
+            return 0
+        size = int(component.groups.sizes.max(initial=0))
+        return int(size * (size - 1) * per_pair)
+
+    @property
+    def least_messages(self) -> int:
+        """Return how many messages an algorithm of p² of them sends, 0 for others."""
+        component, per_pair = self.component, self.algorithm.per_pair
+        if component.is_local or not per_pair:
+            return 0
+        sizes = component.groups.sizes.astype(np.int64)
+        blocks = sizes
+        if not component.traits.has_blocks:
+            # A vector shorter than the group has one chunk per element.
+            blocks = np.minimum(sizes, int(component.given.totals.max(initial=0)))
+        return int((blocks * (sizes - 1)).sum() * per_pair)
 
     def phase(self, first_round: int = 0, sends: Sends = MappingProxyType({})) -> Phase:
         """Return the phase of a plan that the component becomes.

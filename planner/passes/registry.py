@@ -46,6 +46,9 @@ class Pass:
         Options with which it must see all ranks, whatever `locality` says.
     needs : str
         What a plan must have for it to change anything.
+    early : callable, optional
+        ``early(blueprint, **options)`` returns a blueprint of the rewritten plan, or None
+        where only the plan itself can be rewritten.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Pass:
     locality: Locality
     global_with: Mapping[str, Any] = field(default_factory=dict)
     needs: str = NEEDS
+    early: Callable[..., Blueprint | None] | None = None
 
     def locality_of(self, choice: PassChoice) -> Locality:
         """Return what it must see with the options of `choice`."""
@@ -82,14 +86,20 @@ pass_registry: dict[str, Pass] = {}
 
 
 def register_pass(
-    name: str, *, level: Level, locality: Locality, needs: str = NEEDS, **global_with: Any
+    name: str,
+    *,
+    level: Level,
+    locality: Locality,
+    needs: str = NEEDS,
+    early: Callable[..., Blueprint | None] | None = None,
+    **global_with: Any,
 ) -> Callable[[Rewrite], Rewrite]:
     """Register the decorated function as pass `name`."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
         checked = check_options(name, rewrite)
-        pass_registry[name] = Pass(name, checked, level, locality, global_with, needs)
+        pass_registry[name] = Pass(name, checked, level, locality, global_with, needs, early)
         return checked
 
     return register
@@ -234,6 +244,7 @@ def run_blueprint_passes(
 ) -> tuple[Blueprint, tuple[PassChoice, ...]]:
     """Run the passes of this level; return the blueprint and the passes that remain.
 
+    The first pass of the plan level runs early if the blueprint can state its result.
     Passes that change nothing are appended to `idle`, if that is given.
 
     Raises
@@ -257,4 +268,7 @@ def run_blueprint_passes(
         if idle is not None and rewritten is blueprint:
             idle.append(choice)
         blueprint = rewritten
-    return blueprint, tuple(choices[n_first:])
+    remaining = tuple(choices[n_first:])
+    early = find_pass(remaining[0].name).early if remaining else None
+    made = None if early is None else early(blueprint, **remaining[0].options)
+    return (blueprint, remaining) if made is None else (made, remaining[1:])

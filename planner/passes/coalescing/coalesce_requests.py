@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
@@ -15,7 +16,9 @@ from collplan.planner.arrays.csr import (
     running_total,
 )
 from collplan.planner.arrays.intervals import overlapping
+from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.lower import MessageTable
 from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
@@ -32,10 +35,20 @@ Staging = Literal["remap", "pack", "layout"]
 STAGINGS: Final[tuple[str, ...]] = get_args(Staging)
 
 
+def _coalesce_exchange(
+    blueprint: Blueprint, staging: str = "remap", when: str = "round"
+) -> Blueprint | None:
+    """Return the blueprint of an exchange with the messages that the pass would make."""
+    if blueprint.exchange is None or staging not in ("remap", "layout") or when != "round":
+        return None
+    return replace(blueprint, exchange=blueprint.exchange.coalesced(staging))
+
+
 @register_pass(
     "coalesce_requests",
     level="plan",
     locality="node",
+    early=_coalesce_exchange,
     when="ready",
     needs="ranks that send another rank several messages together, "
     "as in an alltoall with decomposition: hierarchical and transport: shared",
@@ -95,6 +108,21 @@ def coalesce_requests(
     if staging == "layout":
         return merged
     return remap_messages(merged, rows) if staging == "remap" else pack_messages(merged, rows)
+
+
+def coalesce_table(messages: MessageTable) -> MessageTable:
+    """Return messages of one source, destination, phase and round as one, as the pass does.
+
+    What they read and write is neither packed nor put in order.
+    """
+    keys = (messages.source, messages.dest, messages.phase, messages.round)
+    order = np.lexsort(keys)
+    bounds = run_bounds(*(key[order] for key in keys))
+    merged = messages.take(order[bounds[:-1]])
+    for name in ("read", "write", "combine"):
+        taken = getattr(messages, name).take(order)
+        setattr(merged, name, Pieces(taken.indptr[bounds], *taken.columns()))
+    return merged.take(np.argsort(merged.round, kind="stable"))
 
 
 def require_whole_nodes(plan: Plan, name: str) -> None:

@@ -1,0 +1,118 @@
+"""Programs: the phases, messages and local steps of a blueprint, whatever it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from collplan.planner.blueprint.blueprint import Blueprint
+from collplan.planner.blueprint.exchange import Exchange
+from collplan.planner.lowering.collect import BYTES_PER_ROW
+from collplan.planner.lowering.exchange import PHASES, exchange_tables
+from collplan.planner.lowering.lower import Stated, Tables, lower
+from collplan.planner.lowering.select import state
+from collplan.planner.memory import require_memory
+
+
+class Program(Protocol):
+    """A blueprint that is ready to be lowered to tables."""
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """Return the blueprint."""
+
+    @property
+    def parts(self) -> tuple[Stated, ...]:
+        """Return its components with their algorithms, if it has any."""
+
+    @property
+    def locality(self) -> Literal["rank", "node"]:
+        """Return the least part that can be lowered alone: a rank's, or a node's."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the roles of the phases, by which specs choose transports."""
+
+    @property
+    def least_messages(self) -> int:
+        """Return a lower bound of the number of messages, known before there are tables."""
+
+    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+        """Return all messages and local steps, in program order.
+
+        Parameters
+        ----------
+        only_ranks : sequence of int, optional
+            Leave out what does not concern these ranks, or their nodes.
+        """
+
+
+def program_of(blueprint: Blueprint) -> Program:
+    """Return the program of a blueprint.
+
+    Raises
+    ------
+    AlgorithmError
+        If the spec names an algorithm that is unknown, cannot serve, or that
+        no component can take.
+    """
+    if blueprint.exchange is not None:
+        return ExchangeProgram(blueprint, blueprint.exchange)
+    return ComponentProgram(blueprint, tuple(state(blueprint)))
+
+
+@dataclass(frozen=True, eq=False)
+class ComponentProgram:
+    """Components, one phase each, with the algorithms that compute them."""
+
+    blueprint: Blueprint
+    parts: tuple[Stated, ...]
+    locality: Literal["rank", "node"] = "rank"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Return the roles of the components."""
+        return tuple(part.component.role for part in self.parts)
+
+    @property
+    def least_messages(self) -> int:
+        """Return the number of messages of algorithms of p² messages."""
+        return sum(part.least_messages for part in self.parts)
+
+    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+        """Return what the algorithms send, copy and reduce."""
+        blueprint, machine = self.blueprint, self.blueprint.spec.machine
+        commutative = blueprint.spec.collective.is_commutative
+        messages, steps, scratch_sizes, phases = lower(
+            self.parts, machine.n_ranks, blueprint.n_scratch, commutative, only_ranks
+        )
+        shared_sizes = np.zeros(machine.nodes, dtype=np.int64)
+        return Tables(messages, steps, scratch_sizes, shared_sizes, phases)
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeProgram:
+    """An alltoall through memory that the ranks of a node share."""
+
+    blueprint: Blueprint
+    exchange: Exchange
+    parts: tuple[Stated, ...] = ()
+    locality: Literal["rank", "node"] = "node"
+    roles: tuple[str, ...] = tuple(phase.role for phase in PHASES)
+
+    @property
+    def least_messages(self) -> int:
+        """Return the number of messages."""
+        return self.exchange.n_messages
+
+    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+        """Return the messages of leaders, and what all ranks stage and copy out."""
+        machine, exchange = self.blueprint.spec.machine, self.exchange
+        n_rows = exchange.n_rows * exchange.n_rows
+        if only_ranks is None:
+            n_rows += exchange.n_messages + exchange.n_rows * machine.n_ranks
+        require_memory(n_rows * BYTES_PER_ROW)
+        return exchange_tables(exchange, np.array(machine.rank_to_node), machine.nodes, only_ranks)
