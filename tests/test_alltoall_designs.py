@@ -131,7 +131,7 @@ def test_messages_are_known_beforehand(machine, decomposition):
     assert least.n_tasks == 2 * exchange.n_messages or not exchange.n_messages
 
 
-def test_coalesced_messages_are_appraised_as_one():
+def test_coalesced_messages_are_estimated_as_one():
     for design in ("ohio_v2", "ohio_v3", "khorassani", "node_aware"):
         spec = DESIGNS[design].of(alltoall({"nodes": 4, "ranks_per_node": 4, "lanes": 2}, 3))
         plan, found = compile_plan(spec), estimate(spec)[0]

@@ -56,7 +56,7 @@ def compare_sizes(
 @pytest.fixture
 def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparisons that a test makes of the same specs share what is the same in them."""
-    for name in ("appraise", "price"):
+    for name in ("estimate", "price"):
         monkeypatch.setattr(comparison_module, name, cache(getattr(comparison_module, name)))
 
 

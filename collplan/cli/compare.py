@@ -46,7 +46,7 @@ class CompareOptions:
         float | None,
         option(
             "SECONDS",
-            "How long every processor works, appraising and simulating; 45 by default.",
+            "How long every processor works, estimating and simulating; 45 by default.",
             min=0,
         ),
     ] = None

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from collplan.planner.collective.bounds import Bounds, lower_bounds
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.memory import free_bytes
-from collplan.select.auto import estimate as appraise
+from collplan.select.auto import estimate
 from collplan.select.candidates import (
     SEGMENTS,
     Form,
@@ -24,7 +24,7 @@ from collplan.select.candidates import (
     shared_forms,
 )
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
-from collplan.select.estimate import Estimate as Appraisal
+from collplan.select.estimate import Estimate
 from collplan.select.sweep import price, run_jobs
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -138,7 +138,7 @@ class _Entry:
     name: str
     form: Form
     spec: PlanSpec
-    appraisal: Appraisal
+    estimate: Estimate
 
 
 def compare(
@@ -158,7 +158,7 @@ def compare(
     specs : sequence of PlanSpec
         One spec with several counts, ascending.
     executor : concurrent.futures.Executor, optional
-        Where to appraise and simulate; the result does not depend on it.
+        Where to estimate and simulate; the result does not depend on it.
     patterns : sequence of str
         Names or families of candidates, with wildcards; all where empty. The
         spec's own is always among them.
@@ -167,7 +167,7 @@ def compare(
     max_tasks : int, optional
         Plans of more tasks are left out, pruning or not.
     seconds : float, optional
-        About how long every processor appraises and simulates, in seconds of its
+        About how long every processor estimates and simulates, in seconds of its
         own; None for as long as it takes. What is left then, the dearest by closed
         form, is left out.
     on_progress : callable, optional
@@ -186,14 +186,14 @@ def compare(
     comparison = Comparison([_bytes_of(spec) for spec in specs])
     jobs = _Jobs(executor, on_progress, seconds)
     forms = _forms(specs[-1], comparison)
-    entries = _appraise_all(specs, forms, _Filter(patterns), jobs, comparison)
+    entries = _estimate_all(specs, forms, _Filter(patterns), jobs, comparison)
     by_size: dict[int, list[_Entry]] = {size: [] for size in comparison.sizes}
     most = jobs.most_effort()
     for entry in entries:
-        appraisal = entry.appraisal
-        if max_tasks is not None and appraisal.n_tasks > max_tasks:
+        found = entry.estimate
+        if max_tasks is not None and found.n_tasks > max_tasks:
             _leave_out(comparison, entry, "tasks")
-        elif appraisal.effort > most:
+        elif found.effort > most:
             _leave_out(comparison, entry, "memory")
         else:
             by_size[_bytes_of(entry.spec)].append(entry)
@@ -319,21 +319,21 @@ def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, floa
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What to appraise."""
+    """What to estimate."""
 
     spec: PlanSpec
     segments: tuple[int, ...]
 
 
-def _answer(question: _Question) -> tuple[Appraisal, ...] | str:
-    """Appraise, wherever this runs; a refusal is its reason."""
+def _answer(question: _Question) -> tuple[Estimate, ...] | str:
+    """Estimate a spec, wherever this runs; a refusal is its reason."""
     try:
-        return appraise(question.spec, question.segments)
+        return estimate(question.spec, question.segments)
     except AlgorithmError as error:
         return str(error)
 
 
-def _appraise_all(
+def _estimate_all(
     specs: Sequence[PlanSpec],
     forms: Sequence[Form],
     wanted: _Filter,
@@ -351,24 +351,23 @@ def _appraise_all(
     wanted.require_all_used(forms)
     questions = [_Question(form.of(spec), cuts) for form, cuts, spec in asked]
     entries = []
-    answers = jobs.run("appraising", _answer, questions)
+    answers = jobs.run("estimating", _answer, questions)
     for (form, _, spec), answer in zip(asked, answers, strict=True):
         if isinstance(answer, str):
             comparison.refused[form.name] = answer
             continue
-        for appraisal in answer:
+        for found in answer:
             # Passes of the form's own cut segments, too.
-            segment = None if form.passes else appraisal.segment
+            segment = None if form.passes else found.segment
             name = form.name_with(segment)
             if wanted.takes(form, segment) or name == comparison.own:
-                found = form.of(spec, segment)
-                comparison.specs[name] = found
-                entries.append(_Entry(name, form, found, appraisal))
+                comparison.specs[name] = form.of(spec, segment)
+                entries.append(_Entry(name, form, comparison.specs[name], found))
     return entries
 
 
 def _leave_out(comparison: Comparison, entry: _Entry, by: str) -> None:
-    size, found = _bytes_of(entry.spec), entry.appraisal
+    size, found = _bytes_of(entry.spec), entry.estimate
     comparison.pruned.append(
         Pruned(entry.name, size, by, found.price_s, found.bound_s, found.n_tasks)
     )
@@ -383,7 +382,7 @@ def _simulate_all(
     nothing but the candidates, as long as time lasts.
     """
     queues = {
-        size: sorted(entries, key=lambda e: (e.name != comparison.own, e.appraisal.price_s))
+        size: sorted(entries, key=lambda e: (e.name != comparison.own, e.estimate.price_s))
         for size, entries in by_size.items()
     }
     n_waves = 0
@@ -402,7 +401,7 @@ def _simulate_all(
             queue[:] = [entry for entry in queue if entry not in chosen]
         left_s, kept = jobs.left_s, []
         for entry in sorted(wave, key=_is_large):
-            left_s -= TASK_S * entry.appraisal.effort
+            left_s -= TASK_S * entry.estimate.effort
             if left_s > 0:
                 kept.append(entry)
             else:
@@ -411,14 +410,14 @@ def _simulate_all(
 
 
 def _is_large(entry: _Entry) -> bool:
-    return entry.appraisal.effort > MAX_TASKS
+    return entry.estimate.effort > MAX_TASKS
 
 
 def _promising(queue: Sequence[_Entry], best_s: float, comparison: Comparison) -> list[_Entry]:
     """Return the candidates that may be better; note the others as pruned."""
     kept = []
     for entry in queue:
-        found, is_large = entry.appraisal, _is_large(entry)
+        found, is_large = entry.estimate, _is_large(entry)
         if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
             _leave_out(comparison, entry, "bound")
         elif found.price_s > (1 / CERTAINTY if is_large else SAFETY) * best_s:
@@ -432,9 +431,9 @@ def _simulate(wave: Sequence[_Entry], jobs: _Jobs, comparison: Comparison) -> No
     """Simulate candidates, equal plans once."""
     by_plan: dict[tuple[int, str], list[_Entry]] = {}
     for entry in wave:
-        by_plan.setdefault((_bytes_of(entry.spec), entry.appraisal.identity), []).append(entry)
+        by_plan.setdefault((_bytes_of(entry.spec), entry.estimate.identity), []).append(entry)
     # The longest jobs first, so that none is left alone at the end.
-    groups = sorted(by_plan.values(), key=lambda group: -group[0].appraisal.effort)
+    groups = sorted(by_plan.values(), key=lambda group: -group[0].estimate.effort)
     prices = jobs.run("simulating", price, [group[0].spec for group in groups])
     for group, found in zip(groups, prices, strict=True):
         for entry in group:

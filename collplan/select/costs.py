@@ -10,17 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import row_sums
+from collplan.planner.arrays.csr import joint_key, row_sums
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.lower import Tables
+from collplan.planner.lowering.lower import MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.plan import Buffer, Op
 from collplan.specs import Machine, Network
 
 Floats = npt.NDArray[np.float64]
 
 NOT_HIDDEN: Final = 0.5
 """Share of a segmented phase's time that does not overlap with other phases."""
+SPAN: Final = 1 << 40
+"""More elements than any buffer has."""
 WINDOW: Final = 1.5
 """Latencies that each further segment waits for, since few requests are in flight."""
 
@@ -48,7 +50,8 @@ class Costs:
         Lanes of the nodes that send and receive it, where it crosses.
     late_ns, send_more_ns, receive_more_ns : ndarray of float64
         What some machines add to its latency, for handshakes and adapters, and to the
-        time of the cores at its ends, for strides and packets.
+        time of the cores at its ends, for strides, packets, and copies into memory that
+        its receiver can read.
     step_phase, step_rank, step_bytes : ndarray of int64, shape (n_steps,)
     step_ns, step_more_ns : ndarray of float64
     """
@@ -139,7 +142,9 @@ class Costs:
             lane_out=node[source] * machine.lanes + lane,
             lane_in=node[dest] * machine.lanes + lane,
             late_ns=crosses * (wire.asking_ns(n_bytes) + wire.read_ns),
-            send_more_ns=packets_ns + strided_ns * n_bytes * _is_strided(messages.read),
+            send_more_ns=packets_ns
+            + strided_ns * n_bytes * _is_strided(messages.read)
+            + network.copy_ns_per_byte * itemsize * _copied_in(messages, is_copy),
             receive_more_ns=packets_ns + strided_ns * n_bytes * _is_strided(messages.write),
             step_phase=steps.phase,
             step_rank=steps.rank.astype(np.int64),
@@ -240,7 +245,7 @@ class Costs:
         long as cores are. Of the last message a lane's g may go on when all is done,
         beyond the receiver's o; the first bytes pass at once, as a burst. What is read
         in shared memory costs no more for sure than the reductions that read it.
-        What only some plans pay counts in an estimate: copies, strides, packets.
+        What only some plans pay counts in an estimate: copies, `send_more_ns`, and so on.
         """
         network, n_ranks = self.machine.network, self.machine.n_ranks
         n_segments, crosses = pieces(self.n_bytes, segment), self.crosses
@@ -278,6 +283,40 @@ class Costs:
         moved += np.bincount(node[self.dest], arrived, machine.nodes)
         moved += np.bincount(node[self.step_rank], self.step_bytes, machine.nodes)
         return np.asarray(moved * machine.network.memory_ns_per_byte)
+
+
+def _copied_in(messages: MessageTable, is_copy: Bools) -> Ints:
+    """Return how many elements senders copy to shared memory, per message.
+
+    Receivers cannot read the buffers of callers. What lies there from the beginning is
+    copied for the first message that reads it; what has come by messages is shared already.
+    """
+    n_elements = np.zeros(len(is_copy), dtype=np.int64)
+    if not is_copy.any():
+        return n_elements
+    # Messages are in the order of their rounds: the first of a place is the earliest.
+    sent, row, place = _in_buffers_of_callers(messages.source, messages.read)
+    is_read = is_copy[row]
+    place, first = np.unique(place[is_read], return_index=True)
+    row, elements = row[is_read][first], sent.elements[is_read][first]
+    _, arrival, written = _in_buffers_of_callers(messages.dest, messages.write)
+    written, first = np.unique(written, return_index=True)
+    since = messages.round[arrival[first]]
+    known = np.searchsorted(written, place)
+    was_there = np.ones(len(place), dtype=np.bool_)
+    found = np.flatnonzero(np.isin(place, written, assume_unique=True))
+    was_there[found] = since[known[found]] >= messages.round[row[found]]
+    np.add.at(n_elements, row[was_there], elements[was_there])
+    return n_elements
+
+
+def _in_buffers_of_callers(rank: Ints, pieces: Pieces) -> tuple[Pieces, Ints, Ints]:
+    """Return the pieces in callers' buffers, one per row, with their old rows and their places."""
+    kept = np.flatnonzero(pieces.buffer < Buffer.SCRATCH)
+    columns = (np.asarray(column)[kept] for column in pieces.columns())
+    alone, row = Pieces(np.arange(len(kept) + 1), *columns), pieces.owner[kept]
+    buffer = joint_key(rank[row], alone.buffer, Buffer.SCRATCH)
+    return alone, row, joint_key(buffer, alone.offset, SPAN)
 
 
 def _is_strided(pieces: Pieces) -> Bools:

@@ -97,10 +97,10 @@ def estimate(
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
     ranks = _sample(spec)
-    rough_ns = [0.0]
+    rough_ns = np.zeros((1, 2))
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     if large:
-        rough_ns = [_rough_ns(part, spec) for part in large]
+        rough_ns = np.array([_rough_ns(part, spec) for part in large])
         kept = tuple(part for part in program.parts if part not in large)
         program, segments = ComponentProgram(blueprint, kept), ()
     tables, n_compiled = program.tables(ranks), least
@@ -116,8 +116,8 @@ def estimate(
         n_tasks = max(least, costs.n_tasks(size))
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
-            bound_ns = max(*rough_ns, costs.busiest_ns(size))
-            price_ns = max(bound_ns, sum(rough_ns) + costs.estimate_ns(size))
+            bound_ns = max(float(rough_ns[:, 0].max()), costs.busiest_ns(size))
+            price_ns = max(bound_ns, float(rough_ns[:, 1].sum()) + costs.estimate_ns(size))
         name = f"{identity} {segment or ''}"
         effort = max(n_tasks, n_compiled) + int(PART * n_parts)
         found.append(
@@ -166,20 +166,19 @@ def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
     )
 
 
-def _rough_ns(part: Stated, spec: PlanSpec) -> float:
-    """Return what an algorithm of p² messages takes at least, from its numbers alone.
+def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
+    """Return what an algorithm of p² messages takes at least, and about, from its numbers alone.
 
     Its ranks send and receive p - 1 messages each, or one message goes on over p - 1
-    ranks; either way on the cheapest link there is.
+    ranks; either way on the cheapest link there is. What ranks read in shared memory
+    they copy, but for what they only reduce; a bound cannot count that.
     """
-    if not part.n_pairs:
-        return 0.0
     component, machine, network = part.component, spec.machine, spec.machine.network
     times = part.algorithm.per_pair
     size = int(component.groups.sizes.max(initial=0))
     totals = component.given.totals
     if not totals.any():
-        return 0.0
+        return 0.0, 0.0
     links = [network.network] if machine.nodes > 1 else []
     shares = spec.transport.shared_roles != ()
     if max(machine.node_to_n_ranks) > 1:
@@ -206,7 +205,9 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> float:
         n_far = max(0, size - max(machine.node_to_n_ranks))
         own = 2 * times * (n_far * network.network.o_ns + (size - 1 - n_far) * overhead)
         steps = own / 2
-    return max(steps, own * n_chunks / size + moved + reduces)
+    bound = max(steps, own * n_chunks / size + moved + reduces)
+    copied = shares * max(0.0, n_bytes * network.copy_ns_per_byte - reduces)
+    return bound, bound + copied
 
 
 def _own_segment(spec: PlanSpec) -> int | None:

@@ -17,10 +17,10 @@ from collplan.planner.algorithms import registry
 from collplan.planner.decompose import draft, guideline
 from collplan.planner.errors import AlgorithmError
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.auto import estimate as appraise
+from collplan.select.auto import estimate
 from collplan.select.candidates import PIPELINE, SEGMENTS, Form, all_forms, name_of
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
-from collplan.select.estimate import Estimate as Appraisal
+from collplan.select.estimate import Estimate
 from collplan.select.sweep import price
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
 from collplan.specs.request import AUTO, MESSAGES
@@ -234,7 +234,7 @@ class _Entry:
     name: str
     form: Form
     spec: PlanSpec
-    appraisal: Appraisal
+    estimate: Estimate
 
     @property
     def is_bounded(self) -> bool:
@@ -256,9 +256,9 @@ def list_candidates(spec: PlanSpec, spread: Spread = one_by_one) -> Selection:
     spec : PlanSpec
         Its machine and collective count.
     spread : callable
-        Where to appraise.
+        Where to estimate.
     """
-    entries, selection = _appraise_all(spec, spread)
+    entries, selection = _estimate_all(spec, spread)
     kept = [Candidate(e.name, family_of(e.form), e.spec) for e in entries]
     return Selection(kept, 0, selection.refused, selection.twins)
 
@@ -279,11 +279,11 @@ def select(
     keep_within : float
         Keep those within so many times the best predicted time.
     spread : callable
-        Where to appraise and simulate; the result does not depend on it.
+        Where to estimate and simulate; the result does not depend on it.
     at_most : int, optional
         Keep no more, the best predicted.
     """
-    entries, selection = _appraise_all(spec, spread)
+    entries, selection = _estimate_all(spec, spread)
     limit = max(SAFETY, keep_within)
     makespans = _simulate_near(entries, limit, keep_within, spread)
     for entry in entries:
@@ -312,10 +312,10 @@ def _gains(entry: _Entry, found: Mapping[str, float]) -> bool:
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
-def _appraise_all(spec: PlanSpec, spread: Spread) -> tuple[list[_Entry], Selection]:
+def _estimate_all(spec: PlanSpec, spread: Spread) -> tuple[list[_Entry], Selection]:
     """Return every different plan by its first name, and what is refused or the same."""
     forms = all_variants(spec)
-    answers = spread(_appraise, [_Question(form, spec) for form in forms])
+    answers = spread(_estimate, [_Question(form, spec) for form in forms])
     first: dict[tuple[str, ...], str] = {}
     entries: list[_Entry] = []
     selection = Selection([], 0)
@@ -323,24 +323,24 @@ def _appraise_all(spec: PlanSpec, spread: Spread) -> tuple[list[_Entry], Selecti
         if isinstance(answer, str):
             selection.refused[form.name] = answer
             continue
-        for appraisal in answer:
+        for found in answer:
             # Passes of its own cut segments, too.
-            segment = None if form.passes else appraisal.segment
+            segment = None if form.passes else found.segment
             name, made = form.name_with(segment), form.of(spec, segment)
-            identity = (appraisal.identity, str(made.transport), *map(str, form.passes))
+            identity = (found.identity, str(made.transport), *map(str, form.passes))
             if first.setdefault(identity, name) == name:
-                entries.append(_Entry(name, form, made, appraisal))
+                entries.append(_Entry(name, form, made, found))
             else:
                 selection.twins[name] = first[identity]
     return entries, selection
 
 
-def _appraise(question: _Question) -> tuple[Appraisal, ...] | str:
-    """Appraise a form, wherever this runs; a refusal is its reason."""
+def _estimate(question: _Question) -> tuple[Estimate, ...] | str:
+    """Estimate a form, wherever this runs; a refusal is its reason."""
     form = question.form
     segments = SEGMENTS if form.has_segments else ()
     try:
-        return appraise(form.of(question.spec), segments, MAX_TASKS)
+        return estimate(form.of(question.spec), segments, MAX_TASKS)
     except AlgorithmError as error:
         return str(error)
 
@@ -354,8 +354,8 @@ def _simulate_near(
 ) -> dict[str, float | None]:
     """Simulate in waves, the cheapest by closed form first, what may be near the best."""
     found: dict[str, float | None] = {}
-    queue = [e for e in entries if e.appraisal.n_tasks <= MAX_TASKS]
-    queue.sort(key=lambda entry: entry.appraisal.price_s)
+    queue = [e for e in entries if e.estimate.n_tasks <= MAX_TASKS]
+    queue.sort(key=lambda entry: entry.estimate.price_s)
     for n in (*WAVES, None):
         best_s = min((s for s in found.values() if s is not None), default=None)
         if best_s is not None:
@@ -364,8 +364,8 @@ def _simulate_near(
                 for entry in queue
                 if not entry.is_bounded
                 or (
-                    entry.appraisal.bound_s <= keep_within * best_s
-                    and entry.appraisal.price_s <= limit * best_s
+                    entry.estimate.bound_s <= keep_within * best_s
+                    and entry.estimate.price_s <= limit * best_s
                 )
             ]
         wave, queue = queue[:n], queue[len(queue[:n]) :]

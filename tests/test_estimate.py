@@ -1,4 +1,4 @@
-"""Appraisals: no plan is faster than its bound, whatever a machine's resources."""
+"""Estimates: no plan is faster than its bound, whatever a machine's resources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
-from collplan.select import estimate as appraisal_module
+from collplan.select import estimate as estimates
 from collplan.select.candidates import all_forms
 from collplan.select.estimate import estimate
 from collplan.specs import PlanSpec
@@ -71,9 +71,9 @@ def test_a_few_nodes_stand_for_a_large_machine(
         except AlgorithmError:
             continue
         with monkeypatch.context() as patch:
-            patch.setattr(appraisal_module, "FEW_RANKS", 8)
+            patch.setattr(estimates, "FEW_RANKS", 8)
             (sampled,) = estimate(chosen)
-            patch.setattr(appraisal_module, "MOST_PAIRS", 100)
+            patch.setattr(estimates, "MOST_PAIRS", 100)
             (rough,) = estimate(chosen)
         assert rough.bound_s <= whole.bound_s * (1 + 1e-6), form.name
         assert sampled.bound_s <= whole.bound_s * (1 + 1e-6), form.name
