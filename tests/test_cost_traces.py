@@ -119,6 +119,31 @@ def test_one_message_in_paje() -> None:
     assert states == [(0, "Cidle"), (1.1e-7, "C1"), (2.2e-7, "Cidle")]
 
 
+SHARED_CORE = """num_ranks 3
+rank 0 {
+l1: send 70000b to 2 tag 0
+}
+rank 1 {
+l1: send 1661b to 2 tag 0
+}
+rank 2 {
+l1: recv 1661b from 1 tag 0
+l2: recv 70000b from 0 tag 0
+l2 requires l1
+}
+"""
+"""Ranks 0 and 2 share a core; a receive is posted when its message has come long ago."""
+
+
+def test_a_message_to_a_rank_on_the_same_core_comes_when_the_core_has_sent_it() -> None:
+    parameters = network("L=3,o=1,g=2,G=1,O=1,S=0").replace(eager_limit_bytes=10**9)
+    timeline = simulate(on_machine(SHARED_CORE, [0, 0, 0], [0, 1, 0], 1), parameters)
+    tracks = tracks_of(simulated_layer(timeline, parameters))
+    on_core = tracks.track == 0
+    busy_ns = (tracks.end - tracks.begin)[on_core].sum()
+    assert busy_ns == timeline.core_busy_ns[0, 0] == 2 * 70_000 + 1661
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 60), st.data())
 def test_slices_are_what_cores_and_lanes_were_busy(

@@ -231,6 +231,8 @@ class Costs:
                 for busy_ns, own in ((ns, phase_of == phase) for phase, ns in busy.items())
             )
         together_ns = NOT_HIDDEN * sum(busy.values()) + (1 - NOT_HIDDEN) * self.busiest_ns(segment)
+        # Nothing hides what one core or lane does in several phases.
+        together_ns = max(together_ns, self.busiest_ns(segment, is_estimate=True))
         n_more = int(pieces(self.n_bytes, segment).max(initial=1)) - 1
         return together_ns + float(through.sum()) + n_more * WINDOW * float(latency.max(initial=0))
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 from mpi4py import MPI
 
+from collplan.measure import timing
 from collplan.specs import CollplanError, PlanSpec
 from collplan.tune import trial
 from collplan.tune.candidates import Candidate
@@ -70,21 +72,21 @@ class Costing:
 def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
     """Let native and candidates, by their algorithm, cost so much."""
     clock = Clock()
-    before = trial.bind, trial.NativeCollective, trial.line_up, trial.perf_counter
+    bind_really, native_really = trial.bind, trial.NativeCollective
 
     def bind(plan: Any, *arguments: Any) -> Costing:
-        return Costing(before[0](plan, *arguments), clock, others[str(plan.spec.algorithms)])
+        return Costing(bind_really(plan, *arguments), clock, others[str(plan.spec.algorithms)])
 
     def native_collective(*arguments: Any) -> Costing:
-        return Costing(before[1](*arguments), clock, native)
+        return Costing(native_really(*arguments), clock, native)
 
-    named: Any = trial
-    named.bind, named.NativeCollective = bind, native_collective
-    named.line_up, named.perf_counter = clock.line_up, clock.read
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "bind", bind)
+        patch.setattr(trial, "NativeCollective", native_collective)
+        patch.setattr(timing, "line_up", clock.line_up)
+        for module in (trial, timing):
+            patch.setattr(module, "perf_counter", clock.read)
         yield
-    finally:
-        named.bind, named.NativeCollective, named.line_up, named.perf_counter = before
 
 
 def candidate(name: str, **changes: Any) -> Candidate:

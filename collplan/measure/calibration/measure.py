@@ -200,7 +200,9 @@ def measure_machine(
     local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
-    return _everywhere(comm, _measurements(place, times, at_once, work, rounds))
+    is_first = comm.rank == 0
+    measured = _measurements(place, times, at_once, work, rounds) if is_first else None
+    return _everywhere(comm, measured)
 
 
 def _measurements(
@@ -210,7 +212,7 @@ def _measurements(
     work: Sequence[LocalWork],
     rounds: Rounds | None,
 ) -> Measurements:
-    """Return all measurements, with where and when they were made."""
+    """Return all that rank 0 has measured, with where and when."""
     return Measurements(
         host=host_name(),
         mpi=library_name(),

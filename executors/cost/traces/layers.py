@@ -127,7 +127,9 @@ def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
             break
         cause = timeline.arrival_cause[send[open_rows]].astype(np.int64)
         held = np.where(cause < -1, -2 - cause, np.maximum(cause, 0))
+        # Its own send, too, holds the core of ranks that share one.
         same_core = places.core[held] == places.core[open_rows]
+        same_core &= places.node[held] == places.node[open_rows]
         same_lane = (plan.op[held] == Op.RECV) & (places.lane[held] == places.lane[open_rows])
         same_lane &= (places.lane[held] >= 0) | (places.rank[held] == places.rank[open_rows])
         lasts = np.maximum(
@@ -137,7 +139,7 @@ def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
         began = np.where(plan.op[held] == Op.RECV, arrival[held], start[held])
         lets_go = np.where(cause < -1, end[held], began + lasts)
         earliest = start[send[open_rows]] + flight[open_rows]
-        found = np.where(cause == send[open_rows], earliest, np.maximum(lets_go, earliest))
+        found = np.maximum(lets_go, earliest)
         arrival[open_rows] = found
         open_rows = open_rows[np.isnan(found)]
     arrival[open_rows] = start[send[open_rows]] + flight[open_rows]

@@ -168,7 +168,14 @@ class CorePlacement:
         [0, 1, 2, 4, 5, 6]
         [3, 3, 3, 7, 7, 7]
         [3, 7, 3, 7, 3, 7]
+
+        Raises
+        ------
+        AlgorithmError
+            If there is no such policy.
         """
+        if policy not in POLICIES:
+            raise AlgorithmError(f"no {policy!r}; use one of {', '.join(POLICIES)}")
         if policy == "bind":
             return self.application
         if policy == "numa":
