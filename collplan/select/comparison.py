@@ -187,16 +187,7 @@ def compare(
     jobs = _Jobs(executor, on_progress, seconds)
     forms = _forms(specs[-1], comparison)
     entries = _estimate_all(specs, forms, _Filter(patterns), jobs, comparison)
-    by_size: dict[int, list[_Entry]] = {size: [] for size in comparison.sizes}
-    most = jobs.most_effort()
-    for entry in entries:
-        found = entry.estimate
-        if max_tasks is not None and found.n_tasks > max_tasks:
-            _leave_out(comparison, entry, "tasks")
-        elif found.effort > most:
-            _leave_out(comparison, entry, "memory")
-        else:
-            by_size[_bytes_of(entry.spec)].append(entry)
+    by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
     _simulate_all(by_size, jobs, comparison, prune=prune)
     for spec in specs:
         comparison.bounds[_bytes_of(spec)] = lower_bounds(spec)
@@ -210,6 +201,21 @@ def compare(
         too_large,
     )
     return comparison
+
+
+def _within_limits(
+    entries: Sequence[_Entry], comparison: Comparison, max_tasks: int | None, most_effort: float
+) -> dict[int, list[_Entry]]:
+    """Return candidates by size; note those that are too large as pruned."""
+    by_size: dict[int, list[_Entry]] = {size: [] for size in comparison.sizes}
+    for entry in entries:
+        if max_tasks is not None and entry.estimate.n_tasks > max_tasks:
+            _leave_out(comparison, entry, "tasks")
+        elif entry.estimate.effort > most_effort:
+            _leave_out(comparison, entry, "memory")
+        else:
+            by_size[_bytes_of(entry.spec)].append(entry)
+    return by_size
 
 
 def _name_winners(comparison: Comparison) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.csr import joint_key, row_sums
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.lower import MessageTable, Tables
+from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import Buffer, Op
 from collplan.specs import Machine, Network
@@ -104,23 +104,16 @@ class Costs:
         node, lane = placement.node, placement.lane[dest]
         crosses = node[source] != node[dest]
         kind = np.where(crosses, 2, np.where(domain[source] != domain[dest], 1, 0))
-        links = network.numa, network.node, network.network
-        figures = [(k.L_ns, k.o_ns, k.g_ns, k.G_ns_per_byte, k.O_ns_per_byte) for k in links]
-        latency, overhead, gap, per_byte, core_per_byte = np.array(figures).T[:, kind]
+        links = _links(network)[:, kind]
+        latency, overhead, gap, per_byte, core_per_byte, offload = links
         is_copy = ~crosses & shared_phases[messages.phase]
         n_bytes, combined = (
             np.asarray(side.elements) * itemsize for side in (messages.read, messages.combine)
         )
         wire = Wire(network, _pairs_per_adapter(source[crosses], dest[crosses], machine))
         strided_ns, packets_ns = network.strided_ns_per_byte, crosses * wire.packets_ns(n_bytes)
-        for column in (overhead, gap, per_byte, core_per_byte):
-            column[is_copy] = 0.0
+        links[1:5, is_copy] = 0.0  # all but the latency
         core_per_byte[is_copy & (combined == 0)] = network.copy_ns_per_byte
-        step_bytes = np.asarray(steps.write.elements) * itemsize
-        step_ns = np.where(
-            steps.op == Op.COPY, network.copy_ns_per_byte, network.reduce_ns_per_byte
-        )
-        is_strided = _is_strided(steps.read) | _is_strided(steps.write)
         return cls(
             machine=machine,
             ranks=ranks,
@@ -137,7 +130,7 @@ class Costs:
             per_byte=per_byte,
             core_per_byte=core_per_byte,
             crosses=crosses,
-            keeps_receiver=np.array([not k.offload for k in links])[kind] & ~is_copy,
+            keeps_receiver=(offload == 0) & ~is_copy,
             is_copy=is_copy,
             lane_out=node[source] * machine.lanes + lane,
             lane_in=node[dest] * machine.lanes + lane,
@@ -146,11 +139,7 @@ class Costs:
             + strided_ns * n_bytes * _is_strided(messages.read)
             + network.copy_ns_per_byte * itemsize * _copied_in(messages, is_copy),
             receive_more_ns=packets_ns + strided_ns * n_bytes * _is_strided(messages.write),
-            step_phase=steps.phase,
-            step_rank=steps.rank.astype(np.int64),
-            step_bytes=step_bytes,
-            step_ns=np.asarray(step_bytes * step_ns, dtype=np.float64),
-            step_more_ns=np.asarray(strided_ns * step_bytes * is_strided, dtype=np.float64),
+            **_costs_of_steps(steps, network, itemsize),
         )
 
     @cached_property
@@ -285,6 +274,29 @@ class Costs:
         moved += np.bincount(node[self.dest], arrived, machine.nodes)
         moved += np.bincount(node[self.step_rank], self.step_bytes, machine.nodes)
         return np.asarray(moved * machine.network.memory_ns_per_byte)
+
+
+def _costs_of_steps(steps: LocalTable, network: Network, itemsize: int) -> dict[str, Any]:
+    """Return the columns of local steps."""
+    n_bytes = np.asarray(steps.write.elements) * itemsize
+    is_copy = steps.op == Op.COPY
+    per_byte = np.where(is_copy, network.copy_ns_per_byte, network.reduce_ns_per_byte)
+    is_strided = _is_strided(steps.read) | _is_strided(steps.write)
+    return {
+        "step_phase": steps.phase,
+        "step_rank": steps.rank.astype(np.int64),
+        "step_bytes": n_bytes,
+        "step_ns": np.asarray(n_bytes * per_byte, dtype=np.float64),
+        "step_more_ns": network.strided_ns_per_byte * n_bytes * is_strided,
+    }
+
+
+def _links(network: Network) -> Floats:
+    """Return L, o, g, G, O and whether it offloads, of links in a domain, a node and between."""
+    links = network.numa, network.node, network.network
+    return np.array(
+        [(k.L_ns, k.o_ns, k.g_ns, k.G_ns_per_byte, k.O_ns_per_byte, k.offload) for k in links]
+    ).T
 
 
 def _copied_in(messages: MessageTable, is_copy: Bools) -> Ints:

@@ -84,9 +84,8 @@ def try_candidates(
 ) -> Verdict:
     """Find the fastest way to compute a spec's collective.
 
-    Collective over `comm`. Candidates are measured in groups, each beside native
-    and the best of those before, and in turns with them; the slowest rank counts.
-    Who is faster than native there has to be so again in rounds of the best alone.
+    Collective over `comm`. Candidates are measured in groups, in turns with native and
+    the best of those before; the slowest rank counts. The best must win again alone.
 
     Parameters
     ----------
