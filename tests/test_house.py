@@ -1,5 +1,6 @@
 """The house: layers, sizes, the committed schema, examples that stay valid."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -72,6 +73,19 @@ def test_folders_stay_readable() -> None:
     assert {path.stem for path in (ROOT / "executors").iterdir()} - {"__pycache__"} == {
         "__init__", "cost", "local", "mpi", "py"
     }  # fmt: skip
+
+
+def test_functions_are_short_and_kernels_take_few_parameters() -> None:
+    offences = []
+    for path in (path for layer in LAYERS for path in sources(layer)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            is_kernel = any("compile" in ast.unparse(one) for one in node.decorator_list)
+            if lines > 60 or (is_kernel and len(node.args.args) > 8):
+                offences.append(f"{path}: {node.name}: {lines} lines")
+    assert offences == []
 
 
 def test_only_what_runs_under_mpi_knows_mpi() -> None:
