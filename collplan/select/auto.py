@@ -28,7 +28,7 @@ from collplan.select.estimate import Estimate
 from collplan.specs import AlgorithmChoice, PlanSpec
 from collplan.specs.request import AUTO, FLAT, MESSAGES
 
-CONGESTION: Final = 1.2
+CONGESTION: Final = 1.3
 """Factor of the time that whole messages, in no order, take more than segments in windows."""
 ROOM: Final = 1.03
 """Factor by which a plan must be faster that needs room in its nodes' memory."""

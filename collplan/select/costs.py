@@ -23,7 +23,7 @@ NOT_HIDDEN: Final = 0.5
 """Share of a segmented phase's time that does not overlap with other phases."""
 SPAN: Final = 1 << 40
 """More elements than any buffer has."""
-WINDOW: Final = 1.5
+WINDOW: Final = 0.75
 """Latencies that each further segment waits for, since few requests are in flight."""
 
 
