@@ -294,6 +294,7 @@ def without_small(document: dict[str, Any]) -> None:
             "bursts: there is none over network",
         ),
         (without_small, "bursts: none over network is of 64 bytes or less"),
+        (lambda document: document["ping_pongs"][-1].update(link="numa"), "none over numa is of"),
         (lambda document: document["local_work"].clear(), "local_work"),
     ],
 )

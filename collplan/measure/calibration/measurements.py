@@ -207,14 +207,19 @@ class Measurements(SpecModel):
 
     @model_validator(mode="after")
     def _check_links(self) -> Self:
-        for link in sorted({entry.link for entry in self.ping_pongs}):
-            for name in ("bursts", "transfers"):
-                if not any(entry.link == link for entry in getattr(self, name)):
-                    raise ValueError(f"{name}: there is none over {link}, which has ping_pongs")
-            for name in ("ping_pongs", "bursts"):
-                own = [entry for entry in getattr(self, name) if entry.link == link]
-                if min(entry.bytes for entry in own) > SMALL:
-                    raise ValueError(f"{name}: none over {link} is of {SMALL} bytes or less")
+        # Pairs are drawn again and again: each must have all that a link is fitted to.
+        for link, pair in sorted({(entry.link, entry.pair) for entry in self.ping_pongs}):
+            between = f"between ranks {pair[0]} and {pair[1]}"
+            for name in ("ping_pongs", "bursts", "transfers"):
+                entries = getattr(self, name)
+                sizes = [one.bytes for one in entries if (one.link, one.pair) == (link, pair)]
+                if not sizes:
+                    raise ValueError(
+                        f"{name}: there is none over {link} {between}, which has ping_pongs"
+                    )
+                if name != "transfers" and min(sizes) > SMALL:
+                    text = f"none over {link} is of {SMALL} bytes or less"
+                    raise ValueError(f"{name}: {text} {between}")
         for work in ("copy", "reduce"):
             if not any(
                 entry.work == work and entry.layout == "contiguous" and entry.ranks == 1
