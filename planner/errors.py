@@ -1,4 +1,4 @@
-"""What can be wrong with a plan; every message names the tasks."""
+"""Errors of plans; every message names the tasks."""
 
 from __future__ import annotations
 

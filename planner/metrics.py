@@ -1,4 +1,4 @@
-"""What a plan costs, counted: tasks, rounds, bytes, queue pairs, scratch."""
+"""Counts of a plan: tasks, rounds, bytes, queue pairs, scratch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users write: machines, collectives, requests; pydantic models and nothing else."""
+"""Models of what users write: machines, collectives, requests; pydantic models and nothing else."""
 
 from collplan.specs.collective import (
     COLLECTIVES,

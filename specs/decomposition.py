@@ -1,4 +1,4 @@
-"""How a collective is split: by nodes and lanes, by a mesh, or into other collectives."""
+"""Decompositions of a collective: by nodes and lanes, by a mesh, or into other collectives."""
 
 from __future__ import annotations
 

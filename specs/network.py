@@ -1,4 +1,4 @@
-"""What communication costs: LogGPS parameters for each class of link."""
+"""Communication costs: LogGPS parameters for each class of link."""
 
 from __future__ import annotations
 

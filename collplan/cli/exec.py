@@ -15,7 +15,7 @@ from collplan.cli.options import flag, option
 from collplan.cli.ranks import one_voice, run_again
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
-"""What comes behind the program is the program's."""
+"""Settings that leave all arguments after the program to the program."""
 
 
 def command(

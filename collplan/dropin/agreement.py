@@ -24,9 +24,9 @@ _SPINS: Final = 200
 """Looks in a row before a rank leaves its core to others between them."""
 _SLEEP_S: Final = 50e-6
 _PATIENCE_S: Final = 2.0
-"""How long messages of the plan that a rank missed may come later than those of the next."""
+"""Longest delay between the messages of a missed plan and those of the next one."""
 _ARRIVING_S: Final = 0.5
-"""How long messages may take that were sent."""
+"""Longest time that sent messages may take to arrive."""
 _unfinished: list[tuple[MPI.Request, Words, Words]] = []
 """Meetings to which not all ranks came: MPI may still write there."""
 

@@ -1,4 +1,4 @@
-"""What a drop-in communicator shares with all that are made from it."""
+"""State that a drop-in communicator shares with all communicators made from it."""
 
 from __future__ import annotations
 

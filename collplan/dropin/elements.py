@@ -97,7 +97,7 @@ def _repeats_plain(datatype: MPI.Datatype) -> bool:
 
 
 KNOWN: Final[dict[int, Element]] = {}
-"""What MPI predefines and what was looked at, by handle; empty until it is asked for."""
+"""Predefined and known datatypes by handle; empty until the first lookup."""
 
 
 def _known() -> dict[int, Element]:

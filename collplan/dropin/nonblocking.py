@@ -36,10 +36,10 @@ from collplan.tune.table import Decision, Placement, TuningTable
 LEAST_BYTES: Final = 1 << 20
 """From which size on plans are started without blocking, where nobody says another."""
 LEAST_GAIN_S: Final = 150e-6
-"""What a plan has to gain a call, by the table, to be started so: more than that costs. On two
+"""Least gain per call, by the table, that pays for starting a plan without blocking. On two
 ranks of Open MPI, waiting for an allreduce of 1 MiB took 133 µs more than the blocking plan."""
 LEAST_TAG_SPACES: Final = 64
-"""How many collectives have to be kept apart by tags at least."""
+"""Least number of concurrent collectives that tags must distinguish."""
 NO_THREADS: Final = "non-blocking: plans need MPI initialised with MPI_THREAD_MULTIPLE"
 FEW_TAGS: Final = "non-blocking: this MPI has too few tags to keep collectives apart"
 NOT_MADE: Final = "non-blocking: the communicator was made by a call that waits for nobody"

@@ -31,7 +31,7 @@ Found = tuple[Route, int | None, int | None, Arguments | None]
 was read of its arguments, if that was necessary."""
 
 MAX_ENTRIES: Final = 4096
-"""How many decisions are remembered before all that led to native calls are forgotten."""
+"""Number of decisions at which the cache drops those for native calls."""
 
 
 class PlanCache(ABC):

@@ -1,4 +1,4 @@
-"""What ran: which algorithm, why, how often, how long, and how much faster than native."""
+"""Statistics of calls: algorithm, reason, number, time, and gain over native."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank's node has received and sent on every lane, as the kernel counts it."""
+"""Kernel counters of the bytes that a rank's node has received and sent on every lane."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from collplan.specs.network import Link, Network
 PAYLOAD: Final = 1448 / 1514
 """The share of a lane's rate that is MPI's: TCP's payload of a full Ethernet frame."""
 HEADER_BYTES: Final = 66
-"""What a lane carries for the shortest message, beside the message."""
+"""Bytes that a lane carries for the shortest message, beside the message."""
 
 TURN_BYTES: Final = 64 * 1024
 """About what the kernel sends of a connection before another's turn comes."""
 BURST_BYTES: Final = 32 * 1024
-"""What tbf lets pass at once over an idle lane."""
+"""Bytes that tbf lets pass at once over an idle lane."""
 
 # MPICH 5.0.2 on two cores of an AMD EPYC virtual machine. Ping-pong, the other ranks asleep,
 # medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs inside

@@ -15,9 +15,9 @@ from typing import Final, NoReturn
 from collplan.emulate import kernel
 
 BURST: Final = "32kb"
-"""What tbf lets pass at once; more than this makes short messages faster than the rate."""
+"""Burst size of tbf; a larger one makes short messages faster than the rate."""
 QUEUE_TIME: Final = "200ms"
-"""How long a packet may wait in tbf before it is dropped: long enough that TCP never has to."""
+"""Longest wait of a packet in tbf before it is dropped; TCP never reaches it."""
 
 
 def node_name(node: int) -> str:
@@ -96,7 +96,7 @@ def _shape(interface: str, rate_bits_per_s: int) -> str:
 
 
 SCRIPTS: Final = "/dev/shm/collplan"
-"""Where every node has the programs and files that launchers need."""
+"""Folder in which every node has the programs and files that launchers need."""
 ENTER: Final = f"{SCRIPTS}/enter"
 """The program launchers take for ssh."""
 

@@ -83,7 +83,7 @@ _REORDERING: Final = {
     ("allreduce", "ring"), ("allreduce", "segmented_ring"),
     ("reduce", "pipeline"), ("reduce", "binomial"),
 }  # fmt: skip
-"""What Open MPI runs by rule for any operation, and what is wrong for those that don't commute."""
+"""Algorithms that Open MPI runs by rule but that are wrong for non-commutative operations."""
 _SIZE_BLIND: Final = frozenset({"gather", "scatter", "scan", "exscan", "barrier"})
 """Kinds that want one rule: for scans Open MPI leaves the count out of the size, and for gather
 and scatter it reads arguments that count at the root or elsewhere only, so that ranks would

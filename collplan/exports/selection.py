@@ -1,4 +1,4 @@
-"""What a library can run of what a table measured: its own algorithms, by size."""
+"""Selection of a library's own algorithms, by size, from a tuning table."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 NATIVE: Final = "native"
-"""What the MPI library's own call is named among the candidates."""
+"""Name of the MPI library's own call among the candidates."""
 DECOMPOSITIONS: Final = {"hierarchical": "hierarchical", "full_lane": "full_lane", "best": "auto"}
 """The candidates every guideline has, with their decompositions."""
 

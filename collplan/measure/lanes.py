@@ -27,7 +27,7 @@ from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explain
 
 DATATYPE: Final = "int32"
-"""What multi-collectives move: MPI_INT, as in [1]_."""
+"""Datatype of multi-collectives: MPI_INT, as in [1]_."""
 _ITEMSIZE: Final = 4
 
 

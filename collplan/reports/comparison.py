@@ -1,4 +1,4 @@
-"""What a comparison looks like: as JSON, as a table, as a plot."""
+"""Reports of a comparison: JSON, table and plot."""
 
 from __future__ import annotations
 

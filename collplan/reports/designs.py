@@ -1,4 +1,4 @@
-"""What designs of alltoall need of a node: counted in their plans, beside the tables' formulas."""
+"""Resources per node of alltoall designs: counts from plans beside the published formulas."""
 
 from __future__ import annotations
 

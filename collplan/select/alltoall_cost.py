@@ -20,7 +20,7 @@ from collplan.select.costs import Floats, Wire
 from collplan.specs import Machine
 
 MATCHING = 0.6
-"""How much longer n messages in no order take a lane, over √n: the lanes at both ends must
+"""Slow-down of n unordered messages on a lane, over √n: the lanes at both ends must
 be free, and of few messages few find both."""
 
 

@@ -29,14 +29,14 @@ _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "a
 MANY_RANKS: Final = 256
 """From so many ranks on, flat algorithms of p² messages are not among the likely ones."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
-"""What segments need: an order, and few requests in flight."""
+"""Passes that segments need: an order, and few requests in flight."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
 """The kinds of candidates, by the decomposition's name."""
 PIPELINE: Final = "pipelined"
 """Word in names of candidates for algorithms whose segments follow each other closely."""
 MOST_LEADERS: Final = 16
 SHARED: Final = Transport(name="shared")
-"""What designs through a node's memory say."""
+"""Transport of designs through a node's memory."""
 
 
 @dataclass(frozen=True)

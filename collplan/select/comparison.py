@@ -34,7 +34,7 @@ SAFETY: Final = 4.0
 MAX_TASKS: Final = 600_000
 """Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
 WAVES: Final = (3, 12)
-"""How many of the cheapest by closed form are simulated first, then, before all others."""
+"""Numbers of candidates, cheapest by closed form first, in the first wave and in later ones."""
 SECONDS: Final = 45.0
 """Default limit of the time that each processor works, in seconds."""
 CERTAINTY: Final = 0.8

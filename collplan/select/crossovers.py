@@ -1,4 +1,4 @@
-"""Which candidate is best at each size, and between which sizes that changes."""
+"""Best candidate at each size, and crossovers between sizes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PRELOADED: Final = (
     "collplan.executors.cost.simulator",
     "collplan.planner.compiler",
 )
-"""What a pool's first process imports, so that the others start with it."""
+"""Modules that a pool's first process imports, so that the others start with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from collplan.specs.errors import CollplanError
 STARTER: Final = "COLLPLAN_TUNE_STARTER"
 """Environment variable by which a process that starts ranks tells them its host and id."""
 PATIENCE_S: Final = 20.0
-"""How long a new run waits for an old one that is ending."""
+"""Time that a new run waits for an old one that is ending."""
 
 _POLL_S: Final = 0.2
 _LOOK_S: Final = 1.0

@@ -30,7 +30,7 @@ EXIT_STATUS: Final = 3
 """Of a rank that gives up; the launcher then ends all others."""
 _LOOK_S: Final = 1.0
 _LONGEST_STEP_S: Final = 2.0
-"""What the time between two looks counts at most: a process may be stopped."""
+"""Longest time between two checks that counts; the process may have been stopped in between."""
 
 
 @dataclass(frozen=True, slots=True)

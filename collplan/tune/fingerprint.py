@@ -1,4 +1,4 @@
-"""What a tuning table holds for: the machine, the MPI and the versions at hand."""
+"""Fingerprint of a tuning table's validity: machine, MPI and versions."""
 
 from __future__ import annotations
 

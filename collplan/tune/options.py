@@ -1,4 +1,4 @@
-"""What to tune: collectives, ranks, sizes, and how well."""
+"""Options of tuning: collectives, ranks, sizes, and precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When enough has been measured: who is out, whose median is known, who may beat native."""
+"""Races: candidates are measured until each is out, or its median is known well enough."""
 
 from __future__ import annotations
 

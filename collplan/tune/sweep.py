@@ -1,4 +1,4 @@
-"""What was measured: candidates of one collective over message sizes."""
+"""Measured sweeps: candidates of one collective over message sizes."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _holder(timeline: Timeline, cause: int) -> tuple[int, Event, WaitedFor]:
 
 
 KINDS: Final = ("latency", "bandwidth", "overhead", "copy", "reduce", "compute", "waiting")
-"""What time of the critical path is spent on."""
+"""Kinds of time on the critical path."""
 _WORK: Final = {Op.COPY: "copy", Op.REDUCE: "reduce", Op.COMPUTE: "compute"}
 _NOISE: Final = 1e-9
 """A remainder smaller than this share of the time is rounding, not waiting."""

@@ -45,7 +45,7 @@ IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
 """Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
 the eager limit."""
 FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
-"""Where lanes out, memories and processors begin among the clocks; the last is no clock."""
+"""Places, in a table of first clocks, of outgoing lanes, memories and processors."""
 NOBODY = -(1 << 31)
 
 

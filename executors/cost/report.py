@@ -1,4 +1,4 @@
-"""What a simulation found, ready for JSON."""
+"""Report of a simulation, ready for JSON."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Timeline:
 
 
 _NAMED: Final = 3
-"""How many waiting tasks a deadlock names."""
+"""Maximum number of waiting tasks in the message about a deadlock."""
 
 
 def simulate(plan: Plan, network: Network | None = None, allocated: bool = False) -> Timeline:

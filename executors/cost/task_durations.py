@@ -1,4 +1,4 @@
-"""Where tasks run, and how long they hold what they need, each alone, by the cost model."""
+"""Places of tasks, and the time that each alone holds its core and lane in the cost model."""
 
 from __future__ import annotations
 

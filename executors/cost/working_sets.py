@@ -1,4 +1,4 @@
-"""What copies and reductions work on, and whether a core's cache holds it."""
+"""Working sets of copies and reductions, and whether a core's cache holds them."""
 
 from __future__ import annotations
 

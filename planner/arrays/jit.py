@@ -47,7 +47,7 @@ if sys.platform != "win32":
 
 core: Any = numba.core
 PATIENCE_S: Final = 60.0
-"""How long another process may take to compile a function before this one does, too."""
+"""Time limit, in seconds, for another process that compiles the same function."""
 POLL_S: Final = 0.02
 _SAID: Final = "COLLPLAN_UNCACHED"
 """Environment variable that is set once somebody has said that nothing is cached."""

@@ -1,4 +1,4 @@
-"""Who exchanges what with whom, when ranks stage their blocks in their node's memory.
+"""Exchanges: alltoalls in which ranks stage their blocks in their node's memory.
 
 All ranks of a node copy what they send into the node's shared send buffer;
 leaders send it from there to other nodes and receive into a shared receive

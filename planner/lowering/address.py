@@ -1,4 +1,4 @@
-"""Where runs of chunks lie: on which rank, in which buffer, from which element on."""
+"""Addresses of runs of chunks: rank, buffer and first element."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which algorithm computes each component: as the spec says, or by the size of what moves."""
+"""Selection of each component's algorithm: from the spec, or by message size."""
 
 from __future__ import annotations
 

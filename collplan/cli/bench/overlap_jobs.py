@@ -25,7 +25,7 @@ ASYNCHRONOUS: Final = {
 }
 """Environment variables that let an MPI make progress by itself, by family."""
 WITHOUT: Final = {"openmpi": "Open MPI 5.0 makes progress on one node inside its calls only"}
-"""Why there is no such variable."""
+"""MPIs without such a variable, with the reason."""
 _UNBOUND: Final = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
 """Open MPI would bind ranks to cores; the benchmark places them itself."""
 

@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 _DTYPE: Final = "float32"
 _ITEMSIZE: Final = 4
 _STEP_BYTES: Final = 1 << 15
-"""What one copy or reduction writes, the size of a segment; smaller in a smaller working set."""
+"""Bytes that one copy or reduction writes, as a segment; fewer in a smaller working set."""
 _ROW: Final = 64
 """Elements of each piece of a strided operand."""
 _LEAST_SET: Final = 1 << 16

@@ -1,4 +1,4 @@
-"""What calibration measures: raw times, before anything is fitted, and their file."""
+"""Measurements of a calibration: raw times, before anything is fitted, and their file."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from collplan.planner.arrays.jit import compile_with
 
 BYTES: Final = 256 * 2**10
-"""What the computation sweeps over: it stays in a core's own cache."""
+"""Size of the array that the computation sweeps over; it stays in a core's own cache."""
 _ITEMSIZE: Final = 8
 _CALIBRATION_S: Final = 0.01
 _TRIALS: Final = 3

@@ -1,4 +1,4 @@
-"""How well a collective overlaps with computation, for all numbers of ranks and levels.
+"""Model of the overlap of a collective with computation, for all numbers of ranks and levels.
 
 `collplan.planner.passes.progress.tree_model` has the equations; here they fill tables,
 and tables say which number of levels is best where. A simulation fills tables of the

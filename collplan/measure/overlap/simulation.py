@@ -1,4 +1,4 @@
-"""What the simulator says of split trees beside computation, plan by plan."""
+"""Simulation of split trees beside computation, plan by plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_CORES: Final = 256
 TRANSFER_BYTES: Final = 2**21
 """Bytes of a transfer, as the paper measures."""
 UNIT_NS: Final = 10**9
-"""How long a transfer takes where nothing else takes any time."""
+"""Duration of a transfer on a network where nothing else takes time."""
 _UNIT_BYTES: Final = 10**6
 """So many that the first byte of a message, which LogGP does not count, does not matter."""
 _BY_MESSAGES: Final = (*DOUBLING, "allreduce")

@@ -1,4 +1,4 @@
-"""What a trace shows: slices of time on tracks, and messages between them."""
+"""Layers of a trace: slices of time on tracks, and messages between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 _ROUNDS: Final = 64
-"""How far to follow messages that waited for messages whose arrival is not recorded."""
+"""Maximum length of a chain of messages whose arrivals are derived from each other."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

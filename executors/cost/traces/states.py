@@ -1,4 +1,4 @@
-"""What every core does over time: computation, communication, or nothing.
+"""States of every core over time: computation, communication, or idle.
 
 Coarser than a trace of tasks: what a real run knows of its cores without looking at
 tasks, and a simulation in the same words, to be put beside it.

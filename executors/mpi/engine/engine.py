@@ -76,7 +76,7 @@ class _Running(threading.local):
 
 
 this_thread = _Running()
-"""What this thread has started and not seen completed."""
+"""Engines that this thread has started and that have not completed."""
 
 
 def note_start(engine: Engine) -> None:

@@ -26,7 +26,7 @@ EXPECTED_RANKS: Final = "COLLPLAN_EXPECTED_RANKS"
 MPIEXEC: Final = "COLLPLAN_MPIEXEC"
 """Environment variable by which `relaunch` tells ranks what started them."""
 _GUARDIAN: Final = Path(__file__).parents[1] / "host" / "processes.py"
-"""What Hydra starts instead of ranks: it would kill all others at once when a rank dies."""
+"""Script that Hydra starts instead of ranks, because it kills all ranks as soon as one dies."""
 
 _PROBE: Final = """
 import json, mpi4py

@@ -62,7 +62,7 @@ BOARD: Final = np.dtype(
         )
     ]
 )
-"""What all programs in flight of a process share; places hold addresses of flights, or 0."""
+"""State shared by all programs in flight of a process; places hold addresses of flights, or 0."""
 
 # What a call is to do.
 SERVE_BOARD: Final = 0
@@ -71,9 +71,9 @@ TEST_FLIGHT: Final = 2
 COMPLETE_FLIGHT: Final = 3
 
 LOCK_SPINS = 1000
-"""How often one who waits asks for the lock before it sleeps: a sweep is mostly short."""
+"""Attempts to take the lock before a waiting thread sleeps; most sweeps are short."""
 LOCK_TURN_NS = 1_000_000
-"""How long one who waits sleeps while another advances all programs."""
+"""Sleep of a waiting thread while another thread advances all programs."""
 POLLS_A_CLOCK = 32
 WORD_BYTES = 8
 

@@ -120,7 +120,7 @@ CURSOR: Final = np.dtype(
 IDLING: Final = np.dtype(
     [(name, "i8") for name in ("spins", "yields", "sleep_step_ns", "longest_sleep_ns")]
 )
-"""How a thread idles."""
+"""Idle policy of a thread."""
 
 _COUNTERS = (
     *("n_tasks", "n_left", "n_left_in_start", "n_left_held", "last_stage"),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 N_SPEAKERS: Final = 8
-"""How many ranks speak where some did not come; all others tell them that they did."""
+"""Maximum number of ranks that report missing ranks."""
 
 
 class RollCall:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 MOST_MESSAGES: Final = 3
-"""How many messages a rank names; of the others it gives the number."""
+"""Maximum number of messages that a rank names; it counts the others."""
 BETWEEN_CHECKS_S: Final = 0.05
 """Time between two looks of a rank that waits for notices of others, in seconds."""
 BETWEEN_COUNTS_S: Final = 1.0
