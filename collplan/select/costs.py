@@ -38,8 +38,9 @@ class Costs:
         All messages and steps of these ranks are there, and some of others; None for all.
     n_rounds : int
     round, phase, source, dest : ndarray of int64, shape (n_messages,)
-    n_bytes, combined_bytes : ndarray of int64
-        What every message carries, and what is reduced of it when it has come.
+    n_bytes, combined_bytes, n_pieces : ndarray of int64
+        What every message carries, what is reduced of it when it has come, and from
+        how many pieces of memory it is read.
     latency, overhead, gap, per_byte, core_per_byte : ndarray of float64
         L, o, g, G and O of every message's link; of a copy in shared memory, the
         last is the copy's.
@@ -65,6 +66,7 @@ class Costs:
     dest: Ints
     n_bytes: Ints
     combined_bytes: Ints
+    n_pieces: Ints
     latency: Floats
     overhead: Floats
     gap: Floats
@@ -124,6 +126,7 @@ class Costs:
             dest=dest,
             n_bytes=n_bytes,
             combined_bytes=combined,
+            n_pieces=_n_pieces(messages.read),
             latency=latency,
             overhead=overhead,
             gap=gap,
@@ -172,16 +175,18 @@ class Costs:
         return int(n * n_ranks / len(self.ranks))
 
     def n_parts(self) -> int:
-        """Return about how many parts messages through shared memory fall into.
+        """Return about how many pieces of memory the compiler works on.
 
-        Memory is cut wherever some message begins or ends.
+        Messages are read from pieces, and shared memory is cut wherever some message
+        begins or ends.
         """
-        if not self.is_copy.any():
-            return 0
-        least = np.percentile(self.n_bytes[self.n_bytes > 0], 5) if self.n_bytes.any() else 1.0
         n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
-        there = self.is_copy & np.isin(self.dest, ranks)
-        return int(float(self.n_bytes[there].sum()) / least * n_ranks / len(ranks))
+        there = np.isin(self.dest, ranks)
+        n = int(self.n_pieces[there].sum())
+        if self.is_copy.any() and self.n_bytes.any():
+            least = np.percentile(self.n_bytes[self.n_bytes > 0], 5)
+            n += int(float(self.n_bytes[there & self.is_copy].sum()) / least)
+        return int(n * n_ranks / len(ranks))
 
     def estimate_ns(self, segment: int | None) -> float:
         """Return about how long the plan takes, in segments of so many bytes.
@@ -339,6 +344,13 @@ def _is_strided(pieces: Pieces) -> Bools:
     if is_constant(pieces.repeat):
         return np.asarray(n > 1)
     return np.asarray((n > 1) | (row_sums(pieces.indptr, pieces.repeat > 1) > 0))
+
+
+def _n_pieces(pieces: Pieces) -> Ints:
+    """Return how many pieces of memory every row has, repetitions one by one."""
+    if is_constant(pieces.repeat):
+        return np.diff(pieces.indptr) * int(pieces.repeat[0] if len(pieces.repeat) else 1)
+    return row_sums(pieces.indptr, pieces.repeat)
 
 
 def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:

@@ -19,13 +19,13 @@ from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
 from collplan.select.costs import Costs
-from collplan.specs import PlanSpec, parse_bytes
+from collplan.specs import Link, PlanSpec, parse_bytes
 
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
 PART: Final = 0.2
-"""Effort of a part of shared memory that a task reads, in tasks."""
+"""Effort of a piece of memory that a task reads, in tasks."""
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 MANY_RANKS: Final = 4096
@@ -51,7 +51,7 @@ class Estimate:
         About how many tasks it has.
     effort : int
         How many tasks a plan has that takes as long to compile: more than `n_tasks`
-        where ranks share memory, and what they pass each other falls into small parts.
+        where what ranks pass each other falls into small parts.
     identity : str
         Equal for plans that are equal, at one size.
     """
@@ -169,9 +169,9 @@ def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
 def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     """Return what an algorithm of p² messages takes at least, and about, from its numbers alone.
 
-    Its ranks send and receive p - 1 messages each, or one message goes on over p - 1
-    ranks; either way on the cheapest link there is. What ranks read in shared memory
-    they copy, but for what they only reduce; a bound cannot count that.
+    Its ranks send and receive p - 1 messages each on the cheapest link there is, or one
+    message goes on over p - 1 ranks, from neighbor to neighbor. What ranks read in shared
+    memory they copy, but for what they only reduce; a bound cannot count that.
     """
     component, machine, network = part.component, spec.machine, spec.machine.network
     times = part.algorithm.per_pair
@@ -179,13 +179,12 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     totals = component.given.totals
     if not totals.any():
         return 0.0, 0.0
-    links = [network.network] if machine.nodes > 1 else []
-    shares = spec.transport.shared_roles != ()
-    if max(machine.node_to_n_ranks) > 1:
-        links += [network.numa, network.node]
+    far, shares = network.network, spec.transport.shared_roles != ()
+    near = [network.numa, network.node] if max(machine.node_to_n_ranks) > 1 else []
+    links = [*near, far] if machine.nodes > 1 else near
     overhead = 0.0 if shares else min(link.o_ns for link in links)
     hop = min(link.L_ns + 2 * link.o_ns * (not shares) for link in links)
-    per_byte = [max(k.O_ns_per_byte, 0.0 if k.offload else k.G_ns_per_byte) for k in links]
+    per_byte = 0.0 if shares else min(map(_ns_per_byte, links))
     block = float(totals.mean()) * spec.collective.itemsize
     n_chunks = size
     if not component.traits.has_blocks:
@@ -193,21 +192,33 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
         n_chunks = min(size, int(totals.max()))
         block /= size
     n_messages, n_bytes = times * (size - 1), max(1.0, times) * (size - 1) * block
-    moved = 0.0 if shares else max(0.0, n_bytes - n_messages) * min(per_byte)
     reduces = 0.0
     if component.traits.has_op:
         reduces = (size - 1) * block * network.reduce_ns_per_byte * 0.99
     if part.algorithm.forwards:
         # What goes on over all ranks is reduced by one after another, too.
-        steps = n_messages * hop + reduces
+        members = component.groups[int(component.groups.sizes.argmax())]
+        nodes = np.asarray(machine.rank_to_node)[members]
+        n_crossed = times * np.count_nonzero(np.diff(nodes))
+        steps = n_crossed * (far.L_ns + 2 * far.o_ns) + (n_messages - n_crossed) * hop + reduces
+        if times >= 1 and n_crossed:
+            per_byte = max(per_byte, _ns_per_byte(far))
+        if times >= 1 and n_crossed < times * (size - 1) and not shares:
+            per_byte = max(per_byte, min(map(_ns_per_byte, near)))
         own = n_messages * 2 * overhead
     else:
         n_far = max(0, size - max(machine.node_to_n_ranks))
         own = 2 * times * (n_far * network.network.o_ns + (size - 1 - n_far) * overhead)
         steps = own / 2
+    moved = max(0.0, n_bytes - n_messages) * per_byte
     bound = max(steps, own * n_chunks / size + moved + reduces)
     copied = shares * max(0.0, n_bytes * network.copy_ns_per_byte - reduces)
     return bound, bound + copied
+
+
+def _ns_per_byte(link: Link) -> float:
+    """Return how long a byte keeps its sender busy at least."""
+    return max(link.O_ns_per_byte, 0.0 if link.offload else link.G_ns_per_byte)
 
 
 def _own_segment(spec: PlanSpec) -> int | None:

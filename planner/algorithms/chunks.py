@@ -11,12 +11,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.csr import ranges
 from collplan.planner.blueprint.regions import Regions
+from collplan.planner.memory import require_memory
+
+BYTES_PER_INTERVAL: Final = 64
+"""Peak memory of an interval that a run of chunks lies in."""
 
 
 def split_evenly(count: int, parts: int) -> Ints:
@@ -107,6 +112,7 @@ class Listed(Layout):
             return Intervals(None, low, np.where(n > 0, end - low, 0))
         begin = regions.indptr[low_row]
         lengths = regions.indptr[low_row + n] - begin
+        require_memory(int(lengths.sum()) * BYTES_PER_INTERVAL)
         index, interval = np.repeat(np.arange(len(first)), lengths), ranges(begin, lengths)
         ends = index, regions.low[interval], regions.count[interval]
         if regions.stride is None or regions.repeat is None:

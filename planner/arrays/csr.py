@@ -127,17 +127,20 @@ DENSE: Final = 16
 def sorted_unique(values: Ints) -> Ints:
     """Return the distinct values in ascending order.
 
-    Numpy's own function hashes, which is slow on millions of values. Dense values,
-    such as addresses in buffers, are marked in one pass; others are sorted.
+    Numpy's own function hashes, which is slow on millions of values. Dense values and
+    dense multiples, such as addresses of equal blocks, are marked in one pass; others
+    are sorted.
     """
     if not len(values):
         return values
     least = values.min()
-    extent = int(values.max()) - int(least) + 1
-    if extent <= DENSE * len(values):
-        is_there = np.zeros(extent, dtype=bool)
-        is_there[values - least] = True
-        return np.asarray(np.flatnonzero(is_there) + least)
+    extent, step = int(values.max()) - int(least), 1
+    if extent >= DENSE * len(values):
+        step = int(np.gcd.reduce(values - least))
+    if extent < DENSE * step * len(values):
+        is_there = np.zeros(extent // step + 1, dtype=bool)
+        is_there[(values - least) // step] = True
+        return np.asarray(np.flatnonzero(is_there) * step + least)
     ordered = np.sort(values)
     return ordered[run_starts(ordered)]
 
