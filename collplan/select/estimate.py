@@ -199,7 +199,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
         # What goes on over all ranks is reduced by one after another, too.
         members = component.groups[int(component.groups.sizes.argmax())]
         nodes = np.asarray(machine.rank_to_node)[members]
-        n_crossed = times * np.count_nonzero(np.diff(nodes))
+        n_crossed = times * int(np.count_nonzero(np.diff(nodes)))
         steps = n_crossed * (far.L_ns + 2 * far.o_ns) + (n_messages - n_crossed) * hop + reduces
         if times >= 1 and n_crossed:
             per_byte = max(per_byte, _ns_per_byte(far))
