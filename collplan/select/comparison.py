@@ -110,8 +110,8 @@ class Comparison:
     leading : dict of int to str
         The candidate with the least makespan of all simulated, by bytes.
     rivals : dict of int to list of Pruned
-        What was not simulated, and by its closed form may be better than the
-        leading one, by bytes, where there are such.
+        What was not simulated, and by its closed form is better than the leading
+        one by more than `TOLERANCE`, by bytes, where there are such.
     crossovers : list of Crossover
     bounds : dict of int to Bounds
         What no plan can beat, by bytes.
@@ -219,7 +219,7 @@ def _within_limits(
 
 
 def _name_winners(comparison: Comparison) -> None:
-    """Name the best of every size, unless a candidate that was left out has a lower price."""
+    """Name the best of every size, unless the price of one left out is well below."""
     names, times = list(comparison.specs), comparison.makespans
     comparison.leading = choose_best(comparison.sizes, names, times)
     for size, name in comparison.leading.items():
@@ -228,7 +228,7 @@ def _name_winners(comparison: Comparison) -> None:
             one
             for one in comparison.pruned
             if one.bytes == size and one.by in LEFT_OUT
-            if one.bound_s < (1 - TOLERANCE) * best_s and one.price_s < best_s
+            if max(one.bound_s, one.price_s) < (1 - TOLERANCE) * best_s
         ]
         if rivals:
             comparison.rivals[size] = sorted(rivals, key=lambda one: one.price_s)

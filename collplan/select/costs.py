@@ -39,8 +39,8 @@ class Costs:
     n_rounds : int
     round, phase, source, dest : ndarray of int64, shape (n_messages,)
     n_bytes, combined_bytes, n_pieces : ndarray of int64
-        What every message carries, what is reduced of it when it has come, and from
-        how many pieces of memory it is read.
+        What every message carries, what is reduced of it when it has come, and between
+        how many pieces of memory it moves.
     latency, overhead, gap, per_byte, core_per_byte : ndarray of float64
         L, o, g, G and O of every message's link; of a copy in shared memory, the
         last is the copy's.
@@ -53,7 +53,7 @@ class Costs:
         What some machines add to its latency, for handshakes and adapters, and to the
         time of the cores at its ends, for strides, packets, and copies into memory that
         its receiver can read.
-    step_phase, step_rank, step_bytes : ndarray of int64, shape (n_steps,)
+    step_phase, step_rank, step_bytes, step_pieces : ndarray of int64, shape (n_steps,)
     step_ns, step_more_ns : ndarray of float64
     """
 
@@ -83,6 +83,7 @@ class Costs:
     step_phase: Ints
     step_rank: Ints
     step_bytes: Ints
+    step_pieces: Ints
     step_ns: Floats
     step_more_ns: Floats
 
@@ -126,7 +127,7 @@ class Costs:
             dest=dest,
             n_bytes=n_bytes,
             combined_bytes=combined,
-            n_pieces=_n_pieces(messages.read),
+            n_pieces=_n_pieces(messages),
             latency=latency,
             overhead=overhead,
             gap=gap,
@@ -174,19 +175,21 @@ class Costs:
         n += n_pieces[there[self.step_rank]].sum()
         return int(n * n_ranks / len(self.ranks))
 
-    def n_parts(self) -> int:
-        """Return about how many pieces of memory the compiler works on.
+    def n_parts(self) -> tuple[int, int]:
+        """Return about how many pieces of memory the compiler works on: in all, and shared.
 
-        Messages are read from pieces, and shared memory is cut wherever some message
-        begins or ends.
+        Messages and steps move between pieces, and shared memory is cut wherever some
+        piece begins or ends.
         """
         n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
         there = np.isin(self.dest, ranks)
-        n = int(self.n_pieces[there].sum())
-        if self.is_copy.any() and self.n_bytes.any():
-            least = np.percentile(self.n_bytes[self.n_bytes > 0], 5)
-            n += int(float(self.n_bytes[there & self.is_copy].sum()) / least)
-        return int(n * n_ranks / len(ranks))
+        n = int(self.n_pieces[there].sum() + self.step_pieces[np.isin(self.step_rank, ranks)].sum())
+        n_shared = 0
+        sizes = self.n_bytes / np.maximum(1, self.n_pieces)
+        if self.is_copy.any() and sizes.any():
+            least = np.percentile(sizes[sizes > 0], 5)
+            n_shared = int(float(self.n_bytes[there & self.is_copy].sum()) / least)
+        return n * n_ranks // len(ranks), n_shared * n_ranks // len(ranks)
 
     def estimate_ns(self, segment: int | None) -> float:
         """Return about how long the plan takes, in segments of so many bytes.
@@ -291,6 +294,7 @@ def _costs_of_steps(steps: LocalTable, network: Network, itemsize: int) -> dict[
         "step_phase": steps.phase,
         "step_rank": steps.rank.astype(np.int64),
         "step_bytes": n_bytes,
+        "step_pieces": _n_pieces(steps),
         "step_ns": np.asarray(n_bytes * per_byte, dtype=np.float64),
         "step_more_ns": network.strided_ns_per_byte * n_bytes * is_strided,
     }
@@ -346,11 +350,16 @@ def _is_strided(pieces: Pieces) -> Bools:
     return np.asarray((n > 1) | (row_sums(pieces.indptr, pieces.repeat > 1) > 0))
 
 
-def _n_pieces(pieces: Pieces) -> Ints:
-    """Return how many pieces of memory every row has, repetitions one by one."""
-    if is_constant(pieces.repeat):
-        return np.diff(pieces.indptr) * int(pieces.repeat[0] if len(pieces.repeat) else 1)
-    return row_sums(pieces.indptr, pieces.repeat)
+def _n_pieces(table: MessageTable | LocalTable) -> Ints:
+    """Return how many pieces every row reads or writes, repetitions one by one."""
+    n = np.zeros(len(table.round), dtype=np.int64)
+    for side in (table.read, table.write):
+        if is_constant(side.repeat):
+            n_of_side = np.diff(side.indptr) * int(side.repeat[:1].sum())
+        else:
+            n_of_side = row_sums(side.indptr, side.repeat)
+        n = np.maximum(n, n_of_side)
+    return n
 
 
 def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:

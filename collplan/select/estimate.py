@@ -9,9 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Bools
+from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
+from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
@@ -19,13 +21,14 @@ from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
 from collplan.select.costs import Costs
-from collplan.specs import Link, PlanSpec, parse_bytes
+from collplan.specs import Link, Machine, PlanSpec, parse_bytes
 
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
-PART: Final = 0.2
-"""Effort of a piece of memory that a task reads, in tasks."""
+PART: Final = 0.1
+SHARED_PART: Final = 0.35
+"""Effort of a piece of memory, and of one that ranks share, in tasks."""
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 MANY_RANKS: Final = 4096
@@ -108,7 +111,8 @@ def estimate(
         tables, least = tables._replace(messages=coalesce_table(tables.messages)), 0
     itemsize = spec.collective.itemsize
     costs = Costs.of(tables, spec.machine, itemsize, _shared_phases(spec, program), ranks)
-    n_parts, longest = costs.n_parts(), int(costs.n_bytes.max(initial=0))
+    (n_parts, n_shared), longest = costs.n_parts(), int(costs.n_bytes.max(initial=0))
+    parts_effort = int(PART * n_parts + SHARED_PART * n_shared)
     sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
@@ -119,7 +123,7 @@ def estimate(
             bound_ns = max(float(rough_ns[:, 0].max()), costs.busiest_ns(size))
             price_ns = max(bound_ns, float(rough_ns[:, 1].sum()) + costs.estimate_ns(size))
         name = f"{identity} {segment or ''}"
-        effort = max(n_tasks, n_compiled) + int(PART * n_parts)
+        effort = max(n_tasks, n_compiled) + parts_effort
         found.append(
             Estimate(segment, price_ns * 1e-9, bound_ns * 1e-9 * SLACK, n_tasks, effort, name)
         )
@@ -184,6 +188,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     links = [*near, far] if machine.nodes > 1 else near
     overhead = 0.0 if shares else min(link.o_ns for link in links)
     hop = min(link.L_ns + 2 * link.o_ns * (not shares) for link in links)
+    near_per_byte = 0.0 if shares else min(map(_ns_per_byte, near), default=0.0)
     per_byte = 0.0 if shares else min(map(_ns_per_byte, links))
     block = float(totals.mean()) * spec.collective.itemsize
     n_chunks = size
@@ -197,23 +202,40 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
         reduces = (size - 1) * block * network.reduce_ns_per_byte * 0.99
     if part.algorithm.forwards:
         # What goes on over all ranks is reduced by one after another, too.
-        members = component.groups[int(component.groups.sizes.argmax())]
-        nodes = np.asarray(machine.rank_to_node)[members]
-        n_crossed = times * int(np.count_nonzero(np.diff(nodes)))
+        nodes = _node_of(component.groups[int(component.groups.sizes.argmax())], machine)
+        crosses = np.diff(nodes) != 0
+        n_crossed = times * int(np.count_nonzero(crosses))
         steps = n_crossed * (far.L_ns + 2 * far.o_ns) + (n_messages - n_crossed) * hop + reduces
-        if times >= 1 and n_crossed:
-            per_byte = max(per_byte, _ns_per_byte(far))
-        if times >= 1 and n_crossed < times * (size - 1) and not shares:
-            per_byte = max(per_byte, min(map(_ns_per_byte, near)))
+        edges = np.where(crosses, _ns_per_byte(far), near_per_byte)
+        if times < 1 and part.algorithm.tree is None:
+            edges = (edges[1:] + edges[:-1]) / 2  # half of the messages go either way
+        if part.algorithm.tree is None:
+            per_byte = max(per_byte, float(edges.max(initial=0.0)))
         own = n_messages * 2 * overhead
     else:
         n_far = max(0, size - max(machine.node_to_n_ranks))
-        own = 2 * times * (n_far * network.network.o_ns + (size - 1 - n_far) * overhead)
-        steps = own / 2
+        own = 2 * times * (n_far * far.o_ns + (size - 1 - n_far) * overhead)
+        n_sent = times * _most_crossing(component.groups, machine) / machine.lanes
+        carried = n_sent * max(0.0, block - 1) - network.burst_bytes
+        steps = max(own / 2, carried * far.G_ns_per_byte)
     moved = max(0.0, n_bytes - n_messages) * per_byte
     bound = max(steps, own * n_chunks / size + moved + reduces)
     copied = shares * max(0.0, n_bytes * network.copy_ns_per_byte - reduces)
     return bound, bound + copied
+
+
+def _node_of(ranks: Ints, machine: Machine) -> Ints:
+    return np.array(machine.rank_to_node)[ranks]
+
+
+def _most_crossing(groups: Groups, machine: Machine) -> int:
+    """Return how many ordered pairs of group members lead out of a node at most."""
+    group = np.repeat(np.arange(len(groups)), groups.sizes)
+    key = joint_key(group, _node_of(groups.ranks, machine), machine.nodes)
+    pairs, n_members = np.unique(key, return_counts=True)
+    group, node = np.divmod(pairs, machine.nodes)
+    n_crossing = n_members * (groups.sizes[group] - n_members)
+    return int(np.bincount(node, n_crossing).max(initial=0))
 
 
 def _ns_per_byte(link: Link) -> float:
