@@ -17,10 +17,9 @@ from collplan.planner.algorithms import registry
 from collplan.planner.decompose import draft, guideline
 from collplan.planner.errors import AlgorithmError
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.auto import estimate
 from collplan.select.candidates import PIPELINE, SEGMENTS, Form, all_forms, name_of
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
-from collplan.select.estimate import Estimate
+from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.sweep import price
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
 from collplan.specs.request import AUTO, MESSAGES
@@ -229,25 +228,6 @@ class Selection:
     twins: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    name: str
-    form: Form
-    spec: PlanSpec
-    estimate: Estimate
-
-    @property
-    def is_bounded(self) -> bool:
-        """Return whether its closed forms hold: of messages that no pass rewrites."""
-        return self.spec.transport == MESSAGES and not self.form.passes
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    form: Form
-    spec: PlanSpec
-
-
 def list_candidates(spec: PlanSpec, spread: Spread = one_by_one) -> Selection:
     """Return every candidate for a spec's collective, none predicted and none left out.
 
@@ -258,7 +238,7 @@ def list_candidates(spec: PlanSpec, spread: Spread = one_by_one) -> Selection:
     spread : callable
         Where to estimate.
     """
-    entries, selection = _estimate_all(spec, spread)
+    entries, selection = _list_entries(spec, spread)
     kept = [Candidate(e.name, family_of(e.form), e.spec) for e in entries]
     return Selection(kept, 0, selection.refused, selection.twins)
 
@@ -283,7 +263,7 @@ def select(
     at_most : int, optional
         Keep no more, the best predicted.
     """
-    entries, selection = _estimate_all(spec, spread)
+    entries, selection = _list_entries(spec, spread)
     limit = max(SAFETY, keep_within)
     makespans = _simulate_near(entries, limit, keep_within, spread)
     for entry in entries:
@@ -306,43 +286,34 @@ def select(
     return Selection(kept, n_there - len(kept), selection.refused, selection.twins)
 
 
-def _gains(entry: _Entry, found: Mapping[str, float]) -> bool:
+def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
     """Return whether it is whole, or faster than the same in whole messages."""
     whole_s = found.get(entry.form.name, inf)
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
-def _estimate_all(spec: PlanSpec, spread: Spread) -> tuple[list[_Entry], Selection]:
+def _list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection]:
     """Return every different plan by its first name, and what is refused or the same."""
-    forms = all_variants(spec)
-    answers = spread(_estimate, [_Question(form, spec) for form in forms])
+    questions = [
+        Question(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
+        for form in all_variants(spec)
+    ]
     first: dict[tuple[str, ...], str] = {}
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     selection = Selection([], 0)
-    for form, answer in zip(forms, answers, strict=True):
-        if isinstance(answer, str):
-            selection.refused[form.name] = answer
-            continue
-        for found in answer:
-            # Passes of its own cut segments, too.
-            segment = None if form.passes else found.segment
-            name, made = form.name_with(segment), form.of(spec, segment)
-            identity = (found.identity, str(made.transport), *map(str, form.passes))
-            if first.setdefault(identity, name) == name:
-                entries.append(_Entry(name, form, made, found))
-            else:
-                selection.twins[name] = first[identity]
+    for entry in estimate_all(questions, spread, selection.refused):
+        passes, transport = entry.form.passes, entry.spec.transport
+        identity = (entry.estimate.identity, str(transport), *map(str, passes))
+        if first.setdefault(identity, entry.name) == entry.name:
+            entries.append(entry)
+        else:
+            selection.twins[entry.name] = first[identity]
     return entries, selection
 
 
-def _estimate(question: _Question) -> tuple[Estimate, ...] | str:
-    """Estimate a form, wherever this runs; a refusal is its reason."""
-    form = question.form
-    segments = SEGMENTS if form.has_segments else ()
-    try:
-        return estimate(form.of(question.spec), segments, MAX_TASKS)
-    except AlgorithmError as error:
-        return str(error)
+def _is_bounded(entry: Entry) -> bool:
+    """Return whether an entry's closed forms hold: of messages that no pass rewrites."""
+    return entry.spec.transport == MESSAGES and not entry.form.passes
 
 
 def _makespan(spec: PlanSpec) -> float | None:
@@ -350,7 +321,7 @@ def _makespan(spec: PlanSpec) -> float | None:
 
 
 def _simulate_near(
-    entries: Sequence[_Entry], limit: float, keep_within: float, spread: Spread
+    entries: Sequence[Entry], limit: float, keep_within: float, spread: Spread
 ) -> dict[str, float | None]:
     """Simulate in waves, the cheapest by closed form first, what may be near the best."""
     found: dict[str, float | None] = {}
@@ -362,7 +333,7 @@ def _simulate_near(
             queue = [
                 entry
                 for entry in queue
-                if not entry.is_bounded
+                if not _is_bounded(entry)
                 or (
                     entry.estimate.bound_s <= keep_within * best_s
                     and entry.estimate.price_s <= limit * best_s
