@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Protocol, TypeVar
 
-from collplan.planner.algorithms import registry
-from collplan.planner.decompose import draft, guideline
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.decompose import guideline
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.candidates import PIPELINE, SEGMENTS, Form, all_forms, name_of
+from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
 from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.sweep import price
-from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
+from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.request import AUTO, MESSAGES
 
 DIMENSIONS: Final = (2, 3)
@@ -37,7 +35,6 @@ TOPOLOGIES: Final = {
 """The virtual topologies that flat algorithms are known as, too."""
 DESIGN: Final = "design"
 """The family of alltoall's designs."""
-_SHARED: Final = Transport(name="shared")
 LEAST_KEPT: Final = 3
 """So many are measured whatever the model says, if there are as many."""
 Item = TypeVar("Item")
@@ -63,7 +60,8 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
         return tuple(found)
     for dimensions in DIMENSIONS:
         for shape in mesh_shapes(size, dimensions):
-            found += _meshes(spec, shape)
+            mesh = Decomposition(name="mesh", shape=shape)
+            found += with_algorithms(spec, mesh, is_thorough=False)
     found += _sharing(spec, found)
     if spec.collective.is_pairwise:
         found += _designs(spec, {form.name for form in found})
@@ -112,33 +110,6 @@ def topology_of(form: Form) -> str | None:
     return TOPOLOGIES.get(choice.name)
 
 
-def _meshes(spec: PlanSpec, shape: tuple[int, ...]) -> Iterator[Form]:
-    chosen = Decomposition(name="mesh", shape=shape)
-    name = name_of(chosen)
-    yield Form(name, chosen, AUTO, False)
-    roles = _pipelined_roles(spec, chosen)
-    if roles is not None:
-        yield Form(f"{name} {PIPELINE}", chosen, roles, True)
-
-
-def _pipelined_roles(spec: PlanSpec, chosen: Decomposition) -> AlgorithmsByRole | None:
-    """Return algorithms whose segments follow each other closely, None where nothing is to do."""
-    try:
-        components = draft(spec.replace(decomposition=chosen, algorithms=AUTO)).components
-    except AlgorithmError:
-        return None
-    roles = {
-        f"{c.role}/{c.kind}": AlgorithmChoice(
-            name=registry.pipelining(
-                c.kind, "across" if c.role.rpartition(".")[2] == "column" else "inside"
-            )
-        )
-        for c in components
-        if not c.is_local
-    }
-    return AlgorithmsByRole(roles=roles) if roles else None
-
-
 def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
     """Return what is worth a try where ranks of a node share memory."""
     machine = spec.machine
@@ -146,10 +117,10 @@ def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
         return []
     if machine.nodes == 1:
         flat = Decomposition(name="flat")
-        return [Form("flat shared", flat, AUTO, False, transport=_SHARED)]
+        return [Form("flat shared", flat, AUTO, False, transport=SHARED)]
     through_leaders = ("hierarchical", "full_lane", "multi_leader")
     return [
-        Form(f"{form.name} shared", form.decomposition, AUTO, False, transport=_SHARED)
+        Form(f"{form.name} shared", form.decomposition, AUTO, False, transport=SHARED)
         for form in others
         if form.decomposition.name in through_leaders
         and (form.algorithms, form.passes, form.transport) == (AUTO, (), None)
