@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, cast
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.arguments import KINDS, Arguments
+from collplan.dropin.arguments import Arguments
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
@@ -28,7 +28,7 @@ from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.collective.operations import get_operation
-from collplan.specs import CollplanError
+from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.request import MESSAGES
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 from collplan.tune.table import Decision, Placement, TuningTable
@@ -217,8 +217,8 @@ class NonBlockingPlans(PlanCache):
         """Return why a call runs natively whatever the table says; None if it need not."""
         reason = super().why_native(call) or _why_not_compiled(call)
         if reason is None:
-            kind, least = KINDS[call.kind], self._least_bytes
-            n_blocks = self.size if kind.sends_blocks or kind.receives_blocks else 1
+            least, has_blocks = self._least_bytes, COLLECTIVES[call.kind].has_blocks
+            n_blocks = self.size if has_blocks else 1
             if call.n_bytes * n_blocks < least:
                 reason = f"non-blocking: below {least} bytes a plan gains too little"
         return reason
