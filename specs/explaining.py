@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.errors import printable, show_value
+from collplan.specs.errors import SpecError, printable, show_value
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 
@@ -51,6 +52,17 @@ def explain(
     return number_lines(
         f"{before}{text}{after}" for detail in details for text in _explain_one(detail, model)
     )
+
+
+@contextmanager
+def explaining(
+    model: type[BaseModel] = PlanSpec, *, before: str = "", after: str = ""
+) -> Iterator[None]:
+    """Raise `SpecError` in the words of `explain` where validation fails meanwhile."""
+    try:
+        yield
+    except ValidationError as error:
+        raise SpecError(explain(error, model, before=before, after=after)) from None
 
 
 def number_lines(mistakes: Iterable[str]) -> str:

@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
-from collplan.tune.table import (
-    NATIVE,
-    Choice,
-    Fingerprint,
-    Placement,
-    Sweep,
-    Time,
-    TuningTable,
-    load_table,
-    parse_table,
-    save_table,
-)
+from collplan.tune.sweep import NATIVE, Choice, Placement, Sweep, Time
+from collplan.tune.table import Fingerprint, TuningTable, load_table, parse_table, save_table
 
 EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
 ONE_NODE = Placement.of_nodes([0] * 4)

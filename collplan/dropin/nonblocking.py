@@ -30,8 +30,8 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.request import MESSAGES
-from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
-from collplan.tune.table import Decision, Placement, TuningTable
+from collplan.tune.sweep import NATIVE_LABEL, Placement, Point, Sweep
+from collplan.tune.table import Decision, TuningTable
 
 LEAST_BYTES: Final = 1 << 20
 """From which size on plans are started without blocking, where nobody says another."""

@@ -24,7 +24,8 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import COLLECTIVES
-from collplan.tune.table import NATIVE, NATIVE_LABEL, Decision, Placement, TuningTable
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
+from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
 """A call's route; where its buffers are, None if a plan cannot use them as they are; and what

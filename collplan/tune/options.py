@@ -11,8 +11,8 @@ from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.network import Network
 from collplan.tune.racing import Rules
-from collplan.tune.sweep import Placement
-from collplan.tune.table import Sweep, TuningTable
+from collplan.tune.sweep import Placement, Sweep
+from collplan.tune.table import TuningTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from functools import cached_property
 from math import isqrt, log
 from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from collplan.specs.base import SpecModel
 from collplan.specs.collective import COLLECTIVES, Collective
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, RankOrder
 from collplan.specs.numbers import REAL, Bytes, Flag, Natural, NumberOfRanks, Positive, Seconds
 from collplan.specs.request import Method, PlanSpec
@@ -143,10 +143,8 @@ class Choice(Method):
         """
         if self.native:
             raise SpecError("native: the library's own collective has no plan; call it")
-        try:
+        with explaining():
             return PlanSpec(machine=machine, collective=collective).with_method(self)
-        except ValidationError as error:
-            raise SpecError(explain(error)) from None
 
     @cached_property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from collplan.executors.mpi.together import first_alone
+from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import meet_asleep
 from collplan.select.sweep import price
@@ -153,17 +153,8 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     CollplanError
         Rank 0's.
     """
-    outcome: tuple[Result | None, str | None] = None, None
-    if comm.rank == 0:
-        try:
-            outcome = make(), None
-        except CollplanError as failure:
-            outcome = None, str(failure)
-    outcome = comm.bcast(outcome)
-    made, error = outcome
-    if error is not None:
-        raise CollplanError(error)
-    return cast("Result", made)
+    made = together(comm, lambda: make() if comm.rank == 0 else None)
+    return cast("Result", comm.bcast(made))
 
 
 def over_ranks(comm: Any) -> Spread:
@@ -260,6 +251,6 @@ class _Run:
             if verdict is None:
                 raise CollplanError(reason)
             self.state = self.state.after(goal, n_bytes, selection, verdict)
-            self.state.write(self._journal)
+            self._journal.write(self.state)
 
         on_first(self._comm, note)
