@@ -188,18 +188,14 @@ def _call(
     try:
         if sends:
             if type(sendbuf) is _ARRAY:
-                there = _view(sendbuf, True)
-                sent_at, sent_bytes, sent_as = there.address, there.nbytes, sendbuf.dtype
+                view = _view(sendbuf, True)
+                sent_at, sent_bytes, sent_as = view.address, view.nbytes, sendbuf.dtype
             else:
                 sent_bytes, sent_as, sent_at = look(sendbuf, True)
         if receives:
             if type(recvbuf) is _ARRAY:
-                there = _view(recvbuf)
-                received_at, received_bytes, received_as = (
-                    there.address,
-                    there.nbytes,
-                    recvbuf.dtype,
-                )
+                view = _view(recvbuf)
+                received_at, received_bytes, received_as = view.address, view.nbytes, recvbuf.dtype
             else:
                 received_bytes, received_as, received_at = look(recvbuf, False)
         if op is not None:

@@ -106,9 +106,7 @@ class PlanCache(ABC):
     def _uncounted(self, kind: Kind, native: Any) -> Found:
         """Return the route of a single call that statistics leave out."""
         row = Row(kind.name, NATIVE_LABEL, "", self.size)
-        route = Route(CollectiveCall(kind.name, 0), row)
-        route.native = native
-        return route, 0, 0, None
+        return Route(CollectiveCall(kind.name, 0), row, native=native), 0, 0, None
 
     def read(self, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
         """Return what this rank's arguments are; raise anything where mpi4py would."""
@@ -209,9 +207,8 @@ class PlanCache(ABC):
         route.free()
 
     def _native_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        route = Route(call, self._row(call, decision, planned=False))
-        route.native = KINDS[call.kind].natives[self.is_blocking]
-        return route
+        row = self._row(call, decision, planned=False)
+        return Route(call, row, native=KINDS[call.kind].natives[self.is_blocking])
 
     def _failed_route(self, call: CollectiveCall, decision: Decision, error: str) -> Route:
         return self._native_route(

@@ -199,21 +199,6 @@ class Selection:
     twins: dict[str, str] = field(default_factory=dict)
 
 
-def list_candidates(spec: PlanSpec, spread: Spread = one_by_one) -> Selection:
-    """Return every candidate for a spec's collective, none predicted and none left out.
-
-    Parameters
-    ----------
-    spec : PlanSpec
-        Its machine and collective count.
-    spread : callable
-        Where to estimate.
-    """
-    entries, selection = _list_entries(spec, spread)
-    kept = [Candidate(e.name, family_of(e.form), e.spec) for e in entries]
-    return Selection(kept, 0, selection.refused, selection.twins)
-
-
 def select(
     spec: PlanSpec, keep_within: float, spread: Spread = one_by_one, at_most: int | None = None
 ) -> Selection:
@@ -234,7 +219,7 @@ def select(
     at_most : int, optional
         Keep no more, the best predicted.
     """
-    entries, selection = _list_entries(spec, spread)
+    entries, selection = list_entries(spec, spread)
     limit = max(SAFETY, keep_within)
     makespans = _simulate_near(entries, limit, keep_within, spread)
     for entry in entries:
@@ -263,7 +248,7 @@ def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
-def _list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection]:
+def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection]:
     """Return every different plan by its first name, and what is refused or the same."""
     questions = [
         Question(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
@@ -287,10 +272,6 @@ def _is_bounded(entry: Entry) -> bool:
     return entry.spec.transport == MESSAGES and not entry.form.passes
 
 
-def _makespan(spec: PlanSpec) -> float | None:
-    return price(spec).makespan_s
-
-
 def _simulate_near(
     entries: Sequence[Entry], limit: float, keep_within: float, spread: Spread
 ) -> dict[str, float | None]:
@@ -311,6 +292,6 @@ def _simulate_near(
                 )
             ]
         wave, queue = queue[:n], queue[len(queue[:n]) :]
-        makespans = spread(_makespan, [entry.spec for entry in wave])
-        found.update(zip((entry.name for entry in wave), makespans, strict=True))
+        prices = spread(price, [entry.spec for entry in wave])
+        found.update((e.name, one.makespan_s) for e, one in zip(wave, prices, strict=True))
     return found

@@ -57,11 +57,6 @@ class Placement(SpecModel):
                 return cls.model_construct(ranks_per_node=room, rank_order=rank_order)
         return cls.model_construct(ranks_per_node=room, rank_order=order)
 
-    @classmethod
-    def of_machine(cls, machine: Machine) -> Placement:
-        """Return the placement of a machine's ranks."""
-        return cls.of_nodes(machine.rank_to_node)
-
     @model_validator(mode="after")
     def _check_canonical(self) -> Self:
         machine = Machine(
@@ -69,7 +64,7 @@ class Placement(SpecModel):
             ranks_per_node=self.ranks_per_node,
             rank_order=self.rank_order,
         )
-        same = type(self).of_machine(machine)
+        same = type(self).of_nodes(machine.rank_to_node)
         if same != self:
             raise ValueError(
                 f"ranks_per_node {list(self.ranks_per_node)} in order {self.rank_order} is "
