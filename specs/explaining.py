@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.errors import SpecError, printable, show_value
+from collplan.specs.errors import SpecError, printable, show_value, suggest
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 
@@ -159,8 +159,7 @@ def _closest(word: str, valid: Iterable[str]) -> str | None:
 
 
 def _explain_unknown_kind(kind: str) -> str:
-    close = _closest(kind, COLLECTIVES)
-    hint = f"did you mean {close!r}? " if close else ""
+    hint = suggest(kind, COLLECTIVES)
     return f"{show_value(kind)} is no collective; {hint}valid: {', '.join(COLLECTIVES)}"
 
 

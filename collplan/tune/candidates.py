@@ -89,7 +89,7 @@ def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
 
 
 def family_of(form: Form) -> str:
-    """Return what a form is one of: ``flat``, a decomposition, or ``design``."""
+    """Return the family of a form: ``flat``, a decomposition, or ``design``."""
     own = form.decomposition.name
     is_design = form.name in DESIGNS and form.name != own and own != "flat"
     return DESIGN if is_design or form.name.endswith(DESIGN) else own
@@ -162,13 +162,13 @@ class Candidate:
     Parameters
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     family : str
-        Its form's.
+        The family of its form.
     spec : PlanSpec
-        What to compile.
+        The spec to compile.
     predicted_s : float or None
-        What the simulator says, in s; None where it was not asked.
+        Time by the simulator in s; None where it was not simulated.
     """
 
     name: str
@@ -179,14 +179,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to measure at one size.
+    """The candidates to measure at one size.
 
     Parameters
     ----------
     kept : list of Candidate
         The best predicted first.
     skipped : int
-        How many others there are: different plans, that can be had.
+        Number of other plans that differ from these and can be compiled.
     refused : dict of str to str
         Why there is no such plan.
     twins : dict of str to str

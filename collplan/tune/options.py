@@ -17,7 +17,7 @@ from collplan.tune.table import TuningTable
 
 @dataclass(frozen=True, slots=True)
 class TuningJob:
-    """What to tune.
+    """A tuning job: collectives, sizes, ranks and precision.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ class Placement(SpecModel):
 
 
 class Choice(Method):
-    """What to run: the library's own collective, or a plan by a method.
+    """A choice: the library's own collective, or a plan by a method.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ NATIVE: Final = Choice(native=True)
 
 
 class Time(SpecModel):
-    """What a candidate took: the median of `n` repetitions and its 95 % interval, in s."""
+    """The time of a candidate: the median of `n` repetitions and its 95 % interval, in s."""
 
     median_s: Seconds
     low_s: Seconds

@@ -34,7 +34,7 @@ FARTHEST_RANKS: Final = 2
 
 
 class Fingerprint(SpecModel):
-    """What a table holds for: machine, MPI and versions.
+    """Conditions under which a table holds: machine, MPI and versions.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _feature(version: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to run, and why.
+    """A decision of what to run, and its reason.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Decision:
 
 
 class TuningTable(SpecModel):
-    """What is best on a machine: sweeps of collectives over sizes.
+    """The best choices on a machine: sweeps of collectives over sizes.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ SELECTING: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a run did.
+    """The result of a tuning run.
 
     Parameters
     ----------
