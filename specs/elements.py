@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,8 +97,7 @@ def _check_datatype(name: Any) -> str:
     if not isinstance(name, str) or name not in DATATYPES:
         text = str(name)
         word = text.lower().removeprefix("mpi_").removesuffix("_t").replace(" ", "_")
-        close = difflib.get_close_matches(_OTHER_NAMES.get(word, word), DATATYPES, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = suggest(_OTHER_NAMES.get(word, word), DATATYPES)
         raise ValueError(f"{show_value(name)} is no datatype; {hint}valid: {', '.join(DATATYPES)}")
     return name
 

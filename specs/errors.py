@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import reprlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 
@@ -42,6 +44,18 @@ def show_value(value: Any, *, plain: bool = False) -> str:
         return "a number of thousands of digits"
     is_text = isinstance(value, str)
     return printable(text[1:-1] if plain and is_text else text)
+
+
+def suggest(word: str, valid: Iterable[str]) -> str:
+    """Return a hint for messages at the valid word that is closest; nothing where none is close.
+
+    Examples
+    --------
+    >>> suggest("bcats", ["bcast", "gather"]), suggest("x", ["bcast"])
+    ("did you mean 'bcast'? ", '')
+    """
+    close = difflib.get_close_matches(word, valid, n=1)
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def printable(text: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.errors import printable, show_value
+from collplan.specs.errors import SpecError, printable, show_value, suggest
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 
@@ -51,6 +52,17 @@ def explain(
     return number_lines(
         f"{before}{text}{after}" for detail in details for text in _explain_one(detail, model)
     )
+
+
+@contextmanager
+def explaining(
+    model: type[BaseModel] = PlanSpec, *, before: str = "", after: str = ""
+) -> Iterator[None]:
+    """Raise `SpecError` in the words of `explain` where validation fails meanwhile."""
+    try:
+        yield
+    except ValidationError as error:
+        raise SpecError(explain(error, model, before=before, after=after)) from None
 
 
 def number_lines(mistakes: Iterable[str]) -> str:
@@ -147,8 +159,7 @@ def _closest(word: str, valid: Iterable[str]) -> str | None:
 
 
 def _explain_unknown_kind(kind: str) -> str:
-    close = _closest(kind, COLLECTIVES)
-    hint = f"did you mean {close!r}? " if close else ""
+    hint = suggest(kind, COLLECTIVES)
     return f"{show_value(kind)} is no collective; {hint}valid: {', '.join(COLLECTIVES)}"
 
 

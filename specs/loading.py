@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from collplan.specs.documents import parse_json, read_document
 from collplan.specs.errors import SpecError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine
 from collplan.specs.request import PlanSpec
 
@@ -83,10 +81,8 @@ def parse_spec(document: Any, *, source: str | None = None) -> PlanSpec:
         )
     if "sweeps" in document:
         raise SpecError(f"{prefix}is a tuning table; give a spec, which has a 'collective:'")
-    try:
+    with explaining(before=prefix):
         return PlanSpec.model_validate(dict(document))
-    except ValidationError as error:
-        raise SpecError(explain(error, before=prefix)) from None
 
 
 def json_schema() -> dict[str, Any]:
@@ -123,10 +119,8 @@ def load_machine(source: str) -> Machine:
     """
     is_file = Path(source).suffix in _SUFFIXES
     document = _read_machine(Path(source)) if is_file else source
-    try:
+    with explaining(Machine, before="machine: "):
         return Machine.model_validate(document)
-    except ValidationError as error:
-        raise SpecError(explain(error, Machine, before="machine: ")) from None
 
 
 def machine_at_hand() -> Machine | None:
@@ -140,11 +134,9 @@ def machine_at_hand() -> Machine | None:
     text = os.environ.get(MACHINE)
     if text is None:
         return None
-    try:
+    before, after = f"{MACHINE}: is no machine: ", f"; unset {MACHINE}"
+    with explaining(Machine, before=before, after=after):
         return Machine.model_validate(parse_json(text, MACHINE))
-    except ValidationError as error:
-        before, after = f"{MACHINE}: is no machine: ", f"; unset {MACHINE}"
-        raise SpecError(explain(error, Machine, before=before, after=after)) from None
 
 
 def _open_machine(spec: Path, machine: Any) -> Any:

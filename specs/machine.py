@@ -161,13 +161,8 @@ class Machine(SpecModel):
                 f"more NUMA domains than cores: numa_domains is {self.numa_domains}, a node has "
                 f"{self.cores_per_node} cores; raise cores or lower numa_domains"
             )
-        n_ranks = (
-            sum(self.ranks_per_node)
-            if isinstance(self.ranks_per_node, tuple)
-            else self.nodes * self.ranks_per_node
-        )
-        if n_ranks > MAX_RANKS:
-            yield f"{n_ranks} ranks; at most {MAX_RANKS} fit a plan, use fewer nodes"
+        if self.n_ranks > MAX_RANKS:
+            yield f"{self.n_ranks} ranks; at most {MAX_RANKS} fit a plan, use fewer nodes"
         for name, number, most in (
             ("cores", self.cores_per_node, MAX_CORES),
             ("lanes", self.lanes, MAX_ADAPTERS),

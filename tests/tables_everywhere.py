@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from collplan.specs import COLLECTIVES
-from collplan.tune.table import Fingerprint, Placement, TuningTable, parse_table
+from collplan.tune.sweep import Placement
+from collplan.tune.table import Fingerprint, TuningTable, parse_table
 
 ALGORITHMS = {
     "bcast": ("binomial", "scatter_allgather"),

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from collplan.tune.table import Choice, parse_table, save_table
+from collplan.tune.sweep import Choice
+from collplan.tune.table import parse_table, save_table
 from mpi_launching import REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
 EXAMPLES = REPO / "examples"

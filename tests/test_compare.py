@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import collplan.select.comparison as comparison_module
+import collplan.select.entries as entries_module
 import collplan.select.sweep as sweep
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
@@ -56,8 +57,8 @@ def compare_sizes(
 @pytest.fixture
 def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let comparisons that a test makes of the same specs share what is the same in them."""
-    for name in ("estimate", "price"):
-        monkeypatch.setattr(comparison_module, name, cache(getattr(comparison_module, name)))
+    for module, name in ((entries_module, "estimate"), (comparison_module, "price")):
+        monkeypatch.setattr(module, name, cache(getattr(module, name)))
 
 
 @pytest.mark.usefixtures("priced_once")

@@ -17,7 +17,8 @@ from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
 from collplan.specs.errors import CollplanError
 from collplan.specs.named_option import AlgorithmChoice
-from collplan.tune.table import Choice, TuningTable, load_table, parse_table, save_table
+from collplan.tune.sweep import Choice
+from collplan.tune.table import TuningTable, load_table, parse_table, save_table
 from command_line import CommandLine
 from mpi_launching import PROGRAMS, REPO, mpi_python, mpiexec_of, run
 

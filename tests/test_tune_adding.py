@@ -76,7 +76,7 @@ def test_what_is_there_is_measured_again_if_that_is_said(tmp_path: Path) -> None
     assert state.missing(goals[0]) == [64]
     # What is begun so is gone on with so; the table stays meanwhile.
     state = measured(state, goals, 9.0)
-    state.write(journal)
+    journal.write(state)
     assert opened(tmp_path, again)[0] == state
     with pytest.raises(CollplanError, match=r"was begun with again yes, now it is none; give"):
         opened(tmp_path, again.__class__((Bcast(count=0),), (64,)))

@@ -13,18 +13,8 @@ from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
 from collplan.specs import Allreduce, CollplanError, Machine, SpecError, load_spec
-from collplan.tune.table import (
-    NATIVE,
-    Choice,
-    Fingerprint,
-    Placement,
-    Sweep,
-    Time,
-    TuningTable,
-    load_table,
-    parse_table,
-    save_table,
-)
+from collplan.tune.sweep import NATIVE, Choice, Placement, Sweep, Time
+from collplan.tune.table import Fingerprint, TuningTable, load_table, parse_table, save_table
 
 EXAMPLE = Path(__file__).parent / "tables" / "example.yaml"
 ONE_NODE = Placement.of_nodes([0] * 4)
@@ -197,7 +187,10 @@ def test_placements_have_one_name() -> None:
     assert Placement.of_nodes("aabb") == Placement.of_nodes([5, 5, 1, 1])
     assert Placement.of_nodes("abab").rank_order == "cyclic"
     assert Placement.of_nodes("abba") == Placement(ranks_per_node=(2, 2), rank_order=(0, 1, 1, 0))
-    assert Placement.of_machine(Machine(nodes=2, ranks_per_node=(1, 3))).rank_order == "block"
+    assert (
+        Placement.of_nodes(Machine(nodes=2, ranks_per_node=(1, 3)).rank_to_node).rank_order
+        == "block"
+    )
     with pytest.raises(ValueError, match="in order block; write that"):
         Placement(ranks_per_node=(2, 2), rank_order=(0, 0, 1, 1))
     with pytest.raises(ValueError, match=r"\[2, 1\] in order \(0, 1, 0\)|cyclic; write that"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import operator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.dropin.elements import KNOWN, Element, element_of
-from collplan.specs import COLLECTIVES, CollectiveModel
+from collplan.specs import COLLECTIVES
 
 Array = npt.NDArray[Any]
 
@@ -30,64 +30,43 @@ _COUNTS: Final = frozenset((int, np.int64, np.int32, type(None)))
 _frombuffer: Final = MPI.buffer.frombuffer
 
 
-@dataclass(slots=True, eq=False)
 class Kind:
-    """A collective's buffers.
+    """A collective as calls of mpi4py see it.
 
     Parameters
     ----------
     name : str
         As specs call it.
-    sends_blocks, receives_blocks : bool
-        Whether the buffer holds a block for every rank, or one.
-    sends_at, receives_at : str
-        Who uses it: ``all``, ``root`` or ``none``.
-    reduces : bool
-        Whether it has an operation.
+
+    Attributes
+    ----------
+    traits : type of CollectiveModel
+        Of the collective.
+    uses : tuple of (bool, bool)
+        Whether a rank sends and receives; of others, then of the root.
+    natives : tuple of callable or None
+        mpi4py's methods: the one that does not block, then the one that does. It has
+        none for kinds that are registered from outside.
     """
 
-    name: str
-    sends_blocks: bool = False
-    receives_blocks: bool = False
-    sends_at: str = "all"
-    receives_at: str = "all"
-    reduces: bool = False
-    uses: tuple[tuple[bool, bool], tuple[bool, bool]] = field(init=False)
-    """Whether a rank sends and receives; of others, then of the root."""
-    natives: tuple[Any, Any] = field(init=False)
-    """mpi4py's methods: the one that does not block, then the one that does."""
+    __slots__ = "name", "natives", "traits", "uses"
 
-    def __post_init__(self) -> None:
-        of_others = self.sends_at == "all", self.receives_at == "all"
-        of_root = self.sends_at != "none", self.receives_at != "none"
-        self.uses = of_others, of_root
-        start, call = f"I{self.name}", self.name.capitalize()
-        # mpi4py has none for kinds that are registered from outside.
-        self.natives = getattr(MPI.Intracomm, start, None), getattr(MPI.Intracomm, call, None)
-
-    @property
-    def traits(self) -> type[CollectiveModel]:
-        """Return the traits of the collective."""
-        return COLLECTIVES[self.name]
+    def __init__(self, name: str) -> None:
+        self.name, self.traits = name, COLLECTIVES[name]
+        traits = self.traits
+        sends, receives = traits.has_data and not traits.has_one_buffer, traits.has_data
+        of_others = sends and traits.sender == "all", receives and traits.receiver == "all"
+        self.uses = of_others, (sends, receives)
+        names = f"I{name}", name.capitalize()
+        self.natives: Any = tuple(getattr(MPI.Intracomm, one, None) for one in names)
 
     @property
     def sends_own_block(self) -> bool:
         """Return whether what a rank sends in place is its own block of what it receives."""
-        return self.receives_blocks and not self.sends_blocks
+        return self.traits.receives_blocks and not self.traits.sends_blocks
 
 
-def _buffers_of(name: str, model: type[CollectiveModel]) -> Kind:
-    return Kind(
-        name,
-        sends_blocks=model.sends_blocks,
-        receives_blocks=model.receives_blocks,
-        sends_at=model.sender if model.has_data and not model.has_one_buffer else "none",
-        receives_at=model.receiver if model.has_data else "none",
-        reduces=model.has_op,
-    )
-
-
-KINDS: Final = {name: _buffers_of(name, model) for name, model in COLLECTIVES.items()}
+KINDS: Final = {name: Kind(name) for name in COLLECTIVES}
 
 
 @dataclass(slots=True)  # not frozen: made at every call
@@ -190,7 +169,7 @@ class Arguments:
     def element_name(self) -> str | None:
         """Return what is reduced, None where no plan can reduce it or nothing is."""
         one = self.sent or self.received
-        return None if one is None or not self.kind.reduces else one.element.name
+        return None if one is None or not self.kind.traits.has_op else one.element.name
 
 
 def read_arguments(
@@ -205,22 +184,22 @@ def read_arguments(
     """
     if not 0 <= root < size:
         raise ValueError("there is no such root")
-    is_root = root == rank
-    if kind.traits.has_one_buffer:
+    is_root, traits = root == rank, kind.traits
+    if traits.has_one_buffer:
         return _read_broadcast(kind, recvbuf, is_root)
     sends, receives = kind.uses[is_root]
-    may_give = is_root if kind.receives_at == "root" else kind.sends_at != "root"
+    may_give = is_root if traits.receiver == "root" else traits.sender != "root"
     gives_in_place = sends and may_give and _is_in_place(sendbuf)
-    takes_in_place = kind.sends_at == "root" and is_root and _is_in_place(recvbuf)
+    takes_in_place = sends and traits.sender == "root" and is_root and _is_in_place(recvbuf)
     in_place = gives_in_place or takes_in_place
     sent = received = None
     if sends and not gives_in_place:
-        blocks = size if kind.sends_blocks else 1
+        blocks = size if traits.sends_blocks else 1
         sent = read_message(sendbuf, blocks, is_written=False)
     if receives and not takes_in_place:
-        has_blocks = kind.receives_blocks or (gives_in_place and kind.sends_blocks)
+        has_blocks = traits.receives_blocks or (gives_in_place and traits.sends_blocks)
         received = read_message(recvbuf, size if has_blocks else 1, is_written=True)
-    if kind.reduces:
+    if traits.has_op:
         sent, received = _as_reduced(sent), _as_reduced(received)
         if sent is not None and received is not None:
             _require_same(sent, received)

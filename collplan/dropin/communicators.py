@@ -14,7 +14,7 @@ from mpi4py import MPI
 from collplan.dropin.config import MAX_PLANS, NATIVE_CALLS, Config, read_table
 from collplan.dropin.loading import load_all
 from collplan.dropin.methods import COUNTED, COUNTED_ON_TOPOLOGIES, Collectives, counted
-from collplan.dropin.nonblocking import Ground, NonBlockingPlans, lay_ground
+from collplan.dropin.nonblocking import NonBlockingPlans, NonBlockingSetup, set_up_nonblocking
 from collplan.dropin.plan_cache import BlockingPlans, PlanCache
 from collplan.dropin.statistics import Statistics
 from collplan.executors.mpi.errors import one_line
@@ -67,18 +67,18 @@ class Planned(Collectives):
         if self != MPI.COMM_NULL:
             self._plans = BlockingPlans(MPI.Intracomm(cast("MPI.Intracomm", self)), config)
 
-    def _settle_on(self, ground: Ground | str) -> None:
-        """Use a ground for non-blocking collectives, or say why there is none."""
-        if isinstance(ground, str):
-            self._nonblocking = ground
+    def _settle_on(self, setup: NonBlockingSetup | str) -> None:
+        """Use a setup for non-blocking collectives, or say why there is none."""
+        if isinstance(setup, str):
+            self._nonblocking = setup
         elif self._plans is not None and self._config is not None:
-            self._nonblocking = NonBlockingPlans(self._plans.comm, self._config, ground)
+            self._nonblocking = NonBlockingPlans(self._plans.comm, self._config, setup)
 
     def _leave(self) -> None:
         if self._plans is not None and self not in (MPI.COMM_WORLD, MPI.COMM_SELF):
             if isinstance(self._nonblocking, NonBlockingPlans):
                 self._nonblocking.free()
-                self._nonblocking.ground.comm.Free()
+                self._nonblocking.setup.comm.Free()
                 self._nonblocking = None
             self._plans.free()
             self._plans = None
@@ -101,7 +101,7 @@ class Planned(Collectives):
         plans = self._nonblocking
         if waits and isinstance(plans, NonBlockingPlans) and made._plans is not None:
             try:
-                made._settle_on(plans.ground.below(MPI.Intracomm(made)))
+                made._settle_on(plans.setup.below(MPI.Intracomm(made)))
             except MPI.Exception as error:  # on all ranks: MPI's communicators are few
                 made._settle_on(f"non-blocking: {one_line(error)}")
         return made
@@ -212,7 +212,7 @@ class Comm(Planned, MPI.Intracomm):
         except Exception as error:  # on all ranks; plans will say the same when they are made
             self._settle_on(f"non-blocking: {one_line(error)}")
         else:
-            self._settle_on(lay_ground(native, read))
+            self._settle_on(set_up_nonblocking(native, read))
 
 
 @cache

@@ -17,6 +17,7 @@ from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import CollplanError, SpecError
+from collplan.specs.elements import BUILTIN
 from collplan.specs.loading import machine_at_hand
 from collplan.specs.request import AUTO
 from collplan.tune.fingerprint import take_fingerprint
@@ -157,20 +158,5 @@ def _known_lanes() -> int | None:
     return None if machine is None else machine.lanes
 
 
-PREDEFINED: Final = {
-    op.handle: name
-    for name, op in (
-        ("sum", MPI.SUM),
-        ("prod", MPI.PROD),
-        ("min", MPI.MIN),
-        ("max", MPI.MAX),
-        ("land", MPI.LAND),
-        ("lor", MPI.LOR),
-        ("lxor", MPI.LXOR),
-        ("band", MPI.BAND),
-        ("bor", MPI.BOR),
-        ("bxor", MPI.BXOR),
-        ("minloc", MPI.MINLOC),
-        ("maxloc", MPI.MAXLOC),
-    )
-}
+PREDEFINED: Final = {getattr(MPI, name.upper()).handle: name for name in BUILTIN}
+"""MPI's operations by handle."""

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.specs.elements import DATATYPES, numpy_dtype
+from collplan.specs.elements import DATATYPES, PAIRS, numpy_dtype
 
 _BY_KIND: Final = {
     "int": "SIGNED_CHAR SHORT INT LONG LONG_LONG INT8_T INT16_T INT32_T INT64_T AINT OFFSET COUNT "
@@ -22,7 +22,6 @@ _BY_KIND: Final = {
     "COMPLEX DOUBLE_COMPLEX COMPLEX8 COMPLEX16",
     "bool": "C_BOOL CXX_BOOL",
 }
-_PAIRS: Final = "FLOAT_INT DOUBLE_INT LONG_INT INT_INT SHORT_INT LONG_DOUBLE_INT"
 _REPEATING: Final = (MPI.COMBINER_DUP, MPI.COMBINER_CONTIGUOUS)
 
 
@@ -122,11 +121,11 @@ def _predefined() -> dict[int, Element]:
                 ours = kind if kind == "bool" and size == 1 else f"{kind}{8 * size}"
                 if ours in DATATYPES:
                     found[datatype.handle] = Element(size, size, True, ours)
-    for name in _PAIRS.split():
-        datatype, dtype = getattr(MPI, name), numpy_dtype(name.lower())
-        plain = found.get(datatype.handle)
-        if plain is not None and plain.extent == dtype.itemsize:
-            found[datatype.handle] = Element(plain.size, plain.extent, plain.is_plain, name.lower())
+    for name in PAIRS:
+        handle = getattr(MPI, name.upper()).handle
+        plain = found.get(handle)
+        if plain is not None and plain.extent == numpy_dtype(name).itemsize:
+            found[handle] = Element(plain.size, plain.extent, plain.is_plain, name)
     found[MPI.DATATYPE_NULL.handle] = Element(0, 0, False)
     return found
 

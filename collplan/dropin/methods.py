@@ -77,80 +77,32 @@ class Collectives:
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Gather blocks of equal size to the root, as the table says."""
         return _call(
-            self,
-            self._plans,
-            _GATHER,
-            (sendbuf, recvbuf, root),
-            sendbuf,
-            recvbuf,
-            None,
-            root,
+            self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
         )
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Scatter blocks of equal size from the root, as the table says."""
         return _call(
-            self,
-            self._plans,
-            _SCATTER,
-            (sendbuf, recvbuf, root),
-            sendbuf,
-            recvbuf,
-            None,
-            root,
+            self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
         )
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Gather blocks of equal size to all ranks, as the table says."""
-        return _call(
-            self,
-            self._plans,
-            _ALLGATHER,
-            (sendbuf, recvbuf),
-            sendbuf,
-            recvbuf,
-            None,
-            0,
-        )
+        return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Exchange blocks of equal size, as the table says."""
-        return _call(
-            self,
-            self._plans,
-            _ALLTOALL,
-            (sendbuf, recvbuf),
-            sendbuf,
-            recvbuf,
-            None,
-            0,
-        )
+        return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Reduce to the root, as the table says."""
         return _call(
-            self,
-            self._plans,
-            _REDUCE,
-            (sendbuf, recvbuf, op, root),
-            sendbuf,
-            recvbuf,
-            op,
-            root,
+            self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root
         )
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce to all ranks, as the table says."""
-        return _call(
-            self,
-            self._plans,
-            _ALLREDUCE,
-            (sendbuf, recvbuf, op),
-            sendbuf,
-            recvbuf,
-            op,
-            0,
-        )
+        return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce, and scatter blocks of equal size, as the table says."""
@@ -171,16 +123,7 @@ class Collectives:
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks before each, as the table says."""
-        return _call(
-            self,
-            self._plans,
-            _EXSCAN,
-            (sendbuf, recvbuf, op),
-            sendbuf,
-            recvbuf,
-            op,
-            0,
-        )
+        return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Ibarrier(self) -> Any:
         """Start `Barrier`."""
@@ -245,18 +188,14 @@ def _call(
     try:
         if sends:
             if type(sendbuf) is _ARRAY:
-                there = _view(sendbuf, True)
-                sent_at, sent_bytes, sent_as = there.address, there.nbytes, sendbuf.dtype
+                view = _view(sendbuf, True)
+                sent_at, sent_bytes, sent_as = view.address, view.nbytes, sendbuf.dtype
             else:
                 sent_bytes, sent_as, sent_at = look(sendbuf, True)
         if receives:
             if type(recvbuf) is _ARRAY:
-                there = _view(recvbuf)
-                received_at, received_bytes, received_as = (
-                    there.address,
-                    there.nbytes,
-                    recvbuf.dtype,
-                )
+                view = _view(recvbuf)
+                received_at, received_bytes, received_as = view.address, view.nbytes, recvbuf.dtype
             else:
                 received_bytes, received_as, received_at = look(recvbuf, False)
         if op is not None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, cast
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.arguments import KINDS, Arguments
+from collplan.dropin.arguments import Arguments
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
@@ -28,10 +28,10 @@ from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.measure.lanes import node_of_ranks
 from collplan.planner.collective.operations import get_operation
-from collplan.specs import CollplanError
+from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.request import MESSAGES
-from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
-from collplan.tune.table import Decision, Placement, TuningTable
+from collplan.tune.sweep import NATIVE_LABEL, Placement, Point, Sweep
+from collplan.tune.table import Decision, TuningTable
 
 LEAST_BYTES: Final = 1 << 20
 """From which size on plans are started without blocking, where nobody says another."""
@@ -46,7 +46,7 @@ NOT_MADE: Final = "non-blocking: the communicator was made by a call that waits 
 
 
 @dataclass(eq=False)
-class Ground:
+class NonBlockingSetup:
     """A communicator for messages of plans in flight, and where its ranks are.
 
     Parameters
@@ -71,7 +71,7 @@ class Ground:
         """Return where ranks are."""
         return Placement.of_nodes(self.rank_to_node)
 
-    def below(self, made: MPI.Intracomm) -> Ground:
+    def below(self, made: MPI.Intracomm) -> NonBlockingSetup:
         """Return the same for a communicator of some of these ranks; collective over that."""
         group, whole = made.Get_group(), self.comm.Get_group()
         ranks = MPI.Group.Translate_ranks(group, None, whole)
@@ -79,10 +79,10 @@ class Ground:
         whole.Free()
         comm = _own(made, group)
         share_cores_as(comm, self.comm)
-        return Ground(comm, nodes, self.table, self.n_tag_spaces)
+        return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces)
 
 
-def lay_ground(comm: MPI.Intracomm, table: TuningTable) -> Ground | str:
+def set_up_nonblocking(comm: MPI.Intracomm, table: TuningTable) -> NonBlockingSetup | str:
     """Make what non-blocking collectives need, or say why they cannot be planned; collective."""
     mine = np.array([MPI.Query_thread() == MPI.THREAD_MULTIPLE, n_tag_spaces(comm)])
     comm.Allreduce(MPI.IN_PLACE, mine, MPI.MIN)
@@ -92,7 +92,7 @@ def lay_ground(comm: MPI.Intracomm, table: TuningTable) -> Ground | str:
         return FEW_TAGS
     own = _own(comm, comm.Get_group())
     ranks_per_core(own)
-    return Ground(own, node_of_ranks(own), passing_messages(table), int(mine[1]))
+    return NonBlockingSetup(own, node_of_ranks(own), passing_messages(table), int(mine[1]))
 
 
 def _own(comm: MPI.Intracomm, group: MPI.Group) -> MPI.Intracomm:
@@ -182,15 +182,15 @@ class NonBlockingPlans(PlanCache):
         Native; the ranks.
     config : Config
         Operations, limits, and where calls are counted.
-    ground : Ground
+    setup : NonBlockingSetup
         Where messages go, and what was found out together beforehand.
     """
 
     is_blocking: ClassVar[bool] = False
 
-    def __init__(self, comm: MPI.Intracomm, config: Config, ground: Ground) -> None:
-        super().__init__(comm, ground.table, config)
-        self.ground = ground
+    def __init__(self, comm: MPI.Intracomm, config: Config, setup: NonBlockingSetup) -> None:
+        super().__init__(comm, setup.table, config)
+        self.setup = setup
         self._in_flight: deque[Started] = deque()
         self._n_started = 0
         self._n_before_reaping = 1
@@ -217,8 +217,8 @@ class NonBlockingPlans(PlanCache):
         """Return why a call runs natively whatever the table says; None if it need not."""
         reason = super().why_native(call) or _why_not_compiled(call)
         if reason is None:
-            kind, least = KINDS[call.kind], self._least_bytes
-            n_blocks = self.size if kind.sends_blocks or kind.receives_blocks else 1
+            least, has_blocks = self._least_bytes, COLLECTIVES[call.kind].has_blocks
+            n_blocks = self.size if has_blocks else 1
             if call.n_bytes * n_blocks < least:
                 reason = f"non-blocking: below {least} bytes a plan gains too little"
         return reason
@@ -241,7 +241,7 @@ class NonBlockingPlans(PlanCache):
     @property
     def placement(self) -> Placement:
         """Return where the ranks are."""
-        return self.ground.placement
+        return self.setup.placement
 
     @property
     def _least_bytes(self) -> int:
@@ -258,7 +258,7 @@ class NonBlockingPlans(PlanCache):
             return self._failed_route(call, decision, str(error))
         # What fails from here on, such as for want of memory, does so as in MPI: on this rank.
         with as_loaded():
-            program = LocalProgram(plan, self.ground.comm)
+            program = LocalProgram(plan, self.setup.comm)
         self._make_room()
         row, itemsize = self._row(call, decision, planned=True), call.dtype.itemsize
         row.seconds += perf_counter() - begin
@@ -269,7 +269,7 @@ class NonBlockingPlans(PlanCache):
     ) -> MPI.Request:
         assert route.program is not None
         self._reap()
-        n_spaces = self.ground.n_tag_spaces
+        n_spaces = self.setup.n_tag_spaces
         for started in self._in_flight:
             if started.number > self._n_started - n_spaces:
                 break

@@ -24,7 +24,8 @@ from collplan.measure.lanes import node_of_ranks
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import COLLECTIVES
-from collplan.tune.table import NATIVE, NATIVE_LABEL, Decision, Placement, TuningTable
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
+from collplan.tune.table import Decision, TuningTable
 
 Found = tuple[Route, int | None, int | None, Arguments | None]
 """A call's route; where its buffers are, None if a plan cannot use them as they are; and what
@@ -105,9 +106,7 @@ class PlanCache(ABC):
     def _uncounted(self, kind: Kind, native: Any) -> Found:
         """Return the route of a single call that statistics leave out."""
         row = Row(kind.name, NATIVE_LABEL, "", self.size)
-        route = Route(CollectiveCall(kind.name, 0), row)
-        route.native = native
-        return route, 0, 0, None
+        return Route(CollectiveCall(kind.name, 0), row, native=native), 0, 0, None
 
     def read(self, kind: Kind, sendbuf: Any, recvbuf: Any, root: int) -> Arguments:
         """Return what this rank's arguments are; raise anything where mpi4py would."""
@@ -208,9 +207,8 @@ class PlanCache(ABC):
         route.free()
 
     def _native_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        route = Route(call, self._row(call, decision, planned=False))
-        route.native = KINDS[call.kind].natives[self.is_blocking]
-        return route
+        row = self._row(call, decision, planned=False)
+        return Route(call, row, native=KINDS[call.kind].natives[self.is_blocking])
 
     def _failed_route(self, call: CollectiveCall, decision: Decision, error: str) -> Route:
         return self._native_route(

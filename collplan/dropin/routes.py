@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import memmove
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ ALIGNMENT: Final = 64
 """Alignment in bytes of memory that plans use, enough for any element."""
 
 
+@dataclass(slots=True, eq=False)
 class Route:
     """What a call runs: a plan that is bound, a program, or mpi4py's method.
 
@@ -41,38 +43,30 @@ class Route:
         What this rank's program uses of its buffers.
     skip : int
         Bytes before this rank's input where it lies in the receive buffer.
+    native : callable, optional
+        mpi4py's method, for calls that run natively.
+    wanted : Decision, optional
+        What to make a plan of after `n_left` native calls; None if this route stays.
+    n_left : int
     """
 
-    __slots__ = (
-        "_stage", "_stage_at", "bound", "call", "itemsize", "keys", "n_left", "native",
-        "number", "program", "received_at", "received_bytes", "row", "sent_at", "sent_bytes",
-        "skip", "wanted",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        call: CollectiveCall,
-        row: Row,
-        bound: BoundPlan | None = None,
-        program: LocalProgram | None = None,
-        itemsize: int = 1,
-        sent_bytes: int = 0,
-        received_bytes: int = 0,
-        skip: int = 0,
-    ) -> None:
-        self.call, self.row, self.bound, self.program = call, row, bound, program
-        self.native: Any = None
-        """mpi4py's method, for calls that run natively."""
-        self.wanted: Decision | None = None
-        """What to make a plan of after `n_left` native calls; None if this route stays."""
-        self.n_left = 0
-        self.itemsize, self.skip = itemsize, skip
-        self.sent_bytes, self.received_bytes = sent_bytes, received_bytes
-        self.sent_at = self.received_at = _NOWHERE
-        self.number = -1
-        self.keys: set[Any] = set()
-        self._stage: Bytes | None = None
-        self._stage_at = 0
+    call: CollectiveCall
+    row: Row
+    bound: BoundPlan | None = None
+    program: LocalProgram | None = None
+    itemsize: int = 1
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    skip: int = 0
+    native: Any = None
+    wanted: Decision | None = None
+    n_left: int = 0
+    sent_at: int = field(default=_NOWHERE, init=False)
+    received_at: int = field(default=_NOWHERE, init=False)
+    number: int = field(default=-1, init=False)
+    keys: set[Any] = field(default_factory=set, init=False)
+    _stage: Bytes | None = field(default=None, init=False)
+    _stage_at: int = field(default=0, init=False)
 
     def takes(self, sent_at: int, received_at: int) -> bool:
         """Return whether a plan can use the memory at two addresses as it is."""

@@ -13,7 +13,8 @@ from collplan.specs import COLLECTIVES
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.specs.numbers import parse_bytes
 from collplan.specs.request import FLAT, MESSAGES
-from collplan.tune.table import NATIVE_LABEL, Choice, Point, Sweep, TuningTable
+from collplan.tune.sweep import NATIVE_LABEL, Choice, Point, Sweep
+from collplan.tune.table import TuningTable
 
 _ORDERING: Final = frozenset({"prioritize", "limit_requests"})
 """Passes that say when to send, not what: an algorithm stays the same with them."""

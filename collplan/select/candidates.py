@@ -146,10 +146,10 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
         # The others differ from these in degree: there the planner's algorithms will do.
         by_domain = chosen.by == "numa" and machine.nodes > 1
         is_thorough = chosen.leaders is None and not by_domain
-        forms += _with_algorithms(spec, chosen, is_thorough=is_thorough)
+        forms += with_algorithms(spec, chosen, is_thorough=is_thorough)
     for shape in _mesh_shapes(spec):
         chosen = Decomposition(name="mesh", shape=shape)
-        forms += _with_algorithms(spec, chosen, is_thorough=False)
+        forms += with_algorithms(spec, chosen, is_thorough=False)
     forms += _designs(spec)
     for form in guideline.FORMS[kind]:
         chosen = Decomposition(name="guideline", form=form)
@@ -232,7 +232,7 @@ def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     return list(by_key.values())
 
 
-def _with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
+def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
     """Return a decomposition with several algorithms."""
     name, components = name_of(chosen), _components(spec, chosen)
     forms = [Form(name, chosen, AUTO, False)]

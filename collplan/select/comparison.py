@@ -12,9 +12,7 @@ from time import thread_time
 from typing import Final, TypeVar
 
 from collplan.planner.collective.bounds import Bounds, lower_bounds
-from collplan.planner.errors import AlgorithmError
 from collplan.planner.memory import free_bytes
-from collplan.select.auto import estimate
 from collplan.select.candidates import (
     SEGMENTS,
     Form,
@@ -24,7 +22,7 @@ from collplan.select.candidates import (
     shared_forms,
 )
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
-from collplan.select.estimate import Estimate
+from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.sweep import price, run_jobs
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -131,16 +129,6 @@ class Comparison:
     bounds: dict[int, Bounds] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A candidate at a size."""
-
-    name: str
-    form: Form
-    spec: PlanSpec
-    estimate: Estimate
-
-
 def compare(
     specs: Sequence[PlanSpec],
     executor: Executor | None = None,
@@ -186,7 +174,7 @@ def compare(
     comparison = Comparison([_bytes_of(spec) for spec in specs])
     jobs = _Jobs(executor, on_progress, seconds)
     forms = _forms(specs[-1], comparison)
-    entries = _estimate_all(specs, forms, _Filter(patterns), jobs, comparison)
+    entries = _list_entries(specs, forms, _Filter(patterns), jobs, comparison)
     by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
     _simulate_all(by_size, jobs, comparison, prune=prune)
     for spec in specs:
@@ -204,10 +192,10 @@ def compare(
 
 
 def _within_limits(
-    entries: Sequence[_Entry], comparison: Comparison, max_tasks: int | None, most_effort: float
-) -> dict[int, list[_Entry]]:
+    entries: Sequence[Entry], comparison: Comparison, max_tasks: int | None, most_effort: float
+) -> dict[int, list[Entry]]:
     """Return candidates by size; note those that are too large as pruned."""
-    by_size: dict[int, list[_Entry]] = {size: [] for size in comparison.sizes}
+    by_size: dict[int, list[Entry]] = {size: [] for size in comparison.sizes}
     for entry in entries:
         if max_tasks is not None and entry.estimate.n_tasks > max_tasks:
             _leave_out(comparison, entry, "tasks")
@@ -323,56 +311,31 @@ def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, floa
     return function(item), thread_time() - begin
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """What to estimate."""
-
-    spec: PlanSpec
-    segments: tuple[int, ...]
-
-
-def _answer(question: _Question) -> tuple[Estimate, ...] | str:
-    """Estimate a spec, wherever this runs; a refusal is its reason."""
-    try:
-        return estimate(question.spec, question.segments)
-    except AlgorithmError as error:
-        return str(error)
-
-
-def _estimate_all(
+def _list_entries(
     specs: Sequence[PlanSpec],
     forms: Sequence[Form],
     wanted: _Filter,
     jobs: _Jobs,
     comparison: Comparison,
-) -> list[_Entry]:
+) -> list[Entry]:
     """Return every candidate at every size it exists at."""
-    asked: list[tuple[Form, tuple[int, ...], PlanSpec]] = []
+    questions: list[Question] = []
     for form in forms:
         segments = SEGMENTS if form.has_segments else ()
         is_own = comparison.own in {form.name_with(segment) for segment in (None, *segments)}
         cuts = tuple(size for size in segments if wanted.takes(form, size) or is_own)
         if wanted.takes(form, None) or cuts or is_own:
-            asked += [(form, cuts, spec) for spec in specs]
+            questions += [Question(form, spec, cuts) for spec in specs]
     wanted.require_all_used(forms)
-    questions = [_Question(form.of(spec), cuts) for form, cuts, spec in asked]
     entries = []
-    answers = jobs.run("estimating", _answer, questions)
-    for (form, _, spec), answer in zip(asked, answers, strict=True):
-        if isinstance(answer, str):
-            comparison.refused[form.name] = answer
-            continue
-        for found in answer:
-            # Passes of the form's own cut segments, too.
-            segment = None if form.passes else found.segment
-            name = form.name_with(segment)
-            if wanted.takes(form, segment) or name == comparison.own:
-                comparison.specs[name] = form.of(spec, segment)
-                entries.append(_Entry(name, form, comparison.specs[name], found))
+    for entry in estimate_all(questions, partial(jobs.run, "estimating"), comparison.refused):
+        if wanted.takes(entry.form, entry.segment) or entry.name == comparison.own:
+            comparison.specs[entry.name] = entry.spec
+            entries.append(entry)
     return entries
 
 
-def _leave_out(comparison: Comparison, entry: _Entry, by: str) -> None:
+def _leave_out(comparison: Comparison, entry: Entry, by: str) -> None:
     size, found = _bytes_of(entry.spec), entry.estimate
     comparison.pruned.append(
         Pruned(entry.name, size, by, found.price_s, found.bound_s, found.n_tasks)
@@ -380,7 +343,7 @@ def _leave_out(comparison: Comparison, entry: _Entry, by: str) -> None:
 
 
 def _simulate_all(
-    by_size: dict[int, list[_Entry]], jobs: _Jobs, comparison: Comparison, *, prune: bool
+    by_size: dict[int, list[Entry]], jobs: _Jobs, comparison: Comparison, *, prune: bool
 ) -> None:
     """Simulate candidates in waves, the cheapest by closed form first, while there is time.
 
@@ -395,7 +358,7 @@ def _simulate_all(
     while any(queues.values()):
         n = WAVES[min(n_waves, len(WAVES) - 1)] if prune else None
         n_waves += 1
-        wave: list[_Entry] = []
+        wave: list[Entry] = []
         for size, queue in queues.items():
             times = [t for (_, other), t in comparison.makespans.items() if other == size]
             if prune and times:
@@ -415,11 +378,11 @@ def _simulate_all(
         _simulate(kept, jobs, comparison)
 
 
-def _is_large(entry: _Entry) -> bool:
+def _is_large(entry: Entry) -> bool:
     return entry.estimate.effort > MAX_TASKS
 
 
-def _promising(queue: Sequence[_Entry], best_s: float, comparison: Comparison) -> list[_Entry]:
+def _promising(queue: Sequence[Entry], best_s: float, comparison: Comparison) -> list[Entry]:
     """Return the candidates that may be better; note the others as pruned."""
     kept = []
     for entry in queue:
@@ -433,9 +396,9 @@ def _promising(queue: Sequence[_Entry], best_s: float, comparison: Comparison) -
     return kept
 
 
-def _simulate(wave: Sequence[_Entry], jobs: _Jobs, comparison: Comparison) -> None:
+def _simulate(wave: Sequence[Entry], jobs: _Jobs, comparison: Comparison) -> None:
     """Simulate candidates, equal plans once."""
-    by_plan: dict[tuple[int, str], list[_Entry]] = {}
+    by_plan: dict[tuple[int, str], list[Entry]] = {}
     for entry in wave:
         by_plan.setdefault((_bytes_of(entry.spec), entry.estimate.identity), []).append(entry)
     # The longest jobs first, so that none is left alone at the end.

@@ -13,16 +13,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, Protocol, TypeVar
 
-from collplan.planner.algorithms import registry
-from collplan.planner.decompose import draft, guideline
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.decompose import guideline
 from collplan.select.alltoall_designs import DESIGNS
-from collplan.select.auto import estimate
-from collplan.select.candidates import PIPELINE, SEGMENTS, Form, all_forms, name_of
+from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
-from collplan.select.estimate import Estimate
+from collplan.select.entries import Entry, Question, estimate_all
 from collplan.select.sweep import price
-from collplan.specs import AlgorithmChoice, AlgorithmsByRole, Decomposition, PlanSpec, Transport
+from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.request import AUTO, MESSAGES
 
 DIMENSIONS: Final = (2, 3)
@@ -38,7 +35,6 @@ TOPOLOGIES: Final = {
 """The virtual topologies that flat algorithms are known as, too."""
 DESIGN: Final = "design"
 """The family of alltoall's designs."""
-_SHARED: Final = Transport(name="shared")
 LEAST_KEPT: Final = 3
 """So many are measured whatever the model says, if there are as many."""
 Item = TypeVar("Item")
@@ -64,7 +60,8 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
         return tuple(found)
     for dimensions in DIMENSIONS:
         for shape in mesh_shapes(size, dimensions):
-            found += _meshes(spec, shape)
+            mesh = Decomposition(name="mesh", shape=shape)
+            found += with_algorithms(spec, mesh, is_thorough=False)
     found += _sharing(spec, found)
     if spec.collective.is_pairwise:
         found += _designs(spec, {form.name for form in found})
@@ -92,7 +89,7 @@ def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
 
 
 def family_of(form: Form) -> str:
-    """Return what a form is one of: ``flat``, a decomposition, or ``design``."""
+    """Return the family of a form: ``flat``, a decomposition, or ``design``."""
     own = form.decomposition.name
     is_design = form.name in DESIGNS and form.name != own and own != "flat"
     return DESIGN if is_design or form.name.endswith(DESIGN) else own
@@ -113,33 +110,6 @@ def topology_of(form: Form) -> str | None:
     return TOPOLOGIES.get(choice.name)
 
 
-def _meshes(spec: PlanSpec, shape: tuple[int, ...]) -> Iterator[Form]:
-    chosen = Decomposition(name="mesh", shape=shape)
-    name = name_of(chosen)
-    yield Form(name, chosen, AUTO, False)
-    roles = _pipelined_roles(spec, chosen)
-    if roles is not None:
-        yield Form(f"{name} {PIPELINE}", chosen, roles, True)
-
-
-def _pipelined_roles(spec: PlanSpec, chosen: Decomposition) -> AlgorithmsByRole | None:
-    """Return algorithms whose segments follow each other closely, None where nothing is to do."""
-    try:
-        components = draft(spec.replace(decomposition=chosen, algorithms=AUTO)).components
-    except AlgorithmError:
-        return None
-    roles = {
-        f"{c.role}/{c.kind}": AlgorithmChoice(
-            name=registry.pipelining(
-                c.kind, "across" if c.role.rpartition(".")[2] == "column" else "inside"
-            )
-        )
-        for c in components
-        if not c.is_local
-    }
-    return AlgorithmsByRole(roles=roles) if roles else None
-
-
 def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
     """Return what is worth a try where ranks of a node share memory."""
     machine = spec.machine
@@ -147,10 +117,10 @@ def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
         return []
     if machine.nodes == 1:
         flat = Decomposition(name="flat")
-        return [Form("flat shared", flat, AUTO, False, transport=_SHARED)]
+        return [Form("flat shared", flat, AUTO, False, transport=SHARED)]
     through_leaders = ("hierarchical", "full_lane", "multi_leader")
     return [
-        Form(f"{form.name} shared", form.decomposition, AUTO, False, transport=_SHARED)
+        Form(f"{form.name} shared", form.decomposition, AUTO, False, transport=SHARED)
         for form in others
         if form.decomposition.name in through_leaders
         and (form.algorithms, form.passes, form.transport) == (AUTO, (), None)
@@ -192,13 +162,13 @@ class Candidate:
     Parameters
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     family : str
-        Its form's.
+        The family of its form.
     spec : PlanSpec
-        What to compile.
+        The spec to compile.
     predicted_s : float or None
-        What the simulator says, in s; None where it was not asked.
+        Time by the simulator in s; None where it was not simulated.
     """
 
     name: str
@@ -209,14 +179,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to measure at one size.
+    """The candidates to measure at one size.
 
     Parameters
     ----------
     kept : list of Candidate
         The best predicted first.
     skipped : int
-        How many others there are: different plans, that can be had.
+        Number of other plans that differ from these and can be compiled.
     refused : dict of str to str
         Why there is no such plan.
     twins : dict of str to str
@@ -227,40 +197,6 @@ class Selection:
     skipped: int
     refused: dict[str, str] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    name: str
-    form: Form
-    spec: PlanSpec
-    estimate: Estimate
-
-    @property
-    def is_bounded(self) -> bool:
-        """Return whether its closed forms hold: of messages that no pass rewrites."""
-        return self.spec.transport == MESSAGES and not self.form.passes
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    form: Form
-    spec: PlanSpec
-
-
-def list_candidates(spec: PlanSpec, spread: Spread = one_by_one) -> Selection:
-    """Return every candidate for a spec's collective, none predicted and none left out.
-
-    Parameters
-    ----------
-    spec : PlanSpec
-        Its machine and collective count.
-    spread : callable
-        Where to estimate.
-    """
-    entries, selection = _estimate_all(spec, spread)
-    kept = [Candidate(e.name, family_of(e.form), e.spec) for e in entries]
-    return Selection(kept, 0, selection.refused, selection.twins)
 
 
 def select(
@@ -283,7 +219,7 @@ def select(
     at_most : int, optional
         Keep no more, the best predicted.
     """
-    entries, selection = _estimate_all(spec, spread)
+    entries, selection = list_entries(spec, spread)
     limit = max(SAFETY, keep_within)
     makespans = _simulate_near(entries, limit, keep_within, spread)
     for entry in entries:
@@ -306,51 +242,38 @@ def select(
     return Selection(kept, n_there - len(kept), selection.refused, selection.twins)
 
 
-def _gains(entry: _Entry, found: Mapping[str, float]) -> bool:
+def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
     """Return whether it is whole, or faster than the same in whole messages."""
     whole_s = found.get(entry.form.name, inf)
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
-def _estimate_all(spec: PlanSpec, spread: Spread) -> tuple[list[_Entry], Selection]:
+def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection]:
     """Return every different plan by its first name, and what is refused or the same."""
-    forms = all_variants(spec)
-    answers = spread(_estimate, [_Question(form, spec) for form in forms])
+    questions = [
+        Question(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
+        for form in all_variants(spec)
+    ]
     first: dict[tuple[str, ...], str] = {}
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     selection = Selection([], 0)
-    for form, answer in zip(forms, answers, strict=True):
-        if isinstance(answer, str):
-            selection.refused[form.name] = answer
-            continue
-        for found in answer:
-            # Passes of its own cut segments, too.
-            segment = None if form.passes else found.segment
-            name, made = form.name_with(segment), form.of(spec, segment)
-            identity = (found.identity, str(made.transport), *map(str, form.passes))
-            if first.setdefault(identity, name) == name:
-                entries.append(_Entry(name, form, made, found))
-            else:
-                selection.twins[name] = first[identity]
+    for entry in estimate_all(questions, spread, selection.refused):
+        passes, transport = entry.form.passes, entry.spec.transport
+        identity = (entry.estimate.identity, str(transport), *map(str, passes))
+        if first.setdefault(identity, entry.name) == entry.name:
+            entries.append(entry)
+        else:
+            selection.twins[entry.name] = first[identity]
     return entries, selection
 
 
-def _estimate(question: _Question) -> tuple[Estimate, ...] | str:
-    """Estimate a form, wherever this runs; a refusal is its reason."""
-    form = question.form
-    segments = SEGMENTS if form.has_segments else ()
-    try:
-        return estimate(form.of(question.spec), segments, MAX_TASKS)
-    except AlgorithmError as error:
-        return str(error)
-
-
-def _makespan(spec: PlanSpec) -> float | None:
-    return price(spec).makespan_s
+def _is_bounded(entry: Entry) -> bool:
+    """Return whether an entry's closed forms hold: of messages that no pass rewrites."""
+    return entry.spec.transport == MESSAGES and not entry.form.passes
 
 
 def _simulate_near(
-    entries: Sequence[_Entry], limit: float, keep_within: float, spread: Spread
+    entries: Sequence[Entry], limit: float, keep_within: float, spread: Spread
 ) -> dict[str, float | None]:
     """Simulate in waves, the cheapest by closed form first, what may be near the best."""
     found: dict[str, float | None] = {}
@@ -362,13 +285,13 @@ def _simulate_near(
             queue = [
                 entry
                 for entry in queue
-                if not entry.is_bounded
+                if not _is_bounded(entry)
                 or (
                     entry.estimate.bound_s <= keep_within * best_s
                     and entry.estimate.price_s <= limit * best_s
                 )
             ]
         wave, queue = queue[:n], queue[len(queue[:n]) :]
-        makespans = spread(_makespan, [entry.spec for entry in wave])
-        found.update(zip((entry.name for entry in wave), makespans, strict=True))
+        prices = spread(price, [entry.spec for entry in wave])
+        found.update((e.name, one.makespan_s) for e, one in zip(wave, prices, strict=True))
     return found

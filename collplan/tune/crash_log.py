@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.together import FORWARDING_S
@@ -56,6 +56,10 @@ class Attempt:
         """Return whether the same was tried."""
         return replace(self, n_ended=0) == replace(other, n_ended=0)
 
+    def failed(self, reason: str) -> Failure:
+        """Return the failure of this candidate for a reason in words."""
+        return Failure(self.sweep, self.bytes, self.candidate, reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -82,6 +86,9 @@ class Failure:
         return f"{self.sweep}, {self.bytes} bytes: {self.candidate}: {self.reason}"
 
 
+Noted = TypeVar("Noted", Attempt, Failure)
+
+
 class CrashLog:
     """The file beside an output that says what is being tried.
 
@@ -106,21 +113,19 @@ class CrashLog:
             content = self.path.read_bytes()
         except OSError:
             return None
-        attempt = _read_note(content[:NOTE_BYTES])
+        attempt = _read(content[:NOTE_BYTES], Attempt)
         for line in content[NOTE_BYTES:].decode(errors="replace").splitlines():
             if line.startswith(_SAID):
-                return _read_failure(line.removeprefix(_SAID))
+                return _read(line.removeprefix(_SAID), Failure)
             what = line.removeprefix(_FAULT)
             if attempt is not None and what != line and what != _ABORTED:
-                reason = f"crashed: {what}"
-                return Failure(attempt.sweep, attempt.bytes, attempt.candidate, reason)
+                return attempt.failed(f"crashed: {what}")
         if attempt is None:
             return None
         ended = replace(attempt, n_ended=attempt.n_ended + 1)
         if ended.n_ended < MOST_ENDS:
             return ended
-        reason = f"{MOST_ENDS} runs ended while it ran"
-        return Failure(ended.sweep, ended.bytes, ended.candidate, reason)
+        return ended.failed(f"{MOST_ENDS} runs ended while it ran")
 
     def begin(self, suspect: Attempt | None = None) -> None:
         """Make the file anew; on rank 0.
@@ -139,7 +144,7 @@ class CrashLog:
         flags = os.O_CREAT | os.O_RDWR | os.O_TRUNC
         try:
             self._note = os.open(self.path, flags, 0o666)
-            os.pwrite(self._note, b" " * NOTE_BYTES, 0)
+            self.clear()
         except OSError as error:
             raise CollplanError(
                 f"{self.path}: cannot be written: {error.strerror}; give another --output"
@@ -195,16 +200,9 @@ class CrashLog:
             self.path.unlink(missing_ok=True)
 
 
-def _read_note(text: bytes) -> Attempt | None:
+def _read(text: bytes | str, form: type[Noted]) -> Noted | None:
     try:
-        return Attempt(**json.loads(text))
-    except (ValueError, TypeError):
-        return None
-
-
-def _read_failure(text: str) -> Failure | None:
-    try:
-        return Failure(**json.loads(text))
+        return form(**json.loads(text))
     except (ValueError, TypeError):
         return None
 

@@ -33,10 +33,8 @@ def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
         nodes=n_nodes,
         lanes=lanes,
         mpi=library_name(),
-        mpi4py=_version("mpi4py"),
-        numpy=_version("numpy"),
-        collplan=_version("collplan"),
         mpiexec=launcher_name(),
+        **{package: _version(package) for package in ("mpi4py", "numpy", "collplan")},
     )
     taken: Fingerprint = comm.bcast(own)
     return taken

@@ -39,10 +39,8 @@ class Journal:
         self.path = output.with_name(output.name + SUFFIX)
         self._arguments = dict(arguments)
 
-    def read(
-        self, fingerprint: Fingerprint
-    ) -> tuple[TuningTable, tuple[str, ...], tuple[Failure, ...]] | None:
-        """Return what there is already, what was found wrong, and who failed; None if nothing is.
+    def read(self, fingerprint: Fingerprint) -> State | None:
+        """Return the state there is already; None if there is none.
 
         Parameters
         ----------
@@ -68,19 +66,17 @@ class Journal:
         table = parse_table(document["table"], source=str(self.path))
         check_fingerprint(self.path, table.fingerprint, fingerprint)
         failures = tuple(Failure(**entry) for entry in document.get("failures", ()))
-        return table, tuple(document["wrong"]), failures
+        return State(table, tuple(document["wrong"]), failures)
 
-    def write(
-        self, table: TuningTable, wrong: Sequence[str], failures: Sequence[Failure] = ()
-    ) -> None:
+    def write(self, state: State) -> None:
         """Take the place of what was written before, whole or not at all."""
         document = {
             "format": FORMAT,
             "version": VERSION,
             "arguments": self._arguments,
-            "wrong": list(wrong),
-            "failures": [asdict(failure) for failure in failures],
-            "table": table.model_dump(mode="json", exclude_none=True),
+            "wrong": list(state.wrong),
+            "failures": [asdict(failure) for failure in state.failures],
+            "table": state.table.model_dump(mode="json", exclude_none=True),
         }
         write_text(self.path, json.dumps(document) + "\n")
 
@@ -207,10 +203,6 @@ class State:
         found = [f"{goal}, {n_bytes} bytes: {who}: {at}" for who, at in verdict.wrong.items()]
         return State(self.table.replace(sweeps=tuple(sweeps)), (*self.wrong, *found), self.failures)
 
-    def write(self, journal: Journal) -> None:
-        """Let the journal have it."""
-        journal.write(self.table, self.wrong, self.failures)
-
 
 def open_state(
     journal: Journal,
@@ -244,19 +236,14 @@ def open_state(
     empty = TuningTable(
         fingerprint=now, numa_domains=job.numa_domains, network=job.network, sweeps=()
     )
+    state = None if restart else journal.read(now)
+    table = None if restart or state is not None else read_complete(journal.output, now)
+    if table is not None:
+        state = State(_to_add_to(table, goals, empty, journal, job.again))
+    state = state or State(empty)
     if restart:
-        state = State(empty)
         # Whoever goes on must not add to the table that is to be replaced.
-        state.write(journal)
-    else:
-        begun = journal.read(now)
-        table = None if begun is not None else read_complete(journal.output, now)
-        if begun is not None:
-            state = State(*begun)
-        elif table is not None:
-            state = State(_to_add_to(table, goals, empty, journal, job.again))
-        else:
-            state = State(empty)
+        journal.write(state)
     return state if crash_log is None else _blaming(state, journal, crash_log, restart)
 
 
@@ -265,7 +252,7 @@ def _blaming(state: State, journal: Journal, crash_log: CrashLog, restart: bool)
     found = None if restart else crash_log.find()
     if isinstance(found, Failure) and found not in state.failures:
         state = replace(state, failures=(*state.failures, found))
-        state.write(journal)
+        journal.write(state)
     crash_log.begin(found if isinstance(found, Attempt) else None)
     return state
 

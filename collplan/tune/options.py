@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from collplan.specs import Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.network import Network
 from collplan.tune.racing import Rules
-from collplan.tune.sweep import Placement
-from collplan.tune.table import Sweep, TuningTable
+from collplan.tune.sweep import Placement, Sweep
+from collplan.tune.table import TuningTable
 
 
 @dataclass(frozen=True, slots=True)
 class TuningJob:
-    """What to tune.
+    """A tuning job: collectives, sizes, ranks and precision.
 
     Parameters
     ----------
@@ -65,10 +65,7 @@ class TuningJob:
             "collectives": [_in_words(collective) for collective in self.collectives],
             "ranks": list(self.ranks),
             "sizes": list(self.sizes),
-            "tight": self.rules.tight,
-            "least": self.rules.least,
-            "most": self.rules.most,
-            "seconds": self.rules.seconds,
+            **asdict(self.rules),
             "keep-within": self.keep_within,
             "at-most": self.at_most,
             "network": network,

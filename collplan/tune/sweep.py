@@ -7,13 +7,13 @@ from functools import cached_property
 from math import isqrt, log
 from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from collplan.specs.base import SpecModel
 from collplan.specs.collective import COLLECTIVES, Collective
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine, RankOrder
 from collplan.specs.numbers import REAL, Bytes, Flag, Natural, NumberOfRanks, Positive, Seconds
 from collplan.specs.request import Method, PlanSpec
@@ -57,11 +57,6 @@ class Placement(SpecModel):
                 return cls.model_construct(ranks_per_node=room, rank_order=rank_order)
         return cls.model_construct(ranks_per_node=room, rank_order=order)
 
-    @classmethod
-    def of_machine(cls, machine: Machine) -> Placement:
-        """Return the placement of a machine's ranks."""
-        return cls.of_nodes(machine.rank_to_node)
-
     @model_validator(mode="after")
     def _check_canonical(self) -> Self:
         machine = Machine(
@@ -69,7 +64,7 @@ class Placement(SpecModel):
             ranks_per_node=self.ranks_per_node,
             rank_order=self.rank_order,
         )
-        same = type(self).of_machine(machine)
+        same = type(self).of_nodes(machine.rank_to_node)
         if same != self:
             raise ValueError(
                 f"ranks_per_node {list(self.ranks_per_node)} in order {self.rank_order} is "
@@ -106,7 +101,7 @@ class Placement(SpecModel):
 
 
 class Choice(Method):
-    """What to run: the library's own collective, or a plan by a method.
+    """A choice: the library's own collective, or a plan by a method.
 
     Parameters
     ----------
@@ -143,10 +138,8 @@ class Choice(Method):
         """
         if self.native:
             raise SpecError("native: the library's own collective has no plan; call it")
-        try:
+        with explaining():
             return PlanSpec(machine=machine, collective=collective).with_method(self)
-        except ValidationError as error:
-            raise SpecError(explain(error)) from None
 
     @cached_property
     def label(self) -> str:
@@ -158,7 +151,7 @@ NATIVE: Final = Choice(native=True)
 
 
 class Time(SpecModel):
-    """What a candidate took: the median of `n` repetitions and its 95 % interval, in s."""
+    """The time of a candidate: the median of `n` repetitions and its 95 % interval, in s."""
 
     median_s: Seconds
     low_s: Seconds

@@ -9,13 +9,13 @@ from math import log
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from collplan.planner.formats.output_files import write_text
 from collplan.specs.base import SpecModel
 from collplan.specs.documents import read_document, write_yaml
 from collplan.specs.errors import CollplanError, SpecError, show_value
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine
 from collplan.specs.network import Network
 from collplan.specs.numbers import (
@@ -25,23 +25,7 @@ from collplan.specs.numbers import (
     NumberOfLanes,
     NumberOfNodes,
 )
-from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Point, Sweep, Time
-
-__all__ = [
-    "NATIVE",
-    "NATIVE_LABEL",
-    "Choice",
-    "Decision",
-    "Fingerprint",
-    "Placement",
-    "Point",
-    "Sweep",
-    "Time",
-    "TuningTable",
-    "load_table",
-    "parse_table",
-    "save_table",
-]
+from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Choice, Placement, Sweep
 
 VERSION: Final = 1
 """Of the tables' format."""
@@ -50,7 +34,7 @@ FARTHEST_RANKS: Final = 2
 
 
 class Fingerprint(SpecModel):
-    """What a table holds for: machine, MPI and versions.
+    """Conditions under which a table holds: machine, MPI and versions.
 
     Parameters
     ----------
@@ -102,7 +86,7 @@ def _feature(version: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to run, and why.
+    """A decision of what to run, and its reason.
 
     Parameters
     ----------
@@ -123,7 +107,7 @@ class Decision:
 
 
 class TuningTable(SpecModel):
-    """What is best on a machine: sweeps of collectives over sizes.
+    """The best choices on a machine: sweeps of collectives over sizes.
 
     Parameters
     ----------
@@ -173,7 +157,7 @@ class TuningTable(SpecModel):
             If the placement does not fit the machine.
         """
         fullest = max(placement.ranks_per_node)
-        try:
+        with explaining(Machine, before="placement: "):
             return Machine(
                 nodes=len(placement.ranks_per_node),
                 ranks_per_node=placement.ranks_per_node,
@@ -182,8 +166,6 @@ class TuningTable(SpecModel):
                 lanes=self.fingerprint.lanes or 1,
                 network=self.network,
             )
-        except ValidationError as error:
-            raise SpecError(explain(error, Machine, before="placement: ")) from None
 
     def choose(
         self,
@@ -316,10 +298,8 @@ def parse_table(document: Any, *, source: str | None = None) -> TuningTable:
             f"{prefix}version: {show_value(document['version'])} is of another collplan, "
             f"this one reads {VERSION}; tune again"
         )
-    try:
+    with explaining(TuningTable, before=prefix):
         return TuningTable.model_validate(dict(document))
-    except ValidationError as error:
-        raise SpecError(explain(error, TuningTable, before=prefix)) from None
 
 
 def save_table(table: TuningTable, path: str | Path) -> None:

@@ -49,7 +49,7 @@ Advance = Callable[[float], object]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was measured of one collective at one size.
+    """The measurements of one collective at one size.
 
     Parameters
     ----------
@@ -142,13 +142,13 @@ class _Stand:
     ) -> None:
         self._case, self._comm, self._rules = case, case.comm, rules
         self._watchdog = watchdog
-        self._ranks_per_core = ranks_per_core(case.comm)
+        n_sharing = ranks_per_core(case.comm)
         _, self._truth = find_truth(case, native)
         self._native: Call = native
         self._bound: dict[str, BoundPlan] = {}
         self._families: dict[str, str] = {}
         self._turn = 0
-        self.verdict = Verdict({}, NATIVE_LABEL)
+        self.verdict = Verdict({}, NATIVE_LABEL, ranks_per_core=n_sharing)
         begin = perf_counter()
         native()
         watchdog.limit_s = max(watchdog.limit_s, PATIENCE * (perf_counter() - begin))
@@ -212,9 +212,7 @@ class _Stand:
             ranking = self._run([NATIVE_LABEL, *faster], rules, is_warm=True).ranking()
             faster = [name for name in ranking if is_faster(times[name], times[NATIVE_LABEL])]
             winner = (faster or [NATIVE_LABEL])[0]
-        self.verdict = Verdict(
-            times, winner, self.verdict.wrong, self.verdict.refused, self._ranks_per_core
-        )
+        self.verdict = replace(self.verdict, winner=winner)
 
     def free(self) -> None:
         """Free what is bound; collective."""

@@ -9,7 +9,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from collplan.executors.mpi.together import first_alone
+from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import meet_asleep
 from collplan.select.sweep import price
@@ -36,7 +36,7 @@ SELECTING: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a run did.
+    """The result of a tuning run.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _tune(
     )
     n_points = sum(len(goal.sizes) for goal in goals)
     n_missing = sum(len(opened.missing(goal)) for goal in goals)
-    run = _Run(comm, job, journal, crash_log, opened, _Course(goals, opened, on_progress))
+    run = _Run(comm, job, journal, crash_log, opened, _RunProgress(goals, opened, on_progress))
     if n_missing:
         # All would compile the simulator to machine code.
         first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
@@ -153,17 +153,8 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     CollplanError
         Rank 0's.
     """
-    outcome: tuple[Result | None, str | None] = None, None
-    if comm.rank == 0:
-        try:
-            outcome = make(), None
-        except CollplanError as failure:
-            outcome = None, str(failure)
-    outcome = comm.bcast(outcome)
-    made, error = outcome
-    if error is not None:
-        raise CollplanError(error)
-    return cast("Result", made)
+    made = together(comm, lambda: make() if comm.rank == 0 else None)
+    return cast("Result", comm.bcast(made))
 
 
 def over_ranks(comm: Any) -> Spread:
@@ -178,7 +169,7 @@ def over_ranks(comm: Any) -> Spread:
     return spread
 
 
-class _Course:
+class _RunProgress:
     """How far a run is, on rank 0: a point weighs what it may take."""
 
     def __init__(self, goals: Sequence[Goal], state: State, on_progress: Progress | None) -> None:
@@ -212,10 +203,10 @@ class _Run:
         journal: Journal,
         crash_log: CrashLog,
         state: State,
-        course: _Course,
+        progress: _RunProgress,
     ) -> None:
         self._comm, self._job, self._journal = comm, job, journal
-        self._crash_log, self._course = crash_log, course
+        self._crash_log, self._progress = crash_log, progress
         self.state = state
 
     def reach(self, goal: Goal) -> None:
@@ -227,19 +218,19 @@ class _Run:
         part = self._comm.Split(0 if is_member else 1, key=self._comm.rank)
         for n_bytes in missing:
             self._measure(goal, n_bytes, part if is_member else None)
-            self._course.leave(n_bytes)
+            self._progress.leave(n_bytes)
         part.Free()
 
     def _measure(self, goal: Goal, n_bytes: int, part: Any) -> None:
         """Measure one point; ranks that take no part sleep."""
-        self._course.tell(goal, n_bytes, 0)
+        self._progress.tell(goal, n_bytes, 0)
         machine = self.state.table.machine(goal.placement)
         spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
         job = self._job
         selection = select(spec, job.keep_within, over_ranks(self._comm), job.at_most)
 
         def advance(done: float) -> None:
-            self._course.tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
+            self._progress.tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
 
         verdict: Verdict | None = None
         reason = None
@@ -260,6 +251,6 @@ class _Run:
             if verdict is None:
                 raise CollplanError(reason)
             self.state = self.state.after(goal, n_bytes, selection, verdict)
-            self.state.write(self._journal)
+            self._journal.write(self.state)
 
         on_first(self._comm, note)

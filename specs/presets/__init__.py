@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from collplan.specs.documents import parse_yaml
-from collplan.specs.errors import show_value
+from collplan.specs.errors import show_value, suggest
 
 
 @cache
@@ -33,8 +32,7 @@ def load_preset(name: object) -> dict[str, Any]:
         If there is no preset of that name.
     """
     if not isinstance(name, str) or name not in preset_names():
-        close = difflib.get_close_matches(str(name), preset_names(), n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = suggest(str(name), preset_names())
         raise ValueError(
             f"{show_value(name)} is no preset; {hint}valid: {', '.join(preset_names())}"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,7 @@ from collplan.cli.options import (
     takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, suggest
 
 if TYPE_CHECKING:
     from collplan.measure.lanes import Lanes, LaneTimes
@@ -264,6 +263,5 @@ def _check_collective(kind: str) -> None:
         raise CollplanError(
             f"--collective: a {kind} moves nothing over the lanes; valid: {', '.join(kinds)}"
         )
-    close = difflib.get_close_matches(kind, kinds, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = suggest(kind, kinds)
     raise CollplanError(f"--collective: {kind!r} is no collective; {hint}valid: {', '.join(kinds)}")

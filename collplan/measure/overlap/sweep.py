@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
@@ -13,7 +12,7 @@ from collplan.planner.passes.progress.cores import POLICIES
 from collplan.planner.passes.progress.split_tree import DOUBLING
 from collplan.planner.passes.progress.tree_model import best_levels, blocking_time, tree_height
 from collplan.specs import Machine, PlanSpec
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, suggest
 from collplan.specs.explaining import explain
 
 TREES: Final = {
@@ -295,8 +294,7 @@ def _check_kind(kind: str) -> None:
     kinds = TREES | CHAINS
     if kind in kinds:
         return
-    close = difflib.get_close_matches(kind, kinds, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = suggest(kind, kinds)
     raise CollplanError(
         f"--collective: {kind!r} is neither tree nor chain; {hint}valid: {', '.join(kinds)}"
     )
