@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,6 +131,40 @@ class Simulation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Resource:
+    """A core, one direction of a lane of a node or of a rank's port, or a shared processor.
+
+    Parameters
+    ----------
+    kind : "core", "lane", "port" or "processor"
+        What it is.
+    place : int
+        The node of a core or lane, the rank of a port, 0 for a processor.
+    index : int
+        Which core or lane of the node.
+    direction : "out", "in" or ""
+        Of a lane or port.
+    """
+
+    kind: Literal["core", "lane", "port", "processor"]
+    place: int
+    index: int = 0
+    direction: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its kind, and node and core, node, lane and direction, or rank and direction."""
+        if self.kind == "processor":
+            return {"kind": "processor"}
+        if self.kind == "core":
+            return {"kind": "core", "node": self.place, "core": self.index}
+        if self.kind == "lane":
+            where = {"node": self.place, "lane": self.index}
+        else:
+            where = {"rank": self.place}
+        return {"kind": self.kind, **where, "direction": self.direction}
+
+
+@dataclass(frozen=True, slots=True)
 class Clocks:
     """Where each kind of resource begins in the table.
 
@@ -196,6 +230,18 @@ class Clocks:
     def unused(self) -> int:
         """The last clock, which never moves, for what needs no core or no lane."""
         return self.processor + self.n_processors
+
+    def resource(self, clock: int) -> Resource:
+        """Return what a clock belongs to; memories and processors are one kind."""
+        if clock < self.lane_out:
+            return Resource("core", *divmod(clock, self.n_cores))
+        if clock < self.port_out:
+            side, lane = divmod(clock - self.lane_out, self.lane_in - self.lane_out)
+            return Resource("lane", *divmod(lane, self.n_lanes), ("out", "in")[side])
+        if clock < self.memory:
+            side, rank = divmod(clock - self.port_out, self.n_ranks)
+            return Resource("port", rank, 0, ("out", "in")[side])
+        return Resource("processor", 0)
 
     def make(self) -> Records:
         """Return all clocks at 0."""
