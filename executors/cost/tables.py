@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -164,72 +165,47 @@ class Resource:
         return {"kind": self.kind, **where, "direction": self.direction}
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(NamedTuple):
     """Where each kind of resource begins in the table.
 
     Parameters
     ----------
     n_nodes, n_cores, n_lanes, n_ranks : int
         Nodes, cores and lanes a node, ranks.
-    n_processors : int
-        Processors that all cores share; 0 where each core is one.
+    lane_out, lane_in : int
+        First clock of the lanes' sending and receiving side; cores come before, by node.
+    port_out, port_in : int
+        First clock of the ranks' ports into their node, and out of it.
+    memory, processor : int
+        First clock of the nodes' memories, and of the processors that all cores share, of
+        which there are none where each core is one.
+    unused : int
+        The last clock, which never moves, for what needs no core or no lane.
     """
 
     n_nodes: int
     n_cores: int
     n_lanes: int
     n_ranks: int
-    n_processors: int
+    lane_out: int
+    lane_in: int
+    port_out: int
+    port_in: int
+    memory: int
+    processor: int
+    unused: int
 
     @classmethod
     def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
         """Return what a plan uses of a machine."""
+        nodes, ranks = plan.n_nodes, plan.n_ranks
         n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
-        n_processors = 0 if network is None else network.processors or 0
-        return cls(
-            n_nodes=plan.n_nodes,
-            n_cores=n_cores,
-            n_lanes=1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0))),
-            n_ranks=plan.n_ranks,
-            # Cores run one task at a time: more processors than cores are never waited for.
-            n_processors=min(n_processors, plan.n_nodes * n_cores),
-        )
-
-    @property
-    def lane_out(self) -> int:
-        """First clock of the lanes' sending side; cores come before, by node."""
-        return self.n_nodes * self.n_cores
-
-    @property
-    def lane_in(self) -> int:
-        """First clock of the lanes' receiving side."""
-        return self.lane_out + self.n_nodes * self.n_lanes
-
-    @property
-    def port_out(self) -> int:
-        """First clock of the ranks' ports into their node."""
-        return self.lane_in + self.n_nodes * self.n_lanes
-
-    @property
-    def port_in(self) -> int:
-        """First clock of the ranks' ports out of their node."""
-        return self.port_out + self.n_ranks
-
-    @property
-    def memory(self) -> int:
-        """First clock of the nodes' memories."""
-        return self.port_in + self.n_ranks
-
-    @property
-    def processor(self) -> int:
-        """First clock of the processors."""
-        return self.memory + self.n_nodes
-
-    @property
-    def unused(self) -> int:
-        """The last clock, which never moves, for what needs no core or no lane."""
-        return self.processor + self.n_processors
+        n_lanes = 1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0)))
+        # Cores run one task at a time: more processors than cores are never waited for.
+        n_processors = min((network and network.processors) or 0, nodes * n_cores)
+        lanes = nodes * n_lanes
+        sizes = (nodes * n_cores, lanes, lanes, ranks, ranks, nodes, n_processors)
+        return cls(nodes, n_cores, n_lanes, ranks, *accumulate(sizes))
 
     def resource(self, clock: int) -> Resource:
         """Return what a clock belongs to; memories and processors are one kind."""
