@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import expand, indptr_of, running_total
+from collplan.planner.arrays.csr import expand, running_total
 from collplan.planner.memory import require_memory
 from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
@@ -83,8 +83,12 @@ def segment(
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
     """Return elements ``low:high`` of each of the given rows."""
     owner, buffer, offset, end = pieces.blocks()
-    blocks = indptr_of(owner, len(pieces)), buffer, offset, end - offset
-    return csr.contiguous(*slice_blocks(*blocks, row, low, high))
+    indptr = running_total(np.bincount(owner, minlength=len(pieces)))
+    buffer, offset, count = (
+        np.ascontiguousarray(column, dtype=np.int64) for column in (buffer, offset, end - offset)
+    )
+    indptr, buffer, offset, count = slice_blocks(indptr, buffer, offset, count, row, low, high)
+    return csr.contiguous(indptr, buffer.astype(np.int8), offset, count)
 
 
 def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:

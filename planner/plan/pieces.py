@@ -17,7 +17,7 @@ from collplan.planner.arrays.csr import (
     row_sums,
     running_total,
 )
-from collplan.planner.arrays.intervals import hull, last_at_or_below
+from collplan.planner.arrays.intervals import hull
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
 
@@ -311,31 +311,37 @@ def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int
     return k + 1
 
 
+@compiled
 def slice_blocks(
     indptr: Ints, buffer: Ints, offset: Ints, count: Ints, row: Ints, low: Ints, high: Ints
-) -> tuple[Ints, Ints, Ints, Ints]:
+) -> Any:
     """Cut rows of blocks at element positions.
 
     Slice k is elements ``low[k]:high[k]`` of row ``row[k]``, whose elements
     are its blocks' one after another. Returns a CSR by slice: indptr, buffer,
     offset, count.
     """
-    # Positions count from the first element of the first row.
-    ends = running_total(count)
-    begin, end = (
-        ends[indptr[row]] + low,
-        np.minimum(ends[indptr[row]] + high, ends[indptr[row + 1]]),
-    )
-    first = last_at_or_below(ends, begin)
-    n = np.maximum(np.searchsorted(ends, end) - first, 0)
-    block, part = ranges(first, n), np.repeat(np.arange(len(row)), n)
-    start = np.maximum(ends[block], begin[part])
-    length = np.minimum(ends[block + 1], end[part]) - start
-    kept = length > 0
-    block, start = block[kept], start[kept]
-    return (
-        indptr_of(part[kept], len(row)),
-        buffer[block],
-        offset[block] + start - ends[block],
-        length[kept],
-    )
+    n_out = 0
+    for fill in range(2):
+        if fill == 0:
+            out_buffer = np.empty(0, np.int64)
+            out_offset, out_count = out_buffer.copy(), out_buffer.copy()
+            out_indptr = np.zeros(len(row) + 1, np.int64)
+        else:
+            out_buffer = np.empty(n_out, np.int64)
+            out_offset, out_count = np.empty(n_out, np.int64), np.empty(n_out, np.int64)
+        n_out = 0
+        for k in range(len(row)):
+            start = 0
+            for i in range(indptr[row[k]], indptr[row[k] + 1]):
+                first = max(low[k], start)
+                last = min(high[k], start + count[i])
+                if first < last:
+                    if fill == 1:
+                        out_buffer[n_out] = buffer[i]
+                        out_offset[n_out] = offset[i] + first - start
+                        out_count[n_out] = last - first
+                    n_out += 1
+                start += count[i]
+            out_indptr[k + 1] = n_out
+    return out_indptr, out_buffer, out_offset, out_count
