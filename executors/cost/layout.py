@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from collplan.executors.cost.columns import Column, Side, partners, read_only
 from collplan.executors.cost.kernel import HAS_ON_START
-from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED, IS_UNCACHED
+from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import TASK, Clocks, Records
-from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
@@ -275,12 +274,6 @@ def mark_long(tasks: Records, eager_limit: float) -> None:
     for row in range(len(tasks)):
         if tasks[row].op == _SEND and tasks[row].work > eager_limit:
             tasks[row].state |= IS_LONG
-
-
-def mark_uncached(plan: Plan, tasks: Records, cache_bytes: int | None) -> None:
-    """Mark copies and reductions that work on more than the cache holds."""
-    if cache_bytes is not None:
-        tasks["state"][is_uncached(plan, cache_bytes)] |= IS_UNCACHED
 
 
 def serving_order(plan: Plan) -> Ints:

@@ -20,13 +20,13 @@ from collplan.executors.cost.layout import (
     initial_tasks,
     link_dependencies,
     mark_long,
-    mark_uncached,
     place,
     serving_order,
 )
-from collplan.executors.cost.occupancy import IS_LONG
+from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
 from collplan.executors.cost.parameters import BURST, cost_table, link_table
 from collplan.executors.cost.tables import Clocks, Records, Simulation
+from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import DeadlockError
 from collplan.planner.verify.format_check import check_ranges
@@ -239,7 +239,8 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     layout = Clocks.of(plan, network)
     tasks, successors, initial = prepared.tasks, prepared.successors, prepared.initial
     mark_long(tasks, float(network.eager_limit_bytes))
-    mark_uncached(plan, tasks, network.cache_bytes)
+    if network.cache_bytes is not None:
+        tasks["state"][is_uncached(plan, network.cache_bytes)] |= IS_UNCACHED
     queues = layout.make_queues(plan, prepared.slots, offload=network.network.offload)
     connections, adapters = make_connections(plan, Places(layout, tasks, queues), network.nic)
     pieces = None
