@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import Records, compiled
+from collplan.executors.cost.tables import Places, Records, compiled
 from collplan.planner.arrays.csr import joint_key
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.layout import Places
     from collplan.planner.plan.plan import Plan
     from collplan.specs import Nic
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from collplan.executors.cost.columns import Column, Side, partners, read_only
 from collplan.executors.cost.kernel import HAS_ON_START
 from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import TASK, Clocks, Records
+from collplan.executors.cost.tables import TASK, Clocks, Places, Records
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
@@ -25,44 +24,11 @@ Ints = npt.NDArray[np.int32]
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Places:
-    """The clocks that tasks of a plan hold.
-
-    Parameters
-    ----------
-    clocks : Clocks
-        Where each kind of resource begins among the clocks.
-    tasks : ndarray of TASK
-        As `place` returns them: work, link and state of each task, and its queue.
-    queues : ndarray of QUEUE
-        As of `Clocks.make_queues`.
-    """
-
-    clocks: Clocks
-    tasks: Records
-    queues: Records
-
-    @classmethod
-    def of(cls, plan: Plan) -> Places:
-        """Return the places of all tasks of a plan."""
-        clocks = Clocks.of(plan)
-        tasks, slots = place(plan, clocks)
-        return cls(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
-
-    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Places:
-        """Return the places of some tasks."""
-        return Places(self.clocks, self.tasks[rows], self.queues)
-
-    @property
-    def core(self) -> npt.NDArray[np.int64]:
-        """Return the clock of the core of each task: nodes have theirs one after another."""
-        return np.asarray(self.queues["core"][self.tasks["queue"]], dtype=np.int64)
-
-    @property
-    def lane(self) -> npt.NDArray[np.int64]:
-        """Return the clock of the lane or port of each message, the unused one for other tasks."""
-        return np.asarray(self.queues["lane"][self.tasks["queue"]], dtype=np.int64)
+def places_of(plan: Plan) -> Places:
+    """Return the places of all tasks of a plan."""
+    clocks = Clocks.of(plan)
+    tasks, slots = place(plan, clocks)
+    return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:

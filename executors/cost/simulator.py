@@ -15,7 +15,6 @@ from collplan.executors.cost.event_queue import make_event_queue
 from collplan.executors.cost.kernel import run
 from collplan.executors.cost.lane_sharing import take_turns
 from collplan.executors.cost.layout import (
-    Places,
     core_to_numa,
     initial_tasks,
     link_dependencies,
@@ -25,7 +24,7 @@ from collplan.executors.cost.layout import (
 )
 from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
 from collplan.executors.cost.parameters import BURST, cost_table, link_table
-from collplan.executors.cost.tables import Clocks, Records, Simulation
+from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import DeadlockError

@@ -261,3 +261,36 @@ class Clocks(NamedTuple):
         queues["node"] = np.repeat(node, lane.shape[1])
         queues["first"] = queues["last"] = -1
         return queues
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Places:
+    """The clocks that tasks of a plan hold.
+
+    Parameters
+    ----------
+    clocks : Clocks
+        Where each kind of resource begins among the clocks.
+    tasks : ndarray of TASK
+        As `place` returns them: work, link and state of each task, and its queue.
+    queues : ndarray of QUEUE
+        As of `Clocks.make_queues`.
+    """
+
+    clocks: Clocks
+    tasks: Records
+    queues: Records
+
+    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Places:
+        """Return the places of some tasks."""
+        return Places(self.clocks, self.tasks[rows], self.queues)
+
+    @property
+    def core(self) -> npt.NDArray[np.int64]:
+        """Return the clock of the core of each task: nodes have theirs one after another."""
+        return np.asarray(self.queues["core"][self.tasks["queue"]], dtype=np.int64)
+
+    @property
+    def lane(self) -> npt.NDArray[np.int64]:
+        """Return the clock of the lane or port of each message, the unused one for other tasks."""
+        return np.asarray(self.queues["lane"][self.tasks["queue"]], dtype=np.int64)

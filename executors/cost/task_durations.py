@@ -23,7 +23,7 @@ from collplan.executors.cost.parameters import (
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.layout import Places
+    from collplan.executors.cost.tables import Places
     from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.layout import Places
+from collplan.executors.cost.layout import places_of
 from collplan.executors.cost.task_durations import Holds, holds_of
 from collplan.planner.plan.plan import Op
 
@@ -143,7 +143,7 @@ def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
 def tracks_of(layer: Layer) -> Tracks:
     """Lay out a layer: a track for each core, and for each lane and direction."""
     plan = layer.plan
-    places = Places.of(plan)
+    places = places_of(plan)
     clocks, core, lane = places.clocks, places.core, places.lane
     rows = np.arange(plan.n_tasks)
     node: list[int] = []
