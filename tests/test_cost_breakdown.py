@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.critical_path import KINDS, breakdown, legs
-from collplan.executors.cost.task_durations import Resource
+from collplan.executors.cost.tables import Resource
 from collplan.planner import compile_plan
 from collplan.planner.errors import DeadlockError
 from collplan.planner.formats.goal import parse_goal

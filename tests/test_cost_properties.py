@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from collplan.executors.cost import Timeline, cost_report, simulate, simulate_each
 from collplan.executors.cost.critical_path import breakdown, critical_rows, legs
 from collplan.executors.cost.parameters import LINK_CLASSES
-from collplan.executors.cost.task_durations import Places, places_of
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Link, Network, Nic
 from cost_networks import PLAIN, cases, networks, plans, simulated
+from cost_places import Places, places_of
 from cost_schedules import LATE_RECEIVE, network
 from oracle import make_spec
 

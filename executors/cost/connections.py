@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.tables import Records, compiled
+from collplan.executors.cost.parameters import NETWORK
+from collplan.executors.cost.tables import Places, Records, compiled
+from collplan.planner.arrays.csr import joint_key
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.tables import Clocks
     from collplan.planner.plan.plan import Plan
     from collplan.specs import Nic
 
@@ -34,7 +35,7 @@ ADAPTER: Final = np.dtype(
 Longs = npt.NDArray[np.int64]
 
 
-def make_connections(plan: Plan, clocks: Clocks, nic: Nic | None) -> tuple[Records, Records]:
+def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Records, Records]:
     """Return the queue pairs of all sends between nodes, and the adapters.
 
     A queue pair is that of a rank, or of a pair of ranks, on a lane.
@@ -43,27 +44,23 @@ def make_connections(plan: Plan, clocks: Clocks, nic: Nic | None) -> tuple[Recor
         return np.zeros(0, dtype=CONNECTION), np.zeros(0, dtype=ADAPTER)
     connections = np.zeros(plan.n_tasks, dtype=CONNECTION)
     connections["peer"] = -1
-    adapters = np.zeros(clocks.n_nodes * clocks.n_lanes, dtype=ADAPTER)
+    clocks = places.clocks
+    adapters = np.zeros(clocks.lane_in - clocks.lane_out, dtype=ADAPTER)
     adapters["newest"] = adapters["oldest"] = -1
     adapters["room"] = nic.connections
     adapters["is_dynamic"] = nic.transport == "dc"
-    sends = np.flatnonzero(plan.op == Op.SEND)
-    node = plan.rank_node[plan.rank[sends]]
-    crosses = node != plan.rank_node[plan.peer[sends]]
-    sends, node = sends[crosses], node[crosses].astype(np.int64)
-    peer = plan.peer[sends]
-    lane = np.where(plan.lane[sends] < 0, plan.rank_lane[peer], plan.lane[sends])
-    lane = np.maximum(lane, 0).astype(np.int64)
-    ends = plan.rank[sends].astype(np.int64) * clocks.n_lanes + lane
+    sends = np.flatnonzero((places.tasks["op"] == Op.SEND) & (places.tasks["link"] == NETWORK))
+    peer, adapter = plan.peer[sends], places.take(sends).lane - clocks.lane_out
+    ends = joint_key(plan.rank[sends], adapter, len(adapters))
     if nic.transport == "rc":
-        ends = ends * plan.n_ranks + peer
+        ends = joint_key(ends, peer, plan.n_ranks)
     _, slot = np.unique(ends, return_inverse=True)
     connections["slot"][sends] = slot
     if nic.warm and len(sends):
         last = np.zeros(int(slot.max()) + 1, dtype=np.int64)
         last[slot] = np.arange(len(sends))  # the greatest: rows ascend
         connections["peer"][: len(last)] = peer[last]
-        _fill(connections, adapters, (node * clocks.n_lanes + lane)[last], last, nic.connections)
+        _fill(connections, adapters, adapter[last], last, nic.connections)
     return connections, adapters
 
 

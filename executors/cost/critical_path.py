@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.task_durations import Holds, Places, Resource, holds_of, places_of
+from collplan.executors.cost.task_durations import Holds, holds_of
 from collplan.planner.plan.plan import ON_START, Op
 
 if TYPE_CHECKING:
     from collplan.executors.cost.simulator import Timeline
+    from collplan.executors.cost.tables import Resource
     from collplan.planner.plan.plan import Plan
     from collplan.specs import Network
 
@@ -199,7 +200,7 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
             end = min(begin + sum(ns for _, ns in explained), end)
         resource, queued = None, 0.0
         if visit.waited_for == "resource" and i > 0:
-            resource = view.resource(i)
+            resource = view.clocks.resource(view.shared(i - 1, i))
             queued = min(max(begin - view.ready_ns(i), 0.0), begin - found[-1].begin_ns)
         parts = _fill(end - begin, [*explained, *view.turns(i)], end)
         found.append(Leg(visit.row, visit.waited_for, resource, begin, end, queued, parts))
@@ -238,13 +239,16 @@ class _View:
     ) -> None:
         self.timeline, self.path = timeline, path
         self.plan: Plan = timeline.plan
-        self.places: Places = places_of(self.plan, timeline.partner, rows)
-        self.holds: Holds = holds_of(timeline, network, self.places, rows)
+        self.clocks = timeline.places.clocks
+        held = timeline.places.take(rows)
+        self.holds: Holds = holds_of(held, network)
         # A send waits for its match where its message arrives.
         is_match = np.array([visit.event is Event.MATCH for visit in path])
-        self.arrivals: Places = places_of(
-            self.plan, timeline.partner, np.where(is_match, timeline.partner[rows], rows)
-        )
+        wanted = timeline.places.take(np.where(is_match, timeline.partner[rows], rows))
+        other = timeline.places.take(timeline.partner[rows])
+        self.core, self.lane = held.core.tolist(), held.lane.tolist()
+        self.wanted_core, self.wanted_lane = wanted.core.tolist(), wanted.lane.tolist()
+        self.other_core, self.other_lane = other.core.tolist(), other.lane.tolist()
 
     def time_of(self, visit: Visit) -> float:
         """Return when an event is; infinity for an arrival, which is not recorded."""
@@ -276,21 +280,21 @@ class _View:
 
     def handshake(self, i: int) -> list[Part]:
         """Return what a request to send and its answer take before event i."""
-        if not self.holds.is_asking[i] or self.path[i].event is not Event.START:
+        if not self._is_asking(i) or self.path[i].event is not Event.START:
             return []
         flight = self._flight(i)
         return [*flight, *flight]
 
     def turns(self, i: int) -> list[Part]:
         """Return what other messages may take of the lanes while message i goes by turns."""
-        if not self.holds.is_cut[i] or not self._held_side(i):
+        if not self.holds.is_cut[i] or not self._holds_lane(i):
             return []
-        places, busy_ns = self.places, self.timeline.lane_busy_ns
-        ends = [places.node[i], self.plan.rank_node[self.plan.peer[self.path[i].row]]]
-        if self._held_side(i) == "in":
-            ends.reverse()
-        traffic = sum(busy_ns[node, places.lane[i], side] for side, node in enumerate(ends))
-        return [("bandwidth", max(0.0, float(traffic - 2 * self.holds.lane_ns[i])))]
+        busy_ns = np.moveaxis(self.timeline.lane_busy_ns, 2, 0).ravel()
+        ends = np.array((self.lane[i], self.other_lane[i])) - self.clocks.lane_out
+        return [("bandwidth", max(0.0, float(busy_ns[ends].sum() - 2 * self.holds.lane_ns[i])))]
+
+    def _is_asking(self, i: int) -> bool:
+        return bool(self.timeline.is_asking[self.path[i].row])
 
     def _flight(self, i: int) -> list[Part]:
         holds = self.holds
@@ -303,27 +307,20 @@ class _View:
         if following is not None and following.waited_for == "message":
             # On one core, a message may have to wait for its own sending to end.
             flight = float(holds.overhead_ns[i] + holds.latency_ns[i])
-            is_long = holds.core_ns[i] > flight and self._stays_on_core(i)
+            is_long = holds.core_ns[i] > flight and self.core[i] == self.other_core[i]
             return in_core if is_long else self._flight(i)
         by_lane: list[Part] = [("bandwidth", float(holds.lane_ns[i]))]
         if following is not None and following.waited_for == "resource":
-            if self._shared(i, i + 1) in ("lane", "port"):
+            if self._shares_lane(i, i + 1):
                 return by_lane
-        elif (holds.is_asking[i] or self.holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
+        elif (self._is_asking(i) or holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
             return by_lane
         return in_core
-
-    def _stays_on_core(self, i: int) -> bool:
-        """Tell whether both ends of message i run on one core."""
-        plan, row = self.plan, self.path[i].row
-        ends = [row, int(self.timeline.partner[row])]
-        nodes, cores = plan.rank_node[plan.rank[ends]], plan.core[ends]
-        return bool(nodes[0] == nodes[1] and cores[0] == cores[1])
 
     def _arrival(self, i: int, following: Visit | None) -> list[Part]:
         holds = self.holds
         waits = following is not None and following.waited_for == "resource"
-        if waits and self._shared(i, i + 1) in ("lane", "port"):
+        if waits and self._shares_lane(i, i + 1):
             return [("bandwidth", float(holds.lane_ns[i]))]
         touch, wire = float(holds.touch_ns[i]), float(holds.wire_ns[i])
         pieces = float(holds.pieces_ns[i])
@@ -332,41 +329,26 @@ class _View:
             bytes_ = [("overhead", touch), ("copy", pieces)]
         return [("overhead", float(holds.overhead_ns[i])), *bytes_]
 
-    def _held_side(self, i: int) -> str:
-        """Return which side of a lane or port event i holds, if any."""
-        if self.path[i].event is Event.ARRIVAL:
-            return "in"
-        is_sending = self.path[i].event is Event.START and self.op(i) is Op.SEND
-        return "out" if is_sending else ""
+    def _holds_lane(self, i: int) -> bool:
+        """Return whether event i holds a lane or port."""
+        event = self.path[i].event
+        return event is Event.ARRIVAL or (event is Event.START and self.op(i) is Op.SEND)
 
-    def _shared(self, i: int, j: int) -> str:
-        """Return what event i held that event j waited for: core, lane, port or unknown."""
-        held, wanted, holds = self.places, self.arrivals, self.holds
-        same_node = bool(held.node[i] == wanted.node[j])
-        has_core = same_node and bool(held.core[i] == wanted.core[j])
-        side = self._held_side(i)
-        wants = "in" if self.path[j].event is Event.MATCH else self._held_side(j)
-        kind = "lane" if held.lane[i] >= 0 else "port"
-        is_same = same_node and bool(held.lane[i] == wanted.lane[j])
-        if kind == "port":
-            is_same = is_same and bool(held.rank[i] == wanted.rank[j])
-        has_lane = bool(side) and side == wants and is_same
+    def shared(self, i: int, j: int) -> int:
+        """Return the clock that event i held and event j waited for: of a core, lane or port.
+
+        Only processors are shared by tasks that have neither core nor lane in common.
+        """
+        core, lane, holds = self.core[i], self.lane[i], self.holds
+        has_core = bool(core == self.wanted_core[j])
+        wants_lane = self.path[j].event is Event.MATCH or self._holds_lane(j)
+        has_lane = self._holds_lane(i) and wants_lane and lane == self.wanted_lane[j]
         if has_lane and not (has_core and holds.core_ns[i] >= holds.lane_ns[i]):
-            return kind
-        return "core" if has_core else ""
+            return int(lane)
+        return int(core) if has_core else self.clocks.processor
 
-    def resource(self, j: int) -> Resource:
-        """Return what event j waited for."""
-        kind, wanted = self._shared(j - 1, j), self.arrivals
-        node, side = int(wanted.node[j]), self._held_side(j - 1)
-        if kind == "core":
-            return Resource("core", node, int(wanted.core[j]))
-        if kind == "lane":
-            return Resource("lane", node, int(wanted.lane[j]), side)
-        if kind == "port":
-            return Resource("port", int(wanted.rank[j]), 0, side)
-        # Only processors are shared by tasks that have neither core nor lane in common.
-        return Resource("processor", 0)
+    def _shares_lane(self, i: int, j: int) -> bool:
+        return self.clocks.resource(self.shared(i, j)).kind in ("lane", "port")
 
     def ready_ns(self, i: int) -> float:
         """Return when everything but a resource was there for event i."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.occupancy import IS_LONG
-from collplan.executors.cost.parameters import CONTINUATION
+from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Records
 from collplan.planner.arrays.csr import expand
 from collplan.planner.plan.plan import Op
@@ -67,6 +67,8 @@ class Pieces:
         tasks["end"] = np.where(matched < 0, matched, np.maximum(matched, left))
         if not handshake:
             tasks["state"][matched < left] &= ~IS_LONG
+        n_more = self.last - self.first
+        tasks["work"] = np.add.reduceat(rows["work"], self.first) - n_more
         tasks["pending"] = np.maximum.reduceat(rows["pending"], self.first)
         for field in ("cause", "following"):
             tasks[field] = self._tasks_of(tasks[field])
@@ -100,8 +102,7 @@ def take_turns(
     turn_bytes : int
         Greatest piece.
     """
-    is_message = plan.op <= Op.RECV
-    is_remote = is_message & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
+    is_remote = (tasks["op"] <= Op.RECV) & (tasks["link"] == NETWORK)
     pieces = Pieces.of(tasks, is_remote, turn_bytes)
     number, is_send = pieces.number, plan.op[pieces.task] == Op.SEND
     cut = tasks[pieces.task]

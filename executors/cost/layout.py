@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.columns import Column, Side, partners, read_only
 from collplan.executors.cost.kernel import HAS_ON_START
-from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED, IS_UNCACHED
-from collplan.executors.cost.tables import TASK, Records
-from collplan.executors.cost.working_sets import is_uncached
+from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED
+from collplan.executors.cost.parameters import NETWORK
+from collplan.executors.cost.tables import TASK, Clocks, Places, Records
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
 
 if TYPE_CHECKING:
-    from collplan.executors.cost.tables import Clocks
     from collplan.planner.plan.plan import Plan
 
 Ints = npt.NDArray[np.int32]
 
-_NETWORK = 3
-_MOST_PRIORITIES: Final = 1 << 16
-"""Priorities are counted one by one up to this range, above it they are ranked first."""
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
+
+
+def places_of(plan: Plan) -> Places:
+    """Return the places of all tasks of a plan."""
+    clocks = Clocks.of(plan)
+    tasks, slots = place(plan, clocks)
+    return Places(clocks, tasks, clocks.make_queues(plan, slots, offload=False))
 
 
 def core_to_numa(plan: Plan) -> Ints:
@@ -160,7 +163,7 @@ def _place(
         task = tasks[row]
         task.op = op[row]
         task.queue = first
-        task.link = _NETWORK
+        task.link = NETWORK
         task.following = task.cause = -1
         task.end = -1.0
         if op[row] > _RECV:
@@ -239,40 +242,15 @@ def mark_long(tasks: Records, eager_limit: float) -> None:
             tasks[row].state |= IS_LONG
 
 
-def mark_uncached(plan: Plan, tasks: Records, cache_bytes: int | None) -> None:
-    """Mark copies and reductions that work on more than the cache holds."""
-    if cache_bytes is not None:
-        tasks["state"][is_uncached(plan, cache_bytes)] |= IS_UNCACHED
-
-
 def serving_order(plan: Plan) -> Ints:
     """Return all rows in the order in which those ready together are served.
 
     Sends, then receives, then the rest; within those by priority, then row.
     """
-    priority = Column.of(plan.priority, np.int32)
-    low, high = int(priority.values.min(initial=0)), int(priority.values.max(initial=0))
-    if high - low >= _MOST_PRIORITIES:
-        _, ranked = np.unique(priority.values, return_inverse=True)
-        priority, low, high = Column.of(ranked, np.int32), 0, int(ranked.max())
-    return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, low, high))
-
-
-@compiled
-def _serving_order(op: npt.NDArray[np.int8], priority: Column, low: int, high: int) -> Ints:
-    """Sort rows by kind and priority, counting how many there are of each."""
-    values, step = priority
-    n = high - low + 1
-    first = np.zeros(3 * n + 1, dtype=np.int64)
-    for row in range(len(op)):
-        first[min(op[row], _COPY) * n + values[row * step] - low + 1] += 1
-    first = np.cumsum(first)
-    order = np.empty(len(op), dtype=np.int32)
-    for row in range(len(op)):
-        key = min(op[row], _COPY) * n + values[row * step] - low
-        order[first[key]] = row
-        first[key] += 1
-    return order
+    priority = plan.priority.astype(np.int64) - plan.priority.min(initial=0)
+    if priority.max(initial=0) < 1 << 16:
+        priority = priority.astype(np.uint16)  # which numpy sorts in linear time
+    return np.lexsort((priority, np.minimum(plan.op, _COPY))).astype(np.int32)
 
 
 def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
@@ -346,22 +324,5 @@ def _link_dependencies(
 
 def initial_tasks(plan: Plan, order: Ints) -> Ints:
     """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
-    indptr = read_only(plan.deps.indptr, np.int32)
-    rank = Column.of(plan.rank, np.int32)
-    return np.asarray(_initial_tasks(indptr, rank, order, plan.n_ranks))
-
-
-@compiled
-def _initial_tasks(deps_indptr: Ints, rank: Column, order: Ints, n_ranks: int) -> Ints:
-    ranks, step = rank
-    first = np.zeros(n_ranks + 1, dtype=np.int64)
-    for row in range(len(order)):
-        if deps_indptr[row] == deps_indptr[row + 1]:
-            first[ranks[row * step] + 1] += 1
-    first = np.cumsum(first)
-    rows = np.empty(first[-1], dtype=np.int32)
-    for row in order:
-        if deps_indptr[row] == deps_indptr[row + 1]:
-            rows[first[ranks[row * step]]] = row
-            first[ranks[row * step]] += 1
-    return rows
+    rows = order[np.diff(plan.deps.indptr)[order] == 0]
+    return np.asarray(rows[np.argsort(plan.rank[rows], kind="stable")])

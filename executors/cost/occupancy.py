@@ -22,6 +22,7 @@ from collplan.executors.cost.parameters import (
     LAST,
     MEMORY,
     MISS,
+    NETWORK,
     OFFLOAD,
     PACKET,
     PACKET_BYTES,
@@ -40,7 +41,6 @@ from collplan.executors.cost.queues import busier, hold
 from collplan.executors.cost.tables import Floats, Records, Simulation, compiled, compiled_inline
 
 _COPY, _REDUCE = 2, 3
-_NETWORK = 3
 IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
 """Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
 the eager limit."""
@@ -96,7 +96,7 @@ def _turn(clocks: Records, costs: Floats, core: int, rank: int) -> float:
 @compiled_inline
 def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) -> float:
     """Return when a free lane begins: earlier than now where it passes a burst at once."""
-    if costs[BURST] == 0 or link < _NETWORK:
+    if costs[BURST] == 0 or link < NETWORK:
         return now
     return float(max(clocks[lane].time, now - costs[BURST]))
 
@@ -118,7 +118,7 @@ def is_continued(tasks: Records, row: int) -> bool:
 @compiled_inline
 def _packets(costs: Floats, send: Any) -> float:
     """Return what the packets of a message take a core, but for its first, which is in its o."""
-    if costs[PACKET] == 0 or send.link < _NETWORK:
+    if costs[PACKET] == 0 or send.link < NETWORK:
         return 0.0
     if send.link == CONTINUATION:
         return float(math.ceil((send.work - 1) / costs[PACKET_BYTES]) * costs[PACKET])
@@ -142,7 +142,7 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
         works += send.work * costs[STRIDED]
     begin, turned, end, before = occupy(sim, queue, row, now, works, 0.0)
     reads = waits = 0.0
-    if len(sim.connections) > 0 and send.link == _NETWORK:
+    if len(sim.connections) > 0 and send.link == NETWORK:
         adapter = sim.adapters[queue.lane - sim.places[FIRST_LANE]]
         peer = queues[tasks[send.partner].queue].rank
         reads, waits = fetch(
@@ -177,7 +177,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
     more = max(send.work - 1.0, 0.0)
     works = link[o] + more * link[O] + _packets(costs, send)
     moves = 0.0
-    if send.link < _NETWORK:
+    if send.link < NETWORK:
         moves = send.work * costs[MEMORY]
     if recv.state & IS_STRIDED:
         works += send.work * costs[STRIDED]

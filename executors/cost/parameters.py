@@ -13,8 +13,8 @@ from collplan.specs import Link, Network, SpecError
 Floats = npt.NDArray[np.float64]
 
 LINK_CLASSES: Final = ("core", "numa", "node", "network")
-CONTINUATION: Final = len(LINK_CLASSES)
-"""Row of the table of links for what follows the first piece of a message between nodes."""
+NETWORK, CONTINUATION = 3, 4
+"""Rows of the table of links: messages between nodes, and what follows their first piece."""
 L, o, g, G, O, OFFLOAD, LAST = range(7)  # noqa: E741 - LogGPS's own letters
 """Columns of the table of links."""
 HANDSHAKE, BURST, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS, SWITCH = range(9)

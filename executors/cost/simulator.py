@@ -19,13 +19,13 @@ from collplan.executors.cost.layout import (
     initial_tasks,
     link_dependencies,
     mark_long,
-    mark_uncached,
     place,
     serving_order,
 )
-from collplan.executors.cost.occupancy import IS_LONG
+from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
 from collplan.executors.cost.parameters import BURST, cost_table, link_table
-from collplan.executors.cost.tables import Clocks, Records, Simulation
+from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
+from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import DeadlockError
 from collplan.planner.verify.format_check import check_ranges
@@ -71,6 +71,8 @@ class Timeline:
         request, -1 where it had none, or its receive, if that was posted late.
     partner : ndarray of int32, shape (n_tasks,)
         The other end of every message.
+    places : Places
+        The simulator's tables of tasks and of the clocks that they hold.
     flags_ns : tuple of float
         After how long another rank's task on the same core, in the same NUMA domain
         and on the same node sees that a task is done: the latencies of those links.
@@ -93,6 +95,7 @@ class Timeline:
     is_asking: npt.NDArray[np.bool_]
     partner: Ints
     plan: Plan
+    places: Places
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_allocated: bool = False
     pcie_reads: npt.NDArray[np.int64] | None = None
@@ -235,9 +238,10 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     layout = Clocks.of(plan, network)
     tasks, successors, initial = prepared.tasks, prepared.successors, prepared.initial
     mark_long(tasks, float(network.eager_limit_bytes))
-    mark_uncached(plan, tasks, network.cache_bytes)
+    if network.cache_bytes is not None:
+        tasks["state"][is_uncached(plan, network.cache_bytes)] |= IS_UNCACHED
     queues = layout.make_queues(plan, prepared.slots, offload=network.network.offload)
-    connections, adapters = make_connections(plan, layout, network.nic)
+    connections, adapters = make_connections(plan, Places(layout, tasks, queues), network.nic)
     pieces = None
     if network.turn_bytes is not None:
         pieces, tasks, successors, initial, queues, connections = take_turns(
@@ -268,7 +272,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
-    timeline = _timeline(plan, network, layout, tasks, clocks, watch)
+    timeline = _timeline(plan, network, Places(layout, tasks, queues), clocks, watch)
     reads = None
     if network.nic is not None:
         reads = adapters["reads"].astype(np.int64).reshape(layout.n_nodes, layout.n_lanes)
@@ -277,8 +281,9 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
 
 
 def _timeline(
-    plan: Plan, network: Network, layout: Clocks, tasks: Records, clocks: Records, watch: Stopwatch
+    plan: Plan, network: Network, places: Places, clocks: Records, watch: Stopwatch
 ) -> Timeline:
+    tasks, layout = places.tasks, places.clocks
     is_long = (tasks["state"] & IS_LONG).astype(np.bool_)
     tasks.flags.writeable = False
     busy = clocks["busy"].copy()
@@ -286,6 +291,7 @@ def _timeline(
     lanes = busy[layout.lane_out : layout.port_out].reshape(2, layout.n_nodes, layout.n_lanes)
     return Timeline(
         plan=plan,
+        places=places,
         start_ns=tasks["start"],
         end_ns=tasks["end"],
         core_busy_ns=busy[: layout.lane_out].reshape(layout.n_nodes, layout.n_cores),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -131,71 +132,92 @@ class Simulation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class Resource:
+    """A core, one direction of a lane of a node or of a rank's port, or a shared processor.
+
+    Parameters
+    ----------
+    kind : "core", "lane", "port" or "processor"
+        What it is.
+    place : int
+        The node of a core or lane, the rank of a port, 0 for a processor.
+    index : int
+        Which core or lane of the node.
+    direction : "out", "in" or ""
+        Of a lane or port.
+    """
+
+    kind: Literal["core", "lane", "port", "processor"]
+    place: int
+    index: int = 0
+    direction: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its kind, and node and core, node, lane and direction, or rank and direction."""
+        if self.kind == "processor":
+            return {"kind": "processor"}
+        if self.kind == "core":
+            return {"kind": "core", "node": self.place, "core": self.index}
+        if self.kind == "lane":
+            where = {"node": self.place, "lane": self.index}
+        else:
+            where = {"rank": self.place}
+        return {"kind": self.kind, **where, "direction": self.direction}
+
+
+class Clocks(NamedTuple):
     """Where each kind of resource begins in the table.
 
     Parameters
     ----------
     n_nodes, n_cores, n_lanes, n_ranks : int
         Nodes, cores and lanes a node, ranks.
-    n_processors : int
-        Processors that all cores share; 0 where each core is one.
+    lane_out, lane_in : int
+        First clock of the lanes' sending and receiving side; cores come before, by node.
+    port_out, port_in : int
+        First clock of the ranks' ports into their node, and out of it.
+    memory, processor : int
+        First clock of the nodes' memories, and of the processors that all cores share, of
+        which there are none where each core is one.
+    unused : int
+        The last clock, which never moves, for what needs no core or no lane.
     """
 
     n_nodes: int
     n_cores: int
     n_lanes: int
     n_ranks: int
-    n_processors: int
+    lane_out: int
+    lane_in: int
+    port_out: int
+    port_in: int
+    memory: int
+    processor: int
+    unused: int
 
     @classmethod
     def of(cls, plan: Plan, network: Network | None = None) -> Clocks:
         """Return what a plan uses of a machine."""
+        nodes, ranks = plan.n_nodes, plan.n_ranks
         n_cores = 1 + int(max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
-        n_processors = 0 if network is None else network.processors or 0
-        return cls(
-            n_nodes=plan.n_nodes,
-            n_cores=n_cores,
-            n_lanes=1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0))),
-            n_ranks=plan.n_ranks,
-            # Cores run one task at a time: more processors than cores are never waited for.
-            n_processors=min(n_processors, plan.n_nodes * n_cores),
-        )
+        n_lanes = 1 + int(max(plan.lane.max(initial=0), plan.rank_lane.max(initial=0)))
+        # Cores run one task at a time: more processors than cores are never waited for.
+        n_processors = min((network and network.processors) or 0, nodes * n_cores)
+        lanes = nodes * n_lanes
+        sizes = (nodes * n_cores, lanes, lanes, ranks, ranks, nodes, n_processors)
+        return cls(nodes, n_cores, n_lanes, ranks, *accumulate(sizes))
 
-    @property
-    def lane_out(self) -> int:
-        """First clock of the lanes' sending side; cores come before, by node."""
-        return self.n_nodes * self.n_cores
-
-    @property
-    def lane_in(self) -> int:
-        """First clock of the lanes' receiving side."""
-        return self.lane_out + self.n_nodes * self.n_lanes
-
-    @property
-    def port_out(self) -> int:
-        """First clock of the ranks' ports into their node."""
-        return self.lane_in + self.n_nodes * self.n_lanes
-
-    @property
-    def port_in(self) -> int:
-        """First clock of the ranks' ports out of their node."""
-        return self.port_out + self.n_ranks
-
-    @property
-    def memory(self) -> int:
-        """First clock of the nodes' memories."""
-        return self.port_in + self.n_ranks
-
-    @property
-    def processor(self) -> int:
-        """First clock of the processors."""
-        return self.memory + self.n_nodes
-
-    @property
-    def unused(self) -> int:
-        """The last clock, which never moves, for what needs no core or no lane."""
-        return self.processor + self.n_processors
+    def resource(self, clock: int) -> Resource:
+        """Return what a clock belongs to; memories and processors are one kind."""
+        if clock < self.lane_out:
+            return Resource("core", *divmod(clock, self.n_cores))
+        if clock < self.port_out:
+            side, lane = divmod(clock - self.lane_out, self.lane_in - self.lane_out)
+            return Resource("lane", *divmod(lane, self.n_lanes), ("out", "in")[side])
+        if clock < self.memory:
+            side, rank = divmod(clock - self.port_out, self.n_ranks)
+            return Resource("port", rank, 0, ("out", "in")[side])
+        return Resource("processor", 0)
 
     def make(self) -> Records:
         """Return all clocks at 0."""
@@ -239,3 +261,36 @@ class Clocks:
         queues["node"] = np.repeat(node, lane.shape[1])
         queues["first"] = queues["last"] = -1
         return queues
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Places:
+    """The clocks that tasks of a plan hold.
+
+    Parameters
+    ----------
+    clocks : Clocks
+        Where each kind of resource begins among the clocks.
+    tasks : ndarray of TASK
+        As `place` returns them: work, link and state of each task, and its queue.
+    queues : ndarray of QUEUE
+        As of `Clocks.make_queues`.
+    """
+
+    clocks: Clocks
+    tasks: Records
+    queues: Records
+
+    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Places:
+        """Return the places of some tasks."""
+        return Places(self.clocks, self.tasks[rows], self.queues)
+
+    @property
+    def core(self) -> npt.NDArray[np.int64]:
+        """Return the clock of the core of each task: nodes have theirs one after another."""
+        return np.asarray(self.queues["core"][self.tasks["queue"]], dtype=np.int64)
+
+    @property
+    def lane(self) -> npt.NDArray[np.int64]:
+        """Return the clock of the lane or port of each message, the unused one for other tasks."""
+        return np.asarray(self.queues["lane"][self.tasks["queue"]], dtype=np.int64)

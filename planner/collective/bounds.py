@@ -109,15 +109,10 @@ class Crossing:
     out: Sequence[int]
     total: int = 0
 
-    def most_in(self, itemsize: int, n_lanes: Sequence[int] | None = None) -> int:
-        """Return the bytes the busiest lane of all places must receive."""
-        return self._most(self.into, itemsize, n_lanes)
-
-    def most_out(self, itemsize: int, n_lanes: Sequence[int] | None = None) -> int:
-        """Return the bytes the busiest lane of all places must send."""
-        return self._most(self.out, itemsize, n_lanes)
-
-    def _most(self, loads: Sequence[int], itemsize: int, n_lanes: Sequence[int] | None) -> int:
+    def most(
+        self, loads: Sequence[int], itemsize: int, n_lanes: Sequence[int] | None = None
+    ) -> int:
+        """Return the bytes of the busiest lane of all places; `loads` are `into` or `out`."""
         lanes = n_lanes or [1] * len(loads)
         total = max(self.total, sum(self.into), sum(self.out))
         shares = [*zip(loads, lanes, strict=True), (total, sum(lanes))]
@@ -145,8 +140,8 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     by_rank = crossing(collective, np.arange(p))
     by_node = crossing(collective, np.array(machine.rank_to_node))
     lanes_in, lanes_out = _usable_lanes(machine)
-    lane_in = by_node.most_in(itemsize, lanes_in)
-    lane_out = by_node.most_out(itemsize, lanes_out)
+    lane_in = by_node.most(by_node.into, itemsize, lanes_in)
+    lane_out = by_node.most(by_node.out, itemsize, lanes_out)
     lane_bytes = max(lane_in, lane_out)
     n_rounds, rank_lanes = ceil_log2(reach + 1), None
     if spec.transport.shared_roles != ():
@@ -157,10 +152,10 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
     argument = ARGUMENTS.get(collective.kind)
     return Bounds(
         n_rounds=n_rounds,
-        bytes_sent_per_rank=by_rank.most_out(itemsize, rank_lanes),
-        bytes_received_per_rank=by_rank.most_in(itemsize, rank_lanes),
-        bytes_sent_per_node=by_node.most_out(itemsize),
-        bytes_received_per_node=by_node.most_in(itemsize),
+        bytes_sent_per_rank=by_rank.most(by_rank.out, itemsize, rank_lanes),
+        bytes_received_per_rank=by_rank.most(by_rank.into, itemsize, rank_lanes),
+        bytes_sent_per_node=by_node.most(by_node.out, itemsize),
+        bytes_received_per_node=by_node.most(by_node.into, itemsize),
         bytes_sent_per_lane=lane_out,
         bytes_received_per_lane=lane_in,
         lane_bytes=lane_bytes,

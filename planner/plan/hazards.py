@@ -93,15 +93,7 @@ def _without_gaps(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -
     np.minimum.at(least, written, writes.count)
     gap = reads.stride - reads.count
     whole = (reads.repeat > 1) & (gap >= 0) & (gap < least[read])
-    reach = np.where(whole, reads.stride * (reads.repeat - 1), 0)
-    return Pieces(
-        reads.indptr,
-        reads.buffer,
-        reads.offset,
-        reads.count + reach,
-        np.where(whole, 0, reads.stride),
-        np.where(whole, 1, reads.repeat),
-    )
+    return reads.made_whole(whole, reads.count + reads.stride * (reads.repeat - 1))
 
 
 Sides = list[tuple[Any, Any, Any, Any]]

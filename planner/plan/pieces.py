@@ -92,6 +92,12 @@ class Pieces:
         low = self.offset[index] + turn * self.stride[index]
         return self.owner[index], self.buffer[index], low, low + self.count[index]
 
+    def made_whole(self, which: Bools, count: Ints) -> Pieces:
+        """Return the same rows, with some strided pieces as one block each of `count` elements."""
+        stride, repeat = np.where(which, 0, self.stride), np.where(which, 1, self.repeat)
+        count = np.where(which, count, self.count)
+        return Pieces(self.indptr, self.buffer, self.offset, count, stride, repeat)
+
     def hulls(self) -> tuple[Ints, Ints]:
         """Return the first element of every piece and the one past its last."""
         if is_constant(self.repeat):
@@ -167,14 +173,7 @@ def join(left: Pieces, right: Pieces) -> Pieces:
 def without_gapless(pieces: Pieces) -> Pieces:
     """Return the same rows, with repeats that leave no gap as one long piece."""
     is_gapless = (pieces.repeat > 1) & (pieces.stride == pieces.count)
-    return Pieces(
-        pieces.indptr,
-        pieces.buffer,
-        pieces.offset,
-        np.where(is_gapless, pieces.count * pieces.repeat, pieces.count),
-        np.where(is_gapless, 0, pieces.stride),
-        np.where(is_gapless, 1, pieces.repeat),
-    )
+    return pieces.made_whole(is_gapless, pieces.count * pieces.repeat)
 
 
 def recompressed(pieces: Pieces) -> Pieces:

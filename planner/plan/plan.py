@@ -82,7 +82,23 @@ COLUMNS: Final[dict[str, npt.DTypeLike]] = {
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Extents:
+class Ragged:
+    """Entries of tasks in CSR: task i owns rows ``indptr[i]:indptr[i+1]``, in order."""
+
+    TYPES: ClassVar[dict[str, npt.DTypeLike]]
+
+    indptr: Ints
+
+    def __len__(self) -> int:
+        return len(getattr(self, tuple(self.TYPES)[1]))
+
+    def owner(self) -> Ints:
+        """Return the task each entry belongs to."""
+        return row_numbers(self.indptr)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Extents(Ragged):
     """Intervals of buffers that tasks read or write, in CSR.
 
     Task i owns rows ``indptr[i]:indptr[i+1]``, in order: its elements are the
@@ -103,14 +119,10 @@ class Extents:
         "pattern": np.int32,
     }
 
-    indptr: Ints
     buffer: Ints
     offset: Ints
     count: Ints
     pattern: Ints
-
-    def __len__(self) -> int:
-        return len(self.buffer)
 
     def elements(self, patterns: Ints) -> npt.NDArray[np.int64]:
         """Return the elements of every extent, repeats included."""
@@ -123,13 +135,9 @@ class Extents:
         columns = (self.buffer, self.offset, self.count, self.pattern)
         return Extents(indptr, *(column[entries] for column in columns))
 
-    def owner(self) -> Ints:
-        """Return the task each extent belongs to."""
-        return row_numbers(self.indptr)
-
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Dependencies:
+class Dependencies(Ragged):
     """What each task waits for, in CSR: rows ``indptr[i]:indptr[i+1]`` belong to task i.
 
     `task` is the predecessor's row; `kind` is 0 for a derived hazard on its
@@ -142,20 +150,12 @@ class Dependencies:
         "kind": np.int8,
     }
 
-    indptr: Ints
     task: Ints
     kind: Ints
 
-    def __len__(self) -> int:
-        return len(self.task)
-
-    def owner(self) -> Ints:
-        """Return the task that waits, for every edge."""
-        return row_numbers(self.indptr)
-
 
 @dataclass(frozen=True, eq=False, slots=True)
-class CrossRankWaits:
+class CrossRankWaits(Ragged):
     """Tasks of other ranks of the node that one rank's program waits for, in CSR.
 
     Rows ``indptr[i]:indptr[i+1]`` belong to task i of the program; all wait
@@ -183,7 +183,6 @@ class CrossRankWaits:
         "awaited": np.int32,
     }
 
-    indptr: Ints
     rank: Ints
     task: Ints
     flag: Ints
@@ -195,9 +194,6 @@ class CrossRankWaits:
         nothing = np.zeros(0, dtype=np.int32)
         indptr = np.broadcast_to(np.int32(0), (n_tasks + 1,))
         return cls(indptr, nothing, nothing, nothing, nothing)
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.cost.columns import partners
-from collplan.executors.cost.task_durations import Holds, Places, holds_of, places_of
+from collplan.executors.cost.layout import places_of
+from collplan.executors.cost.task_durations import Holds, holds_of
 from collplan.planner.plan.plan import Op
 
 if TYPE_CHECKING:
@@ -93,21 +93,18 @@ class Tracks:
 def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
     """Return a simulation as a layer of a trace."""
     plan = timeline.plan
-    places = places_of(plan, timeline.partner)
-    holds = holds_of(timeline, network, places)
-    is_recv, is_send = plan.op == Op.RECV, plan.op == Op.SEND
-    begin = np.where(is_recv, _arrivals(timeline, places, holds), timeline.start_ns)
-    is_message = is_recv | is_send
+    holds = holds_of(timeline.places, network)
+    begin = np.where(plan.op == Op.RECV, _arrivals(timeline, holds), timeline.start_ns)
     spans = Spans(
         core_begin=begin,
-        core_end=np.where(is_message, begin + holds.core_ns, timeline.end_ns),
+        core_end=np.where(plan.op <= Op.RECV, begin + holds.core_ns, timeline.end_ns),
         lane_begin=begin,
         lane_end=begin + holds.lane_ns,
     )
     return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans)
 
 
-def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
+def _arrivals(timeline: Timeline, holds: Holds) -> Floats:
     """Return when every receive's message is taken in, NaN for what is no receive.
 
     A receive that completes with its message tells. One that was posted after
@@ -120,6 +117,7 @@ def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
     arrival = np.full(plan.n_tasks, np.nan)
     arrival[recvs] = np.where(end[recvs] > start[recvs], (end - complete)[recvs], np.nan)
     send = timeline.partner.astype(np.int64)
+    core, lane = timeline.places.core, timeline.places.lane
     flight = holds.overhead_ns + holds.latency_ns
     open_rows = recvs[np.isnan(arrival[recvs])]
     for _ in range(_ROUNDS):
@@ -128,13 +126,9 @@ def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
         cause = timeline.arrival_cause[send[open_rows]].astype(np.int64)
         held = np.where(cause < -1, -2 - cause, np.maximum(cause, 0))
         # Its own send, too, holds the core of ranks that share one.
-        same_core = places.core[held] == places.core[open_rows]
-        same_core &= places.node[held] == places.node[open_rows]
-        same_lane = (plan.op[held] == Op.RECV) & (places.lane[held] == places.lane[open_rows])
-        same_lane &= (places.lane[held] >= 0) | (places.rank[held] == places.rank[open_rows])
         lasts = np.maximum(
-            np.where(same_core, holds.core_ns[held], 0.0),
-            np.where(same_lane, holds.lane_ns[held], 0.0),
+            np.where(core[held] == core[open_rows], holds.core_ns[held], 0.0),
+            np.where(lane[held] == lane[open_rows], holds.lane_ns[held], 0.0),
         )
         began = np.where(plan.op[held] == Op.RECV, arrival[held], start[held])
         lets_go = np.where(cause < -1, end[held], began + lasts)
@@ -149,28 +143,27 @@ def _arrivals(timeline: Timeline, places: Places, holds: Holds) -> Floats:
 def tracks_of(layer: Layer) -> Tracks:
     """Lay out a layer: a track for each core, and for each lane and direction."""
     plan = layer.plan
-    partner = partners(plan)
-    places = places_of(plan, partner)
+    places = places_of(plan)
+    clocks, core, lane = places.clocks, places.core, places.lane
     rows = np.arange(plan.n_tasks)
-    core = places.node * places.n_cores + places.core
     node: list[int] = []
     names: list[str] = []
     if layer.spans is None:
         begin, end = _whole(layer.start_ns), _whole(layer.end_ns)
-        track = _spread(core, begin, end, places.n_cores, node, names)
+        track = _spread(core, begin, end, clocks.n_cores, node, names)
         row = rows
         n_core_tracks = len(names)
     else:
-        n_core_tracks = plan.n_nodes * places.n_cores
-        node = [i // places.n_cores for i in range(n_core_tracks)]
-        names = [f"core {i % places.n_cores}" for i in range(n_core_tracks)]
-        for i in range(plan.n_nodes * places.n_lanes * 2):
-            place, side = divmod(i, 2)
-            node.append(place // places.n_lanes)
-            names.append(f"lane {place % places.n_lanes} {('out', 'in')[side]}")
-        on_lane = np.flatnonzero(places.lane >= 0)
-        lane = (places.node * places.n_lanes + places.lane) * 2 + (plan.op == Op.RECV)
-        track = np.concatenate((core, n_core_tracks + lane[on_lane]))
+        n_core_tracks = clocks.lane_out
+        # A lane's two directions are tracks side by side.
+        n_lanes = clocks.lane_in - clocks.lane_out
+        ways = [clocks.lane_out + i for lane in range(n_lanes) for i in (lane, n_lanes + lane)]
+        shown = [clocks.resource(clock) for clock in (*range(n_core_tracks), *ways)]
+        node = [resource.place for resource in shown]
+        names = [f"{one.kind} {one.index} {one.direction}".rstrip() for one in shown]
+        on_lane = np.flatnonzero((lane >= clocks.lane_out) & (lane < clocks.port_out))
+        side, number = np.divmod(lane[on_lane] - clocks.lane_out, n_lanes)
+        track = np.concatenate((core, n_core_tracks + 2 * number + side))
         row = np.concatenate((rows, on_lane))
         spans = layer.spans
         begin = _whole(np.concatenate((spans.core_begin, spans.lane_begin[on_lane])))
@@ -184,7 +177,7 @@ def tracks_of(layer: Layer) -> Tracks:
     on_core = np.flatnonzero(track < n_core_tracks)
     slice_of[row[on_core]] = on_core
     send_rows = np.flatnonzero(plan.op == Op.SEND)
-    sends, recvs = slice_of[send_rows], slice_of[partner[send_rows]]
+    sends, recvs = slice_of[send_rows], slice_of[places.tasks["partner"][send_rows]]
     last = np.maximum(begin[recvs], end[recvs] - 1)
     return Tracks(
         node=node,
