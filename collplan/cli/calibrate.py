@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from collplan.cli.options import Json, Progress, Ranks, Timeout, flag, option, output_file, takes
+from collplan.cli.options import MeasuringOptions, Ranks, flag, option, output_file, takes
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.specs.errors import CollplanError
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collplan.measure.calibration.measurements import Measurements
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateOptions(MeasuringOptions):
     """Options of ``collplan calibrate``."""
 
     output: Annotated[
@@ -35,12 +35,9 @@ class CalibrateOptions:
         Path | None,
         option("FILE.json", "Fit these measurements instead of measuring; needs no MPI."),
     ] = None
-    timeout: Timeout = 600
-    progress: Progress = None
     plot: Annotated[
         Path | None, output_file("Draw ping-pongs and their fit into an SVG or PNG file.")
     ] = None
-    as_json: Json = False
 
 
 @dataclass(frozen=True, slots=True)

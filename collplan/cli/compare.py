@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
-from collplan.cli.options import Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, parse_sizes, takes
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -25,13 +25,7 @@ class CompareOptions:
     """Options of ``collplan compare``."""
 
     source: Spec
-    sizes: Annotated[
-        str | None,
-        option(
-            "SIZE,...",
-            "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
-        ),
-    ] = None
+    sizes: CountSizes = None
     candidates: Annotated[
         str | None,
         option("NAME,...", "Only these, by name or family, like 'ring,full_lane*,mesh'."),

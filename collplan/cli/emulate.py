@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from collplan.cli.options import flag, option
+from collplan.cli.options import TimeoutOrNone, flag, option
 
 
 def command(
@@ -28,7 +28,7 @@ def command(
     stripe: Annotated[
         bool, flag("--stripe", "Let the MPI use all lanes, instead of one a rank.")
     ] = False,
-    timeout: Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)] = None,
+    timeout: TimeoutOrNone = None,
 ) -> int:
     """Run CMD once a rank on a real multi-lane cluster emulated on this machine.
 

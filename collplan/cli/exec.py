@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from collplan.cli.options import flag, option
+from collplan.cli.options import TimeoutOrNone, flag, option
 from collplan.cli.ranks import one_voice, run_again
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
@@ -37,7 +37,7 @@ def command(
         bool, typer.Option("-m", "--module", help="APP is a module's name, as for python -m.")
     ] = False,
     force: Annotated[bool, flag("--force", "Use the table though it was tuned elsewhere.")] = False,
-    timeout: Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)] = None,
+    timeout: TimeoutOrNone = None,
 ) -> int:
     """Run an mpi4py program with collectives as a tuning table says.
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -16,6 +17,7 @@ from typer.models import ArgumentInfo
 
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.specs.errors import CollplanError
+from collplan.specs.numbers import parse_bytes
 
 T = TypeVar("T")
 
@@ -45,16 +47,14 @@ Schedule = Annotated[
 ]
 Json = Annotated[bool, flag("--json", "Print one JSON object and nothing else.")]
 Ranks = Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", "--ranks", min=1)]
-Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
-NodesFrom = Annotated[
-    Path | None,
+CountSizes = Annotated[
+    str | None,
     option(
-        "SPEC",
-        "Let ranks stand for nodes as this spec's machine says; by default MPI says "
-        "who shares a node.",
+        "SIZE,...", "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default."
     ),
 ]
-Timeout = Annotated[float, option("SECONDS", "Give up after this long.", min=1)]
+Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
+TimeoutOrNone = Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)]
 Plot = Annotated[Path | None, output_file("Draw times against sizes into an SVG or PNG file.")]
 Progress = Annotated[
     bool | None,
@@ -63,6 +63,23 @@ Progress = Annotated[
         "Show progress on standard error; by default where that is a terminal.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringOptions:
+    """Options of all commands that measure on ranks and start these themselves."""
+
+    timeout: Annotated[float, option("SECONDS", "Give up after this long.", min=1)] = 600
+    progress: Progress = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkOptions(MeasuringOptions):
+    """Options of all commands of ``collplan bench``."""
+
+    repetitions: Repetitions = 20
+    plot: Plot = None
 
 
 def takes(options: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
@@ -182,9 +199,6 @@ def parse_sizes(
     >>> parse_sizes("64KiB,4KiB,64KiB")
     [4096, 65536]
     """
-    from collplan.specs import parse_bytes
-    from collplan.specs.errors import CollplanError
-
     sizes = set()
     for part in text.split(","):
         try:

@@ -8,19 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
-    Json,
-    Plot,
-    Progress,
+    BenchmarkOptions,
+    CountSizes,
     Ranks,
-    Repetitions,
     Spec,
-    Timeout,
     option,
     parse_sizes,
     takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.reports.measured import plot_rows, print_statistics
+from collplan.reports.output import pick, print_json, print_line
+from collplan.reports.plots import check_plot_path
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -28,28 +29,17 @@ if TYPE_CHECKING:
     from collplan.specs import PlanSpec
 
 
-@dataclass(frozen=True, slots=True)
-class GuidelineOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidelineOptions(BenchmarkOptions):
     """Options of ``collplan bench guideline``."""
 
     source: Spec
     ranks: Ranks = None
-    sizes: Annotated[
-        str | None,
-        option(
-            "SIZE,...",
-            "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
-        ),
-    ] = None
+    sizes: CountSizes = None
     candidate: Annotated[
         list[str] | None,
         option("NAME=SPEC", "Another spec of the same collective; may be given several times."),
     ] = None
-    repetitions: Repetitions = 20
-    timeout: Timeout = 600
-    progress: Progress = None
-    plot: Plot = None
-    as_json: Json = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +76,7 @@ class GuidelineBenchmark:
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from collplan.measure.guideline import (
-            Candidate,
-            measure_guideline,
-            standard_candidates,
-        )
+        from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
         from collplan.measure.lanes import node_of_ranks
         from collplan.measure.timing import library_name
 
@@ -114,9 +100,6 @@ class GuidelineBenchmark:
 
     def show(self, document: Document) -> None:
         """Print what was measured, and plot it if asked to."""
-        from collplan.reports.measured import plot_rows
-        from collplan.reports.output import print_json
-
         if self.options.as_json:
             print_json(document)
         else:
@@ -134,8 +117,6 @@ class GuidelineBenchmark:
 
 
 def _findings(found: Guideline) -> Document:
-    from collplan.reports.output import pick
-
     return {
         "rows": [row.to_json() for row in found.rows],
         "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
@@ -168,9 +149,6 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
     CollplanError
         If they don't make sense, alone or together.
     """
-    from collplan.cli.inputs import open_spec, resize
-    from collplan.reports.plots import check_plot_path
-
     if options.plot is not None:
         check_plot_path(options.plot)
     spec = resize(open_spec(options.source), options.ranks)
@@ -201,8 +179,6 @@ def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
 
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
-    from collplan.cli.inputs import open_spec
-
     name, separator, path = text.partition("=")
     if not (name and separator and path):
         raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
@@ -221,16 +197,12 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
 
 
 def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
-
     taken = {"native", "hierarchical", "full_lane", "best", *others}
     if name in taken:
         raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
 
 
 def _print(document: Document, n_nodes: int) -> None:
-    from collplan.reports.measured import print_statistics
-    from collplan.reports.output import print_line
-
     on = f"{document['nodes']} node" + ("s" if document["nodes"] > 1 else "")
     planned = "" if n_nodes == document["nodes"] else f" (the spec says {n_nodes})"
     print_line(

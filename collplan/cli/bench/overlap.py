@@ -19,16 +19,7 @@ from collplan.cli.bench.overlap_jobs import (
     job_benchmark,
     launch_all,
 )
-from collplan.cli.options import (
-    Json,
-    Progress,
-    Repetitions,
-    Timeout,
-    flag,
-    option,
-    output_file,
-    takes,
-)
+from collplan.cli.options import BenchmarkOptions, flag, option, output_file, takes
 from collplan.cli.ranks import Document, run_benchmark, shows_progress
 from collplan.specs.errors import CollplanError
 
@@ -40,8 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapOptions(BenchmarkOptions):
     """Options of ``collplan bench overlap``, and the sweep they ask for."""
 
     collective: Annotated[
@@ -94,9 +85,6 @@ class OverlapOptions:
     simulate: Annotated[
         bool, flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
     ] = False
-    repetitions: Repetitions = 20
-    timeout: Timeout = 600
-    progress: Progress = None
     plot: Annotated[
         Path | None, output_file("Draw times against ranks into an SVG or PNG file.")
     ] = None
@@ -105,7 +93,6 @@ class OverlapOptions:
         output_file("Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."),
     ] = None
     job: Annotated[Path | None, typer.Option(hidden=True)] = None
-    as_json: Json = False
 
     def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
         """Return what is to be run.
