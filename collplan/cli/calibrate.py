@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from collplan.cli.options import MeasuringOptions, Ranks, flag, option, output_file, takes
 from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.measure.calibration.measurements import Measurements
+from collplan.planner.formats.output_files import write_text
+from collplan.reports.output import pick, print_json, print_line, print_table
+from collplan.reports.plots import Series, check_plot_path, plot_times
 from collplan.specs.errors import CollplanError
+from collplan.specs.loading import machine_at_hand
 
 if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration, Parameter
-    from collplan.measure.calibration.measurements import Measurements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,15 +147,11 @@ def _lanes_at_hand() -> int | None:
     CollplanError
         If the machine at hand is told wrongly.
     """
-    from collplan.specs.loading import machine_at_hand
-
     machine = machine_at_hand()
     return None if machine is None else machine.lanes
 
 
 def _check_outputs(options: CalibrateOptions) -> None:
-    from collplan.reports.plots import check_plot_path
-
     if options.output.suffix not in (".yaml", ".yml"):
         raise CollplanError(
             f"-o: {options.output} ends with {options.output.suffix or 'nothing'}; "
@@ -169,8 +169,6 @@ def _check_outputs(options: CalibrateOptions) -> None:
 def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
     """Fit, write, print, and draw."""
     from collplan.measure.calibration.fit import fit_machine, machine_text
-    from collplan.planner.formats.output_files import write_text
-    from collplan.reports.output import pick, print_json
 
     calibration = fit_machine(measurements)
     write_text(options.output, machine_text(calibration, measurements))
@@ -196,8 +194,6 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
 
 
 def _print(calibration: Calibration, measurements: Measurements, path: Path) -> None:
-    from collplan.reports.output import print_line, print_table
-
     n_ranks = len(measurements.place.rank_to_node)
     print_line(f"{n_ranks} ranks, {measurements.mpi}, {measurements.host}, {measurements.date}")
     print_table(
@@ -232,8 +228,6 @@ def _interval(parameter: Parameter) -> str:
 def _plot(path: Path, calibration: Calibration, measurements: Measurements) -> None:
     """Draw each class of link's ping-pongs, and what the fitted link says of them."""
     from statistics import median
-
-    from collplan.reports.plots import Series, plot_times
 
     series = []
     network = calibration.machine.network

@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
+from collplan.cli.inputs import open_spec
 from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.own_algorithms import import_own
+from collplan.reports.output import print_json
+from collplan.reports.plots import check_plot_path
+from collplan.specs import PlanSpec
+from collplan.specs.collective import MAX_COUNT
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from collplan.select.comparison import Progress
-    from collplan.specs import PlanSpec
 
 WORTH_A_POOL: Final = 1_000
 """From so many ranks times sizes on, processes save more than they take to start."""
@@ -63,10 +68,7 @@ def command(options: CompareOptions) -> int:
     compositions of other collectives, in several segment sizes. What an
     algorithm cannot do is said, and so is what is left out.
     """
-    from collplan.cli.inputs import open_spec
     from collplan.reports.comparison import plot_comparison, print_comparison, to_json
-    from collplan.reports.output import print_json
-    from collplan.reports.plots import check_plot_path
     from collplan.select.comparison import SECONDS, compare
 
     spec, plot = open_spec(options.source), options.plot
@@ -100,7 +102,6 @@ def command(options: CompareOptions) -> int:
 
 def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:
     from collplan.reports.designs import count_designs, print_designs, to_json
-    from collplan.reports.output import print_json
     from collplan.select.comparison import MAX_TASKS
 
     if options.plot is not None:
@@ -114,8 +115,6 @@ def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareO
 
 
 def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
-    from collplan.specs.collective import MAX_COUNT
-
     collective = spec.collective
     if text is None or not collective.has_data:
         return [collective.count * collective.itemsize]
@@ -128,7 +127,6 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     from concurrent.futures import BrokenExecutor
 
     from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
-    from collplan.own_algorithms import import_own
     from collplan.select.sweep import processes
 
     try:

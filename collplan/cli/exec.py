@@ -13,6 +13,9 @@ import typer
 
 from collplan.cli.options import TimeoutOrNone, flag, option
 from collplan.cli.ranks import one_voice, run_again
+from collplan.reports.output import restore_streams
+from collplan.specs.errors import CollplanError
+from collplan.tune.table import load_table
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
@@ -48,8 +51,6 @@ def command(
     program's.
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi
-    from collplan.specs.errors import CollplanError
-    from collplan.tune.table import load_table
 
     if not module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
@@ -116,8 +117,6 @@ def _let_programs_initialize(mpi: Any) -> None:
 
 def _run_program(program: list[str], *, module: bool) -> int:
     """Run a program as Python would; a rank that fails ends the job, or others'd wait for it."""
-    from collplan.reports.output import restore_streams
-
     restore_streams()
     sys.argv = list(program)
     if not sys.flags.safe_path:

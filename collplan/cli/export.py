@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.planner.formats.output_files import replacing
+from collplan.reports.output import print_json, print_line
+from collplan.specs.errors import CollplanError, printable
+from collplan.tune.table import load_table
 
 if TYPE_CHECKING:
     from collplan.exports.mpich import Tree
@@ -68,12 +73,7 @@ class ExportOptions:
 @takes(ExportOptions)
 def command(options: ExportOptions) -> int:
     """Write a plan or a tuning table in another project's format."""
-    from collplan.cli.inputs import open_plan
     from collplan.planner.formats.goal import write_goal
-    from collplan.planner.formats.output_files import replacing
-    from collplan.reports.output import print_json, print_line
-    from collplan.specs.errors import printable
-    from collplan.tune.table import load_table
 
     output, to = options.output, options.to
     found: dict[str, Any] = {"output": str(output), "to": to.value}
@@ -119,7 +119,6 @@ def _export(table: Any, options: ExportOptions) -> Export:
 def _mpich_defaults(defaults: Path | None) -> Tree:
     from collplan.executors.mpi.launch.launcher import probe_library
     from collplan.exports.mpich import built_in_selection
-    from collplan.specs.errors import CollplanError
 
     if defaults is not None:
         return built_in_selection(defaults)

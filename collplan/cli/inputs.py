@@ -6,11 +6,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collplan.planner.errors import PlanError
+from collplan.reports.output import show_progress, warn
+from collplan.specs import PlanSpec
+from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.explaining import explain
+from collplan.specs.loading import load_spec, machine_at_hand
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
-    from collplan.specs import PlanSpec
 
 ZIP_MAGIC = b"PK\x03\x04"
 PLAN_SUFFIXES = (".plan", ".npz")
@@ -42,7 +47,6 @@ def open_plan(path: Path) -> Plan:
 def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
     """Compile a spec; warn on standard error of every pass that changes nothing."""
     from collplan.compiling import compile_spec
-    from collplan.reports.output import warn
 
     idle: list[str] = []
     plan = compile_spec(spec, idle=idle, **options)
@@ -59,8 +63,6 @@ def open_spec(path: Path) -> PlanSpec:
     CollplanError
         If the file is no spec, or the machine at hand is told wrongly.
     """
-    from collplan.specs.loading import load_spec, machine_at_hand
-
     announce_compiling()
     if path.suffix == ".goal":
         raise CollplanError(
@@ -98,8 +100,6 @@ def is_plan_file(path: Path) -> bool:
 
 
 def _require_file(path: Path) -> None:
-    from collplan.specs.documents import require_regular
-
     require_regular(path, "spec, plan or GOAL")
 
 
@@ -157,10 +157,8 @@ def prove_file(plan: Plan, source: Path) -> None:
     CollplanError
         If the plan is refuted: its ranks would abort, hang or compute something else.
     """
-    from collplan.planner.errors import PlanError
     from collplan.planner.passes.registry import VERIFY_LIMIT
     from collplan.planner.verify import verify
-    from collplan.reports.output import show_progress, warn
 
     if not is_plan_file(source):
         return
@@ -190,8 +188,6 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         spec doesn't allow so many.
     """
     from pydantic import ValidationError
-
-    from collplan.specs.explaining import explain
 
     machine = spec.machine
     if ranks is None or ranks == machine.n_ranks:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.reports.output import print_json, print_line, show_progress
+from collplan.reports.plots import check_plot_path
+from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
+from collplan.specs.loading import load_machine
+from collplan.specs.numbers import parse_bytes
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.simulation import Transport
-    from collplan.specs import Machine
 
 CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
@@ -68,9 +72,7 @@ def command(options: OverlapOptions) -> int:
     """
     from collplan.measure.overlap.model import overlap_model
     from collplan.measure.overlap.simulation import simulate_overlap
-    from collplan.reports.output import print_json, print_line, show_progress
     from collplan.reports.overlap import print_overlap, to_json
-    from collplan.reports.plots import check_plot_path
 
     collective, machine, cores, plot = (
         options.collective, options.machine, options.cores, options.plot
@@ -103,8 +105,6 @@ def command(options: OverlapOptions) -> int:
 
 
 def _open_machine(source: str, cores: int | None) -> Machine:
-    from collplan.specs.loading import load_machine
-
     machine = load_machine(source)
     if cores not in (None, machine.cores_per_node):
         raise CollplanError(
@@ -116,7 +116,6 @@ def _open_machine(source: str, cores: int | None) -> Machine:
 
 def _parse_size(text: str | None, *, has_machine: bool) -> int:
     from collplan.measure.overlap.simulation import TRANSFER_BYTES
-    from collplan.specs.numbers import parse_bytes
 
     if text is not None and not has_machine:
         raise CollplanError(

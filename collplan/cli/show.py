@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, option
+from collplan.reports.output import print_json, print_line
+from collplan.specs.errors import CollplanError
 
 
 def command(
@@ -13,10 +16,7 @@ def command(
     as_json: Json = False,
 ) -> int:
     """Print a plan as text, a line a task, grouped by rank."""
-    from collplan.cli.inputs import open_plan
     from collplan.planner.formats.text import to_text, where_and_when
-    from collplan.reports.output import print_json, print_line
-    from collplan.specs.errors import CollplanError
 
     plan = open_plan(source)
     if rank is not None and not 0 <= rank < plan.n_ranks:

@@ -22,10 +22,15 @@ from collplan.cli.ranks import (
     run_benchmark,
     shows_progress,
 )
+from collplan.reports.output import print_json
+from collplan.reports.plots import check_plot_path
+from collplan.specs import Collective, Machine, PlanSpec
+from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective
 from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explain
+from collplan.specs.loading import load_machine, machine_at_hand
 
 if TYPE_CHECKING:
-    from collplan.specs import Collective, Machine, PlanSpec
     from collplan.tune.options import TuningJob
 
 _SPEED_FROM_S: Final = 600.0
@@ -133,7 +138,6 @@ class TuneOptions:
         CollplanError
             If options don't make sense, alone or together.
         """
-        from collplan.specs import Machine
         from collplan.tune.options import TuningJob
         from collplan.tune.racing import Rules
 
@@ -160,8 +164,6 @@ class TuneOptions:
 
     def specs_to_list(self) -> list[PlanSpec]:
         """Return a spec of each collective on the machine, to list candidates of."""
-        from collplan.specs import Machine, PlanSpec
-
         machine = self._machine() or Machine()
         return [
             resize(PlanSpec(machine=machine, collective=collective), self.start)
@@ -169,8 +171,6 @@ class TuneOptions:
         ]
 
     def _check_files(self) -> None:
-        from collplan.reports.plots import check_plot_path
-
         if self.output is None:
             raise CollplanError("-o: is missing; say where to write the table, as -o table.yaml")
         if self.output.is_dir():
@@ -196,8 +196,6 @@ class TuneOptions:
 
     def _machine(self) -> Machine | None:
         """Return the machine to predict for; None where none is known."""
-        from collplan.specs.loading import load_machine, machine_at_hand
-
         if self.machine is not None:
             return load_machine(self.machine)
         spec = self._spec()
@@ -207,8 +205,6 @@ class TuneOptions:
 
     def _collectives(self) -> Iterator[Collective]:
         """Yield each collective once, with datatype and operation."""
-        from collplan.specs.collective import COLLECTIVES
-
         spec = self._spec()
         own = None if spec is None else spec.collective
         if self.collectives is not None:
@@ -228,9 +224,6 @@ class TuneOptions:
         """Return a collective of a few elements, like the spec's as far as that goes."""
         from pydantic import ValidationError
 
-        from collplan.specs.collective import COLLECTIVES, validate_collective
-        from collplan.specs.explaining import explain
-
         known = COLLECTIVES[kind].model_fields
         given: dict[str, Any] = {} if own is None else own.model_dump(exclude={"kind"})
         given |= {"datatype": self.datatype} if self.datatype is not None else {}
@@ -243,8 +236,6 @@ class TuneOptions:
             raise CollplanError(explain(error)) from None
 
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
-        from collplan.specs.collective import MAX_COUNT
-
         if not collective.has_data:
             return tuple(parse_sizes(self.sizes))
         datatype = str(collective.datatype)
@@ -302,7 +293,6 @@ class TuningBenchmark:
 
     def show(self, document: Document) -> None:
         """Print what was measured, then plot it, which may fail; called on one rank."""
-        from collplan.reports.output import print_json
         from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 
         tuned, options = document["tuned"], self.options
@@ -329,7 +319,6 @@ def command(options: TuneOptions) -> int:
 
 
 def _list(options: TuneOptions) -> int:
-    from collplan.reports.output import print_json
     from collplan.reports.tuning import candidates_to_json, print_candidates
 
     specs = options.specs_to_list()

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, SpecOrPlan
+from collplan.planner.errors import PlanError
+from collplan.reports.output import (
+    format_kernels,
+    format_seconds,
+    print_json,
+    print_line,
+    show_progress,
+)
 
 
 def command(source: SpecOrPlan, as_json: Json = False) -> int:
@@ -10,17 +19,8 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
 
     Exit status 1 where it does not; the counter-example names the tasks.
     """
-    from collplan.cli.inputs import open_plan
     from collplan.planner.arrays.compile_time import Stopwatch
-    from collplan.planner.errors import PlanError
     from collplan.planner.verify import verify
-    from collplan.reports.output import (
-        format_kernels,
-        format_seconds,
-        print_json,
-        print_line,
-        show_progress,
-    )
 
     whole = Stopwatch()
     plan = open_plan(source)

@@ -22,11 +22,12 @@ from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import pick, print_json, print_line
 from collplan.reports.plots import check_plot_path
+from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explain
 
 if TYPE_CHECKING:
     from collplan.measure.guideline import Guideline
-    from collplan.specs import PlanSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +169,6 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
 
 def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
     from pydantic import ValidationError
-
-    from collplan.specs.explaining import explain
 
     try:
         for count in counts:

@@ -21,12 +21,17 @@ from collplan.cli.bench.overlap_jobs import (
 )
 from collplan.cli.options import BenchmarkOptions, flag, option, output_file, takes
 from collplan.cli.ranks import Document, run_benchmark, shows_progress
+from collplan.reports.output import show_progress
+from collplan.reports.plots import check_plot_path
+from collplan.specs import Machine, parse_bytes
 from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explain
+from collplan.specs.loading import load_machine
+from collplan.specs.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep
     from collplan.reports.overlap import Report
-    from collplan.specs import Machine
 
 T = TypeVar("T")
 
@@ -110,7 +115,6 @@ class OverlapOptions(BenchmarkOptions):
             If the options don't make sense, alone or together.
         """
         from collplan.measure.overlap.sweep import plan_sweep
-        from collplan.specs import parse_bytes
 
         self._check_files()
         try:
@@ -136,8 +140,6 @@ class OverlapOptions(BenchmarkOptions):
 
     def _check_files(self) -> None:
         from collplan.executors.cost.traces import check_trace_path
-        from collplan.reports.plots import check_plot_path
-        from collplan.specs.named_option import TRANSPORTS
 
         if self.plot is not None:
             check_plot_path(self.plot)
@@ -150,10 +152,6 @@ class OverlapOptions(BenchmarkOptions):
 
     def _machine(self, n_processors: int) -> Machine:
         from pydantic import ValidationError
-
-        from collplan.specs import Machine
-        from collplan.specs.explaining import explain
-        from collplan.specs.loading import load_machine
 
         if self.machine is None:
             return Machine(cores=n_processors if self.cores is None else self.cores)
@@ -208,7 +206,6 @@ def _surroundings() -> tuple[int, int]:
 
 def _simulate(report: Report, computation_s: float | None) -> int:
     from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
-    from collplan.reports.output import show_progress
 
     with show_progress("simulating"):
         blocking = blocking_s(report.sweep)
