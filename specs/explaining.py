@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.errors import printable, show_value
+from collplan.specs.errors import CollplanError, printable, show_value
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 
@@ -51,6 +52,15 @@ def explain(
     return number_lines(
         f"{before}{text}{after}" for detail in details for text in _explain_one(detail, model)
     )
+
+
+@contextmanager
+def explained(error: type[CollplanError] = CollplanError, before: str = "") -> Iterator[None]:
+    """Raise failed validations of the block as `error`, with every mistake in words."""
+    try:
+        yield
+    except ValidationError as failure:
+        raise error(explain(failure, before=before)) from None
 
 
 def number_lines(mistakes: Iterable[str]) -> str:

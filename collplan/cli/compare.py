@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.cli.ranks import progress_bar
 from collplan.own_algorithms import import_own
 from collplan.reports.output import print_json
 from collplan.reports.plots import check_plot_path
@@ -18,8 +20,6 @@ from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from collplan.select.comparison import Progress
 
 WORTH_A_POOL: Final = 1_000
 """From so many ranks times sizes on, processes save more than they take to start."""
@@ -80,7 +80,15 @@ def command(options: CompareOptions) -> int:
     patterns = [] if names is None else [part.strip() for part in names.split(",")]
     if options.metrics:
         return _count_designs(specs, patterns, options)
-    with _progress(spec) as advance, _executor(spec, len(specs)) as executor:
+    title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
+    with (
+        progress_bar(title, None, sys.stderr.isatty()) as update,
+        _executor(spec, len(specs)) as executor,
+    ):
+
+        def on_progress(what: str, n_done: int, n: int) -> None:
+            update(description=f"{title}: {what}", completed=n_done, total=n)
+
         comparison = compare(
             specs,
             executor,
@@ -88,7 +96,7 @@ def command(options: CompareOptions) -> int:
             prune=not options.is_all,
             max_tasks=options.max_tasks,
             seconds=SECONDS if options.seconds is None else options.seconds,
-            on_progress=advance,
+            on_progress=on_progress,
         )
     if options.as_json:
         print_json(to_json(comparison))
@@ -142,24 +150,3 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
         raise CollplanError(
             "a process that simulated was killed, as where memory runs out; lower --max-tasks"
         ) from None
-
-
-@contextmanager
-def _progress(spec: PlanSpec) -> Iterator[Progress | None]:
-    """Show a bar on standard error, if that is a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title)
-
-        def advance(what: str, n_done: int, n: int) -> None:
-            bar.update(task, description=f"{title}: {what}", completed=n_done, total=n)
-
-        yield advance

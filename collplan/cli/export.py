@@ -12,7 +12,7 @@ import typer
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, flag, option, output_file, takes
-from collplan.planner.formats.output_files import replacing
+from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_json, print_line
 from collplan.specs.errors import CollplanError, printable
 from collplan.tune.table import load_table
@@ -83,8 +83,7 @@ def command(options: ExportOptions) -> int:
         found["n_tasks"] = plan.n_tasks
     else:
         export = _export(load_table(options.source), options)
-        with replacing(output) as file:
-            file.write(export.text.encode())
+        write_text(output, export.text)
         for note in export.notes:
             sys.stderr.write(f"collplan: {printable(note)}\n")
         found |= {"n_rules": export.n_rules, "notes": export.notes}

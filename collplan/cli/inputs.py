@@ -11,7 +11,7 @@ from collplan.reports.output import show_progress, warn
 from collplan.specs import PlanSpec
 from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explained
 from collplan.specs.loading import load_spec, machine_at_hand
 
 if TYPE_CHECKING:
@@ -187,8 +187,6 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         If the machine has more nodes and another number of ranks, or the
         spec doesn't allow so many.
     """
-    from pydantic import ValidationError
-
     machine = spec.machine
     if ranks is None or ranks == machine.n_ranks:
         return spec
@@ -199,7 +197,5 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         )
     # A node keeps the cores it has, so that its NUMA domains still fit.
     cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
-    try:
+    with explained(SpecError, before=f"-n {ranks}: "):
         return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
-    except ValidationError as error:
-        raise SpecError(explain(error, before=f"-n {ranks}: ")) from None

@@ -173,6 +173,14 @@ def refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path])
                 )
 
 
+def parse_size(option: str, text: str | int) -> int:
+    """Return the bytes that an option names; raise `CollplanError` if its text is no size."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise CollplanError(f"{option}: {error}") from None
+
+
 def parse_sizes(
     text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
 ) -> list[int]:
@@ -201,10 +209,7 @@ def parse_sizes(
     """
     sizes = set()
     for part in text.split(","):
-        try:
-            size = parse_bytes(part)
-        except ValueError as error:
-            raise CollplanError(f"--sizes: {error}") from None
+        size = parse_size("--sizes", part)
         if size % itemsize:
             raise CollplanError(
                 f"--sizes: {part.strip()} is no multiple of the {itemsize} bytes of {datatype}; "

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.cli.options import Json, flag, option, output_file, parse_size, takes
 from collplan.reports.output import print_json, print_line, show_progress
 from collplan.reports.plots import check_plot_path
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
-from collplan.specs.numbers import parse_bytes
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.simulation import Transport
@@ -122,10 +121,7 @@ def _parse_size(text: str | None, *, has_machine: bool) -> int:
             f"--bytes: {text}, but without --machine every transfer takes one unit; "
             "add --machine, or leave it out"
         )
-    try:
-        n_bytes = parse_bytes(TRANSFER_BYTES if text is None else text)
-    except ValueError as error:
-        raise CollplanError(f"--bytes: {error}") from None
+    n_bytes = parse_size("--bytes", TRANSFER_BYTES if text is None else text)
     if n_bytes == 0:
         raise CollplanError("--bytes: 0 bytes take no time to compare; give 1 or more")
     return n_bytes

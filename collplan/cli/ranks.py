@@ -225,15 +225,15 @@ def one_voice() -> Iterator[None]:
 
 @contextmanager
 def progress_bar(
-    title: str, total: float, is_shown: bool, **options: Any
+    title: str, total: float | None, is_shown: bool, **options: Any
 ) -> Iterator[Callable[..., None]]:
     """Yield what updates a bar: drawn then and only then, as a thread would take a core.
 
     Parameters
     ----------
     title : str
-    total : float
-        Of steps.
+    total : float, optional
+        Number of steps, if it is known.
     is_shown : bool
     **options
         For rich's ``Progress``; what is yielded takes those of its ``update``.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from collplan.cli.options import Json, output_file
-from collplan.planner.formats.output_files import replacing
+from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_json, print_line
 from collplan.specs import json_schema
 
@@ -29,8 +29,7 @@ def command(
     if output is None:
         print_line(schema_text().rstrip("\n"))
         return 0
-    with replacing(output) as file:
-        file.write(schema_text().encode())
+    write_text(output, schema_text())
     if as_json:
         print_json({"output": str(output)})
     else:

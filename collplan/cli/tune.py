@@ -27,7 +27,7 @@ from collplan.reports.plots import check_plot_path
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective
 from collplan.specs.errors import CollplanError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explained
 from collplan.specs.loading import load_machine, machine_at_hand
 
 if TYPE_CHECKING:
@@ -222,18 +222,14 @@ class TuneOptions:
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
         """Return a collective of a few elements, like the spec's as far as that goes."""
-        from pydantic import ValidationError
-
         known = COLLECTIVES[kind].model_fields
         given: dict[str, Any] = {} if own is None else own.model_dump(exclude={"kind"})
         given |= {"datatype": self.datatype} if self.datatype is not None else {}
         given |= {"op": self.op} if self.op is not None else {}
         given = {name: value for name, value in given.items() if name in known}
         given |= {"kind": kind} | ({"count": _SOME} if "count" in known else {})
-        try:
+        with explained():
             return validate_collective(given)
-        except ValidationError as error:
-            raise CollplanError(explain(error)) from None
 
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
         if not collective.has_data:

@@ -24,7 +24,7 @@ from collplan.reports.output import pick, print_json, print_line
 from collplan.reports.plots import check_plot_path
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explained
 
 if TYPE_CHECKING:
     from collplan.measure.guideline import Guideline
@@ -158,23 +158,16 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
     if options.sizes is not None and collective.has_data:
         parsed = parse_sizes(options.sizes, collective.itemsize, collective.datatype)
         counts = [size // collective.itemsize for size in parsed]
-        _check_counts(spec, counts)
+        with explained(before="--sizes: "):
+            for count in counts:
+                spec.with_count(count)
     named: dict[str, PlanSpec] = {}
     for text in options.candidate or ():
         name, other = _read_candidate(text, spec)
-        _check_name(name, named)
+        if name in {"native", "hierarchical", "full_lane", "best", *named}:
+            raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
         named[name] = other
     return GuidelineBenchmark(options, spec, named, counts)
-
-
-def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
-    from pydantic import ValidationError
-
-    try:
-        for count in counts:
-            spec.with_count(count)
-    except ValidationError as error:
-        raise CollplanError(explain(error, before="--sizes: ")) from None
 
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
@@ -193,12 +186,6 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
             f"{spec.machine.n_ranks}; make them the same"
         )
     return name, other
-
-
-def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
-    taken = {"native", "hierarchical", "full_lane", "best", *others}
-    if name in taken:
-        raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
 
 
 def _print(document: Document, n_nodes: int) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,21 +18,19 @@ from collplan.cli.bench.overlap_jobs import (
     job_benchmark,
     launch_all,
 )
-from collplan.cli.options import BenchmarkOptions, flag, option, output_file, takes
+from collplan.cli.options import BenchmarkOptions, flag, option, output_file, parse_size, takes
 from collplan.cli.ranks import Document, run_benchmark, shows_progress
 from collplan.reports.output import show_progress
 from collplan.reports.plots import check_plot_path
-from collplan.specs import Machine, parse_bytes
+from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explained
 from collplan.specs.loading import load_machine
 from collplan.specs.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep
     from collplan.reports.overlap import Report
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +114,8 @@ class OverlapOptions(BenchmarkOptions):
         from collplan.measure.overlap.sweep import plan_sweep
 
         self._check_files()
-        try:
-            size = parse_bytes(self.n_bytes)
-        except ValueError as error:
-            raise CollplanError(f"--bytes: {error}") from None
-        ranks = _split("--ranks", self.ranks, _number)
+        size = parse_size("--bytes", self.n_bytes)
+        ranks = _split_numbers("--ranks", self.ranks)
         if n_here is not None:
             if ranks not in (None, [n_here]):
                 raise CollplanError(
@@ -133,8 +127,8 @@ class OverlapOptions(BenchmarkOptions):
             size,
             self._machine(n_processors),
             ranks,
-            _split("--levels", self.levels, _number),
-            _split("--policy", self.policy, _text),
+            _split_numbers("--levels", self.levels),
+            _split(self.policy),
             self.transport,
         )
 
@@ -151,17 +145,13 @@ class OverlapOptions(BenchmarkOptions):
             )
 
     def _machine(self, n_processors: int) -> Machine:
-        from pydantic import ValidationError
-
         if self.machine is None:
             return Machine(cores=n_processors if self.cores is None else self.cores)
         machine = load_machine(self.machine)
         if self.cores is None:
             return machine
-        try:
+        with explained(before="--cores: "):
             return machine.replace(nodes=1, ranks_per_node=1, rank_order="block", cores=self.cores)
-        except ValidationError as error:
-            raise CollplanError(explain(error, before="--cores: ")) from None
 
     def report(self, n_processors: int, n_here: int | None = None) -> Report:
         """Return where results of the sweep go; parameters are those of `sweep`."""
@@ -273,16 +263,14 @@ def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None)
     return 1 if wrong else 0
 
 
-def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list[T] | None:
+def _split(text: str | None) -> list[str] | None:
     """Return the parts of an option's list, None where it was not given."""
-    return None if text is None else [read(option, part.strip()) for part in text.split(",")]
+    return None if text is None else [part.strip() for part in text.split(",")]
 
 
-def _number(option: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise CollplanError(f"{option}: {text!r} is not a whole number; give them as 1,2,3")
-    return int(text)
-
-
-def _text(option: str, text: str) -> str:
-    return text
+def _split_numbers(option: str, text: str | None) -> list[int] | None:
+    parts = _split(text)
+    for part in parts or ():
+        if not (part.isascii() and part.isdecimal()):
+            raise CollplanError(f"{option}: {part!r} is not a whole number; give them as 1,2,3")
+    return None if parts is None else [int(part) for part in parts]
