@@ -7,7 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from collplan.cli.options import MeasuringOptions, Ranks, flag, option, output_file, takes
+from collplan.cli.options import (
+    MeasuringOptions,
+    Ranks,
+    flag,
+    option,
+    output_file,
+    require_folder,
+    takes,
+)
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.measure.calibration.measurements import Measurements
 from collplan.planner.formats.output_files import write_text
@@ -158,10 +166,8 @@ def _check_outputs(options: CalibrateOptions) -> None:
             f"a machine file is a .yaml"
         )
     for name, path in (("-o", options.output), ("--measurements", options.measurements)):
-        if path is not None and not path.parent.is_dir():
-            raise CollplanError(f"{name}: there is no folder {path.parent}; make it first")
-        if path is not None and path.is_dir():
-            raise CollplanError(f"{name}: {path} is a folder; give a file in it")
+        if path is not None:
+            require_folder(name, path)
     if options.plot is not None:
         check_plot_path(options.plot)
 

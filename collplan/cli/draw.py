@@ -8,7 +8,7 @@ from typing import Annotated
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, output_file
-from collplan.reports.output import print_json, print_line, show_progress
+from collplan.reports.output import print_result, show_progress
 
 
 class By(StrEnum):
@@ -33,8 +33,6 @@ def command(
     plan = open_plan(source)
     with show_progress(f"drawing {plan.n_tasks} tasks"):
         path = draw(plan, output, by=by.value)
-    if as_json:
-        print_json({"output": str(path), "n_tasks": plan.n_tasks})
-    else:
-        print_line(f"wrote {path}")
+    document = {"output": str(path), "n_tasks": plan.n_tasks}
+    print_result(document, f"wrote {path}", as_json=as_json)
     return 0

@@ -173,6 +173,14 @@ def refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path])
                 )
 
 
+def require_folder(option: str, path: Path) -> None:
+    """Raise `CollplanError` where no file can be at `path`, as there is no folder or it is one."""
+    if not path.parent.is_dir():
+        raise CollplanError(f"{option}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise CollplanError(f"{option}: {path} is a folder; give a file in it")
+
+
 def parse_size(option: str, text: str | int) -> int:
     """Return the bytes that an option names; raise `CollplanError` if its text is no size."""
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from collplan.cli.options import Json, output_file
 from collplan.planner.formats.output_files import write_text
-from collplan.reports.output import print_json, print_line
+from collplan.reports.output import print_line, print_result
 from collplan.specs import json_schema
 
 
@@ -30,8 +30,5 @@ def command(
         print_line(schema_text().rstrip("\n"))
         return 0
     write_text(output, schema_text())
-    if as_json:
-        print_json({"output": str(output)})
-    else:
-        print_line(f"wrote {output}")
+    print_result({"output": str(output)}, f"wrote {output}", as_json=as_json)
     return 0

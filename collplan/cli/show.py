@@ -6,7 +6,7 @@ from typing import Annotated
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, option
-from collplan.reports.output import print_json, print_line
+from collplan.reports.output import print_line, print_result
 from collplan.specs.errors import CollplanError
 
 
@@ -26,8 +26,6 @@ def command(
         return 0
     rows = range(plan.n_tasks) if rank is None else (plan.rank == rank).nonzero()[0].tolist()
     tasks = [" ".join((str(task), *where_and_when(plan, task))) for task in map(plan.task, rows)]
-    if as_json:
-        print_json({"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks})
-    else:
-        print_line("\n".join(tasks))
+    document = {"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks}
+    print_result(document, "\n".join(tasks), as_json=as_json)
     return 0

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from collplan.cli.inputs import open_spec, resize
-from collplan.cli.options import Json, Progress, flag, option, output_file, parse_sizes, takes
+from collplan.cli.options import (
+    Json,
+    Progress,
+    flag,
+    option,
+    output_file,
+    parse_sizes,
+    require_folder,
+    takes,
+)
 from collplan.cli.ranks import (
     Advance,
     Document,
@@ -173,15 +182,12 @@ class TuneOptions:
     def _check_files(self) -> None:
         if self.output is None:
             raise CollplanError("-o: is missing; say where to write the table, as -o table.yaml")
-        if self.output.is_dir():
-            raise CollplanError(f"-o: {self.output} is a folder; give a file in it")
+        require_folder("-o", self.output)
         if self.output.exists() and not self.output.is_file():
             raise CollplanError(
                 f"-o: {self.output} is no regular file, and a table is read again to add to it; "
                 f"give another file"
             )
-        if not self.output.parent.is_dir():
-            raise CollplanError(f"-o: there is no folder {self.output.parent}; make it first")
         if self.plot is not None:
             check_plot_path(self.plot)
 
