@@ -13,6 +13,7 @@ from collplan.cli.options import (
     flag,
     option,
     output_file,
+    plot_file,
     require_folder,
     takes,
 )
@@ -20,7 +21,7 @@ from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.measure.calibration.measurements import Measurements
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import pick, print_json, print_line, print_table
-from collplan.reports.plots import Series, check_plot_path, plot_times
+from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import machine_at_hand
 
@@ -48,7 +49,7 @@ class CalibrateOptions(MeasuringOptions):
         option("FILE.json", "Fit these measurements instead of measuring; needs no MPI."),
     ] = None
     plot: Annotated[
-        Path | None, output_file("Draw ping-pongs and their fit into an SVG or PNG file.")
+        Path | None, plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
     ] = None
 
 
@@ -144,19 +145,9 @@ def _prepare(options: CalibrateOptions) -> CalibrationBenchmark:
     if options.ranks == 1:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
     _check_outputs(options)
-    return CalibrationBenchmark(options, options.lanes or _lanes_at_hand())
-
-
-def _lanes_at_hand() -> int | None:
-    """Return the lanes of the emulated cluster this runs on, None where it is none.
-
-    Raises
-    ------
-    CollplanError
-        If the machine at hand is told wrongly.
-    """
-    machine = machine_at_hand()
-    return None if machine is None else machine.lanes
+    machine = machine_at_hand()  # the emulated cluster that this runs on, if any
+    lanes = options.lanes or (None if machine is None else machine.lanes)
+    return CalibrationBenchmark(options, lanes)
 
 
 def _check_outputs(options: CalibrateOptions) -> None:
@@ -168,8 +159,6 @@ def _check_outputs(options: CalibrateOptions) -> None:
     for name, path in (("-o", options.output), ("--measurements", options.measurements)):
         if path is not None:
             require_folder(name, path)
-    if options.plot is not None:
-        check_plot_path(options.plot)
 
 
 def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:

@@ -13,7 +13,6 @@ from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, par
 from collplan.cli.ranks import progress_bar
 from collplan.own_algorithms import import_own
 from collplan.reports.output import print_json
-from collplan.reports.plots import check_plot_path
 from collplan.specs import PlanSpec
 from collplan.specs.collective import MAX_COUNT
 from collplan.specs.errors import CollplanError
@@ -74,8 +73,6 @@ def command(options: CompareOptions) -> int:
     spec, plot = open_spec(options.source), options.plot
     itemsize = spec.collective.itemsize
     specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, options.sizes)]
-    if plot is not None and not options.metrics:
-        check_plot_path(plot)
     names = options.candidates
     patterns = [] if names is None else [part.strip() for part in names.split(",")]
     if options.metrics:

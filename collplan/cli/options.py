@@ -15,7 +15,9 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.models import ArgumentInfo
 
+from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
+from collplan.reports.plots import check_plot_path
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import parse_bytes
 
@@ -30,6 +32,18 @@ def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:
 def output_file(text: str, *names: str, metavar: str = "FILE") -> Any:
     """Return an option that names a file to write; `guard_files` keeps it from others."""
     return typer.Option(*names, writable=True, metavar=metavar, help=text)
+
+
+def plot_file(text: str) -> Any:
+    """Return an option that names a picture to write, which is checked before anything is done."""
+    return typer.Option(writable=True, metavar="FILE", help=text, callback=_check_plot)
+
+
+def _check_plot(path: Path | None) -> Path | None:
+    with one_voice():
+        if path is not None:
+            check_plot_path(path)
+    return path
 
 
 def flag(name: str, text: str) -> Any:
@@ -55,7 +69,7 @@ CountSizes = Annotated[
 ]
 Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
 TimeoutOrNone = Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)]
-Plot = Annotated[Path | None, output_file("Draw times against sizes into an SVG or PNG file.")]
+Plot = Annotated[Path | None, plot_file("Draw times against sizes into an SVG or PNG file.")]
 Progress = Annotated[
     bool | None,
     flag(

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from collplan.cli.options import Json, flag, option, output_file, parse_size, takes
+from collplan.cli.options import Json, flag, option, parse_size, plot_file, takes
 from collplan.reports.output import print_json, print_line, show_progress
-from collplan.reports.plots import check_plot_path
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
@@ -56,7 +55,7 @@ class OverlapOptions:
             "collective by default.",
         ),
     ] = None
-    plot: Annotated[Path | None, output_file("Draw the times into an SVG or PNG file.")] = None
+    plot: Annotated[Path | None, plot_file("Draw the times into an SVG or PNG file.")] = None
     as_json: Json = False
 
 
@@ -82,8 +81,6 @@ def command(options: OverlapOptions) -> int:
     is_simulated = options.simulates or on is not None
     chosen = _parse_transport(options.transport, is_used=is_simulated)
     model = overlap_model(collective, n_cores)
-    if plot is not None:
-        check_plot_path(plot)
     simulated = None
     if is_simulated:
         with show_progress(f"simulating {collective} on up to {n_cores} ranks"):

@@ -21,7 +21,6 @@ from collplan.cli.options import (
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import pick, print_json, print_line
-from collplan.reports.plots import check_plot_path
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explained
@@ -150,8 +149,6 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
     CollplanError
         If they don't make sense, alone or together.
     """
-    if options.plot is not None:
-        check_plot_path(options.plot)
     spec = resize(open_spec(options.source), options.ranks)
     collective = spec.collective
     counts = [collective.count]

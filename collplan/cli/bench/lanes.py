@@ -23,7 +23,6 @@ from collplan.cli.options import (
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import print_json, print_line
-from collplan.reports.plots import check_plot_path
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
 
@@ -230,8 +229,6 @@ def _prepare(options: LaneOptions) -> LaneBenchmark:
         If they don't make sense, alone or together.
     """
     ranks, source = options.ranks, options.nodes_from
-    if options.plot is not None:
-        check_plot_path(options.plot)
     if isinstance(options, CollectiveOptions):
         _check_collective(options.collective)
     rank_to_node = None

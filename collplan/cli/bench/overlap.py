@@ -18,10 +18,17 @@ from collplan.cli.bench.overlap_jobs import (
     job_benchmark,
     launch_all,
 )
-from collplan.cli.options import BenchmarkOptions, flag, option, output_file, parse_size, takes
+from collplan.cli.options import (
+    BenchmarkOptions,
+    flag,
+    option,
+    output_file,
+    parse_size,
+    plot_file,
+    takes,
+)
 from collplan.cli.ranks import Document, run_benchmark, shows_progress
 from collplan.reports.output import show_progress
-from collplan.reports.plots import check_plot_path
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explained
@@ -87,9 +94,9 @@ class OverlapOptions(BenchmarkOptions):
     simulate: Annotated[
         bool, flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
     ] = False
-    plot: Annotated[
-        Path | None, output_file("Draw times against ranks into an SVG or PNG file.")
-    ] = None
+    plot: Annotated[Path | None, plot_file("Draw times against ranks into an SVG or PNG file.")] = (
+        None
+    )
     trace: Annotated[
         Path | None,
         output_file("Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."),
@@ -135,8 +142,6 @@ class OverlapOptions(BenchmarkOptions):
     def _check_files(self) -> None:
         from collplan.executors.cost.traces import check_trace_path
 
-        if self.plot is not None:
-            check_plot_path(self.plot)
         if self.trace is not None:
             check_trace_path(self.trace)
         if self.transport not in (None, *TRANSPORTS):
