@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,13 +107,7 @@ def command(options: CalibrateOptions) -> int:
 
     if options.fit is not None:
         return _fit(options.fit, options)
-    return run_benchmark(
-        partial(_prepare, options),
-        timeout_s=options.timeout,
-        progress=options.progress,
-        default=default_ranks,
-        example=2,
-    )
+    return run_benchmark(options, _prepare, default=default_ranks, example=2)
 
 
 def _fit(source: Path, options: CalibrateOptions) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -99,6 +99,21 @@ def shows_progress(progress: bool | None) -> bool:
     return progress
 
 
+class Measuring(Protocol):
+    """Options of a command that measures on ranks."""
+
+    @property
+    def timeout(self) -> float:
+        """Return when started ranks are given up, in s."""
+
+    @property
+    def progress(self) -> bool | None:
+        """Return whether to show progress; by default where standard error is a terminal."""
+
+
+Options = TypeVar("Options", bound=Measuring)
+
+
 class Benchmark(Protocol):
     """What is to be measured: checked input, the same on all ranks."""
 
@@ -118,10 +133,9 @@ class Benchmark(Protocol):
 
 
 def run_benchmark(
-    prepare: Callable[[], Benchmark],
+    options: Options,
+    prepare: Callable[[Options], Benchmark],
     *,
-    timeout_s: float,
-    progress: bool | None,
     default: Callable[[], int | None] = lambda: None,
     example: int = 8,
 ) -> int:
@@ -129,12 +143,9 @@ def run_benchmark(
 
     Parameters
     ----------
+    options : Measuring
     prepare : callable
-        Reads the input; called here before ranks are started, and on each rank.
-    timeout_s : float
-        When started ranks are given up.
-    progress : bool, optional
-        Whether to show progress; by default where standard error is a terminal.
+        Reads what the options say; called here before ranks are started, and on each rank.
     default : callable
         Number of ranks to start where the input does not say it, if there is one.
     example : int
@@ -152,12 +163,12 @@ def run_benchmark(
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
-    shown = shows_progress(progress)
+    shown = shows_progress(options.progress)
     if is_under_mpi():
         with one_voice():
-            return _run_as_rank(prepare, shown)
-    n_ranks = ranks_to_start(prepare().n_ranks or default(), example)
-    return run_again(n_ranks, timeout_s, shown=shown)
+            return _run_as_rank(partial(prepare, options), shown)
+    n_ranks = ranks_to_start(prepare(options).n_ranks or default(), example)
+    return run_again(n_ranks, options.timeout, shown=shown)
 
 
 def ranks_to_start(n_ranks: int | None, example: int) -> int:

@@ -14,6 +14,7 @@ import typer
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
     Json,
+    MeasuringOptions,
     Progress,
     flag,
     option,
@@ -343,7 +344,7 @@ def _tune(options: TuneOptions) -> int:
 
     if is_under_mpi():
         end_with_parents()
-        return run_benchmark(prepare, timeout_s=options.timeout or 0, progress=False)
+        return run_benchmark(MeasuringOptions(progress=False), lambda _: prepare())
     n_ranks = ranks_to_start(prepare().n_ranks or default_ranks(), 8)
     os.environ[STARTER] = name_starter()
     assert options.output is not None, "prepare() refuses that"

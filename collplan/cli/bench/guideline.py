@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
@@ -24,9 +23,6 @@ from collplan.reports.output import pick, print_json, print_line
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explained
-
-if TYPE_CHECKING:
-    from collplan.measure.guideline import Guideline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +91,11 @@ class GuidelineBenchmark:
             "ranks": comm.size,
             "nodes": len(set(node_of_ranks(comm))),
             "repetitions": self.options.repetitions,
-            **_findings(found),
+            "rows": [row.to_json() for row in found.rows],
+            "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
+            "violations": sum(row.violation for row in found.rows),
+            "correct": found.is_correct,
+            "checked_against": found.checked_against,
         }
 
     def show(self, document: Document) -> None:
@@ -107,23 +107,8 @@ class GuidelineBenchmark:
         if self.options.plot is not None:
             title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
             names = [row["candidate"] for row in document["rows"]]
-            plot_rows(
-                self.options.plot,
-                document["rows"],
-                names,
-                title=title,
-                size_label="bytes of the count",
-            )
-
-
-def _findings(found: Guideline) -> Document:
-    return {
-        "rows": [row.to_json() for row in found.rows],
-        "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
-        "violations": sum(row.violation for row in found.rows),
-        "correct": found.is_correct,
-        "checked_against": found.checked_against,
-    }
+            label = "bytes of the count"
+            plot_rows(self.options.plot, document["rows"], names, title=title, size_label=label)
 
 
 @takes(GuidelineOptions)
@@ -136,9 +121,7 @@ def command(options: GuidelineOptions) -> int:
     factor. A violation is a finding, and exit status 0; a candidate's wrong
     result is 1.
     """
-    return run_benchmark(
-        partial(_prepare, options), timeout_s=options.timeout, progress=options.progress
-    )
+    return run_benchmark(options, _prepare)
 
 
 def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:

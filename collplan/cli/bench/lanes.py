@@ -199,7 +199,7 @@ def lane_pattern(options: PatternOptions) -> int:
     speed-up of k' is to be expected from k = k' on. Where nodes have different
     numbers of ranks, as many of each take part as the emptiest has.
     """
-    return _run(options)
+    return run_benchmark(options, _prepare)
 
 
 @takes(CollectiveOptions)
@@ -211,13 +211,7 @@ def multi_collective(options: CollectiveOptions) -> int:
     as much. With k' lanes no slow-down is to be expected up to k = k', and one
     of k / k' beyond.
     """
-    return _run(options)
-
-
-def _run(options: LaneOptions) -> int:
-    return run_benchmark(
-        partial(_prepare, options), timeout_s=options.timeout, progress=options.progress
-    )
+    return run_benchmark(options, _prepare)
 
 
 def _prepare(options: LaneOptions) -> LaneBenchmark:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,13 +179,13 @@ def command(options: OverlapOptions) -> int:
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
 
-    run = partial(run_benchmark, timeout_s=options.timeout, progress=options.progress)
-    if options.job is not None:
-        return run(partial(job_benchmark, options.job))
+    job = options.job
+    if job is not None:
+        return run_benchmark(options, lambda _: job_benchmark(job))
     if options.simulate:
         return _simulate(options.report(n_cores()), options.computation)
     if is_under_mpi():
-        return run(partial(_on_these_ranks, options))
+        return run_benchmark(options, _on_these_ranks)
     return _launch(options, options.report(n_cores()))
 
 
