@@ -61,15 +61,13 @@ class CalibrationBenchmark:
     options : CalibrateOptions
     lanes : int or None
         Lanes of a node, if known.
+    n_ranks : int or None
+        How many ranks it must be.
     """
 
     options: CalibrateOptions
     lanes: int | None
-
-    @property
-    def n_ranks(self) -> int | None:
-        """Return how many ranks it must be."""
-        return self.options.ranks
+    n_ranks: int | None
 
     @property
     def n_steps(self) -> int:
@@ -140,7 +138,7 @@ def _prepare(options: CalibrateOptions) -> CalibrationBenchmark:
     _check_outputs(options)
     machine = machine_at_hand()  # the emulated cluster that this runs on, if any
     lanes = options.lanes or (None if machine is None else machine.lanes)
-    return CalibrationBenchmark(options, lanes)
+    return CalibrationBenchmark(options, lanes, options.ranks)
 
 
 def _check_outputs(options: CalibrateOptions) -> None:

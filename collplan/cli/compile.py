@@ -93,15 +93,9 @@ def _print_report(document: dict[str, Any]) -> None:
     for name, value in document.items():
         if name in ("bounds", "chosen", "compile_s", "kernels_s", "output", "passes"):
             continue
-        is_bytes = "bytes" in name
-        bound = bounds.get(name)
-        rows.append(
-            [
-                name.replace("n_", "", 1).replace("_", " "),
-                format_bytes(value) if is_bytes else value,
-                "" if bound is None else format_bytes(bound) if is_bytes else bound,
-            ]
-        )
+        show = format_bytes if "bytes" in name else str
+        bound = "" if bounds.get(name) is None else show(bounds[name])
+        rows.append([name.replace("n_", "", 1).replace("_", " "), show(value), bound])
     print_table(["", "plan", "at least"], rows)
     if "chosen" in document:
         print_line(f"auto chose {document['chosen']}")

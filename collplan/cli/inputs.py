@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 ZIP_MAGIC = b"PK\x03\x04"
+_KINDS = "spec, plan or GOAL"
 PLAN_SUFFIXES = (".plan", ".npz")
 
 
@@ -35,7 +36,7 @@ def open_plan(path: Path) -> Plan:
     if path.suffix == ".goal":
         from collplan.planner.formats.goal import read_goal
 
-        _require_file(path)
+        require_regular(path, _KINDS)
         return read_goal(path)
     if is_plan_file(path):
         from collplan.planner.formats.npz import load
@@ -94,13 +95,9 @@ def is_plan_file(path: Path) -> bool:
     CollplanError
         If there is no such file.
     """
-    _require_file(path)
+    require_regular(path, _KINDS)
     with path.open("rb") as file:
         return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC or path.suffix in PLAN_SUFFIXES
-
-
-def _require_file(path: Path) -> None:
-    require_regular(path, "spec, plan or GOAL")
 
 
 def plan_for(

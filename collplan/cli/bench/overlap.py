@@ -189,15 +189,6 @@ def command(options: OverlapOptions) -> int:
     return _launch(options, options.report(n_cores()))
 
 
-def _surroundings() -> tuple[int, int]:
-    """Return how many ranks there are, and processors; collective."""
-    from collplan.executors.mpi.host.cores import usable_processors
-    from collplan.executors.mpi.world import join_world
-
-    comm = join_world()
-    return comm.size, len(usable_processors(comm))
-
-
 def _simulate(report: Report, computation_s: float | None) -> int:
     from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
 
@@ -218,8 +209,11 @@ def _simulate(report: Report, computation_s: float | None) -> int:
 
 def _on_these_ranks(options: OverlapOptions) -> RankBenchmark:
     """Return the benchmark for the ranks that mpiexec has started."""
-    n_ranks, n_processors = _surroundings()
-    report = options.report(n_processors, n_ranks)
+    from collplan.executors.mpi.host.cores import usable_processors
+    from collplan.executors.mpi.world import join_world
+
+    comm = join_world()
+    report = options.report(len(usable_processors(comm)), comm.size)
     if options.computation is None:
         report.sweep.blocking_ratio(report.sweep.ranks[0])  # raises where there is none
     job = Job(report.sweep, "methods", options.computation, options.repetitions)
