@@ -50,27 +50,19 @@ def command(
     what ran. There is no --json: standard output and exit status are the
     program's.
     """
+    from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
     if not module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
     if is_under_mpi() or ranks is None:
-        return _run_as_rank(program, table, ranks, module=module, force=force)
+        take_input()
+        with one_voice():
+            replace_world(table, ranks, force=force)
+        return _run_program(program, module=module)
     # What is wrong with the file is said once, before any rank is started.
     load_table(table)
     return run_again(ranks, timeout, reads_input=True)
-
-
-def _run_as_rank(
-    program: list[str], table: Path, ranks: int | None, *, module: bool, force: bool
-) -> int:
-    """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
-    from collplan.executors.mpi.launch.jobs import take_input
-
-    take_input()
-    with one_voice():
-        replace_world(table, ranks, force=force)
-    return _run_program(program, module=module)
 
 
 def replace_world(table: Path, ranks: int | None = None, *, force: bool = False) -> Any:

@@ -70,14 +70,13 @@ def command(options: OverlapOptions) -> int:
     """
     from collplan.measure.overlap.model import overlap_model
     from collplan.measure.overlap.simulation import simulate_overlap
-    from collplan.reports.overlap import print_overlap, to_json
+    from collplan.reports.overlap import plot_overlap, print_overlap, to_json
 
-    collective, machine, cores, plot = (
-        options.collective, options.machine, options.cores, options.plot
-    )  # fmt: skip
+    collective, machine, plot = options.collective, options.machine, options.plot
+    cores = options.cores
     on = None if machine is None else _open_machine(machine, cores)
     n_cores = on.cores_per_node if on is not None else CORES if cores is None else cores
-    n_bytes = _parse_size(options.size, has_machine=on is not None)
+    n_bytes = _transfer_bytes(options.size, has_machine=on is not None)
     is_simulated = options.simulates or on is not None
     chosen = _parse_transport(options.transport, is_used=is_simulated)
     model = overlap_model(collective, n_cores)
@@ -92,8 +91,6 @@ def command(options: OverlapOptions) -> int:
         print_overlap(model, simulated)
     # The plot may fail, as on a full disk: the result is printed before.
     if plot is not None:
-        from collplan.reports.overlap import plot_overlap
-
         plot_overlap(plot, model, None if simulated is None else simulated.table)
         if not options.as_json:
             print_line(f"wrote {plot}")
@@ -110,7 +107,7 @@ def _open_machine(source: str, cores: int | None) -> Machine:
     return machine
 
 
-def _parse_size(text: str | None, *, has_machine: bool) -> int:
+def _transfer_bytes(text: str | None, *, has_machine: bool) -> int:
     from collplan.measure.overlap.simulation import TRANSFER_BYTES
 
     if text is not None and not has_machine:

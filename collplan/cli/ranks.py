@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 PROGRESS: Final = "COLLPLAN_PROGRESS"
 """Environment variable by which ranks learn whether whoever started them shows progress."""
-_BAD_INPUT: Final = 2
+BAD_INPUT: Final = 2
 _REDRAW_S: Final = 0.2
 _arguments: list[str] = []
 """Arguments of this process's command."""
@@ -213,7 +213,7 @@ def ending_all(comm: Any, too_large: str | None = None) -> Iterator[None]:
     except CollplanError:
         raise
     except MemoryError as error:
-        text, status = too_large or f"{error}; give smaller --sizes", _BAD_INPUT
+        text, status = too_large or f"{error}; give smaller --sizes", BAD_INPUT
         text = f"collplan: error: {text}\n"
     except Exception:
         text, status = traceback.format_exc(), 1
@@ -230,7 +230,7 @@ def one_voice() -> Iterator[None]:
         yield
     except CollplanError:
         if launcher_rank() > 0:
-            raise typer.Exit(_BAD_INPUT) from None
+            raise typer.Exit(BAD_INPUT) from None
         raise
 
 
