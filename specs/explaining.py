@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
-from collplan.specs.errors import SpecError, printable, show_value, suggest
+from collplan.specs.errors import CollplanError, SpecError, printable, show_value, suggest
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
 
@@ -56,13 +56,17 @@ def explain(
 
 @contextmanager
 def explaining(
-    model: type[BaseModel] = PlanSpec, *, before: str = "", after: str = ""
+    model: type[BaseModel] = PlanSpec,
+    *,
+    error: type[CollplanError] = SpecError,
+    before: str = "",
+    after: str = "",
 ) -> Iterator[None]:
-    """Raise `SpecError` in the words of `explain` where validation fails meanwhile."""
+    """Raise `error` in the words of `explain` where validation fails in the block."""
     try:
         yield
-    except ValidationError as error:
-        raise SpecError(explain(error, model, before=before, after=after)) from None
+    except ValidationError as failure:
+        raise error(explain(failure, model, before=before, after=after)) from None
 
 
 def number_lines(mistakes: Iterable[str]) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from collplan.cli.options import Json
+from collplan.reports.output import print_json, print_table
+from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.planner.algorithms import Algorithm
@@ -20,8 +22,6 @@ def command(
 ) -> int:
     """List the algorithms and what they can do."""
     from collplan.planner.algorithms import registry
-    from collplan.reports.output import print_json, print_table
-    from collplan.specs.errors import CollplanError
 
     kinds = registry.kinds()
     if kind is not None and kind not in kinds:

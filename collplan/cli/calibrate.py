@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from collplan.cli.options import Json, Progress, Ranks, Timeout, flag, option, output_file, takes
+from collplan.cli.options import (
+    MeasuringOptions,
+    Ranks,
+    flag,
+    option,
+    output_file,
+    plot_file,
+    require_folder,
+    takes,
+)
 from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.measure.calibration.measurements import Measurements
+from collplan.planner.formats.output_files import write_text
+from collplan.reports.output import pick, print_json, print_line, print_table
+from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
+from collplan.specs.loading import machine_at_hand
 
 if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration, Parameter
-    from collplan.measure.calibration.measurements import Measurements
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateOptions(MeasuringOptions):
     """Options of ``collplan calibrate``."""
 
     output: Annotated[
@@ -35,12 +47,9 @@ class CalibrateOptions:
         Path | None,
         option("FILE.json", "Fit these measurements instead of measuring; needs no MPI."),
     ] = None
-    timeout: Timeout = 600
-    progress: Progress = None
     plot: Annotated[
-        Path | None, output_file("Draw ping-pongs and their fit into an SVG or PNG file.")
+        Path | None, plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
     ] = None
-    as_json: Json = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +61,13 @@ class CalibrationBenchmark:
     options : CalibrateOptions
     lanes : int or None
         Lanes of a node, if known.
+    n_ranks : int or None
+        How many ranks it must be.
     """
 
     options: CalibrateOptions
     lanes: int | None
-
-    @property
-    def n_ranks(self) -> int | None:
-        """Return how many ranks it must be."""
-        return self.options.ranks
+    n_ranks: int | None
 
     @property
     def n_steps(self) -> int:
@@ -98,13 +105,7 @@ def command(options: CalibrateOptions) -> int:
 
     if options.fit is not None:
         return _fit(options.fit, options)
-    return run_benchmark(
-        partial(_prepare, options),
-        timeout_s=options.timeout,
-        progress=options.progress,
-        default=default_ranks,
-        example=2,
-    )
+    return run_benchmark(options, _prepare, default=default_ranks, example=2)
 
 
 def _fit(source: Path, options: CalibrateOptions) -> int:
@@ -135,45 +136,25 @@ def _prepare(options: CalibrateOptions) -> CalibrationBenchmark:
     if options.ranks == 1:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
     _check_outputs(options)
-    return CalibrationBenchmark(options, options.lanes or _lanes_at_hand())
-
-
-def _lanes_at_hand() -> int | None:
-    """Return the lanes of the emulated cluster this runs on, None where it is none.
-
-    Raises
-    ------
-    CollplanError
-        If the machine at hand is told wrongly.
-    """
-    from collplan.specs.loading import machine_at_hand
-
-    machine = machine_at_hand()
-    return None if machine is None else machine.lanes
+    machine = machine_at_hand()  # the emulated cluster that this runs on, if any
+    lanes = options.lanes or (None if machine is None else machine.lanes)
+    return CalibrationBenchmark(options, lanes, options.ranks)
 
 
 def _check_outputs(options: CalibrateOptions) -> None:
-    from collplan.reports.plots import check_plot_path
-
     if options.output.suffix not in (".yaml", ".yml"):
         raise CollplanError(
             f"-o: {options.output} ends with {options.output.suffix or 'nothing'}; "
             f"a machine file is a .yaml"
         )
     for name, path in (("-o", options.output), ("--measurements", options.measurements)):
-        if path is not None and not path.parent.is_dir():
-            raise CollplanError(f"{name}: there is no folder {path.parent}; make it first")
-        if path is not None and path.is_dir():
-            raise CollplanError(f"{name}: {path} is a folder; give a file in it")
-    if options.plot is not None:
-        check_plot_path(options.plot)
+        if path is not None:
+            require_folder(name, path)
 
 
 def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
     """Fit, write, print, and draw."""
     from collplan.measure.calibration.fit import fit_machine, machine_text
-    from collplan.planner.formats.output_files import write_text
-    from collplan.reports.output import pick, print_json
 
     calibration = fit_machine(measurements)
     write_text(options.output, machine_text(calibration, measurements))
@@ -199,8 +180,6 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
 
 
 def _print(calibration: Calibration, measurements: Measurements, path: Path) -> None:
-    from collplan.reports.output import print_line, print_table
-
     n_ranks = len(measurements.place.rank_to_node)
     print_line(f"{n_ranks} ranks, {measurements.mpi}, {measurements.host}, {measurements.date}")
     print_table(
@@ -235,8 +214,6 @@ def _interval(parameter: Parameter) -> str:
 def _plot(path: Path, calibration: Calibration, measurements: Measurements) -> None:
     """Draw each class of link's ping-pongs, and what the fitted link says of them."""
     from statistics import median
-
-    from collplan.reports.plots import Series, plot_times
 
     series = []
     network = calibration.machine.network

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
-from collplan.cli.options import Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.cli.inputs import open_spec
+from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.cli.ranks import progress_bar
+from collplan.own_algorithms import import_own
+from collplan.reports.output import print_json
+from collplan.specs import PlanSpec
+from collplan.specs.collective import MAX_COUNT
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-
-    from collplan.select.comparison import Progress
-    from collplan.specs import PlanSpec
 
 WORTH_A_POOL: Final = 1_000
 """From so many ranks times sizes on, processes save more than they take to start."""
@@ -25,13 +29,7 @@ class CompareOptions:
     """Options of ``collplan compare``."""
 
     source: Spec
-    sizes: Annotated[
-        str | None,
-        option(
-            "SIZE,...",
-            "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
-        ),
-    ] = None
+    sizes: CountSizes = None
     candidates: Annotated[
         str | None,
         option("NAME,...", "Only these, by name or family, like 'ring,full_lane*,mesh'."),
@@ -69,22 +67,25 @@ def command(options: CompareOptions) -> int:
     compositions of other collectives, in several segment sizes. What an
     algorithm cannot do is said, and so is what is left out.
     """
-    from collplan.cli.inputs import open_spec
     from collplan.reports.comparison import plot_comparison, print_comparison, to_json
-    from collplan.reports.output import print_json
-    from collplan.reports.plots import check_plot_path
     from collplan.select.comparison import SECONDS, compare
 
     spec, plot = open_spec(options.source), options.plot
     itemsize = spec.collective.itemsize
     specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, options.sizes)]
-    if plot is not None and not options.metrics:
-        check_plot_path(plot)
     names = options.candidates
     patterns = [] if names is None else [part.strip() for part in names.split(",")]
     if options.metrics:
         return _count_designs(specs, patterns, options)
-    with _progress(spec) as advance, _executor(spec, len(specs)) as executor:
+    title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
+    with (
+        progress_bar(title, None, sys.stderr.isatty()) as update,
+        _executor(spec, len(specs)) as executor,
+    ):
+
+        def on_progress(what: str, n_done: int, n: int) -> None:
+            update(description=f"{title}: {what}", completed=n_done, total=n)
+
         comparison = compare(
             specs,
             executor,
@@ -92,7 +93,7 @@ def command(options: CompareOptions) -> int:
             prune=not options.is_all,
             max_tasks=options.max_tasks,
             seconds=SECONDS if options.seconds is None else options.seconds,
-            on_progress=advance,
+            on_progress=on_progress,
         )
     if options.as_json:
         print_json(to_json(comparison))
@@ -106,7 +107,6 @@ def command(options: CompareOptions) -> int:
 
 def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:
     from collplan.reports.designs import count_designs, print_designs, to_json
-    from collplan.reports.output import print_json
     from collplan.select.comparison import MAX_TASKS
 
     if options.plot is not None:
@@ -120,8 +120,6 @@ def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareO
 
 
 def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
-    from collplan.specs.collective import MAX_COUNT
-
     collective = spec.collective
     if text is None or not collective.has_data:
         return [collective.count * collective.itemsize]
@@ -134,7 +132,6 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     from concurrent.futures import BrokenExecutor
 
     from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
-    from collplan.own_algorithms import import_own
     from collplan.select.sweep import processes
 
     try:
@@ -150,24 +147,3 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
         raise CollplanError(
             "a process that simulated was killed, as where memory runs out; lower --max-tasks"
         ) from None
-
-
-@contextmanager
-def _progress(spec: PlanSpec) -> Iterator[Progress | None]:
-    """Show a bar on standard error, if that is a terminal."""
-    import sys
-
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title)
-
-        def advance(what: str, n_done: int, n: int) -> None:
-            bar.update(task, description=f"{title}: {what}", completed=n_done, total=n)
-
-        yield advance

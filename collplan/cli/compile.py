@@ -7,11 +7,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from collplan.cli.inputs import compile_warning, open_spec
 from collplan.cli.options import Json, Spec, flag, output_file
+from collplan.reports.output import (
+    format_bytes,
+    format_kernels,
+    format_seconds,
+    pick,
+    print_json,
+    print_line,
+    print_table,
+    show_progress,
+)
+from collplan.specs import PlanSpec
 
 if TYPE_CHECKING:
     from collplan.planner.plan.phases import Phase
-    from collplan.specs import PlanSpec
 
 
 def command(
@@ -23,11 +34,9 @@ def command(
     as_json: Json = False,
 ) -> int:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
-    from collplan.cli.inputs import compile_warning, open_spec
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.formats.npz import save
     from collplan.planner.metrics import measure
-    from collplan.reports.output import print_json, show_progress
 
     spec = open_spec(source)
     import_module("collplan.planner.compiler")  # so that the time below leaves out imports
@@ -62,7 +71,6 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
     from collplan.compiling import compile_spec
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.metrics import measure
-    from collplan.reports.output import pick
 
     steps = []
     for n_passes in range(len(spec.passes) + 1):
@@ -80,28 +88,14 @@ def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:
 
 
 def _print_report(document: dict[str, Any]) -> None:
-    from collplan.reports.output import (
-        format_bytes,
-        format_kernels,
-        format_seconds,
-        print_line,
-        print_table,
-    )
-
     bounds = document["bounds"] or {}
     rows = []
     for name, value in document.items():
         if name in ("bounds", "chosen", "compile_s", "kernels_s", "output", "passes"):
             continue
-        is_bytes = "bytes" in name
-        bound = bounds.get(name)
-        rows.append(
-            [
-                name.replace("n_", "", 1).replace("_", " "),
-                format_bytes(value) if is_bytes else value,
-                "" if bound is None else format_bytes(bound) if is_bytes else bound,
-            ]
-        )
+        show = format_bytes if "bytes" in name else str
+        bound = "" if bounds.get(name) is None else show(bounds[name])
+        rows.append([name.replace("n_", "", 1).replace("_", " "), show(value), bound])
     print_table(["", "plan", "at least"], rows)
     if "chosen" in document:
         print_line(f"auto chose {document['chosen']}")

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, option, output_file
+from collplan.reports.output import print_json, print_line, show_progress
+from collplan.specs import Network
 
 if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
     from collplan.planner.plan.plan import Plan
-    from collplan.specs import Network
 
 LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 """LogGOPSim's own parameters, for schedules that come without a machine."""
@@ -46,11 +48,9 @@ def command(
     A clock a core and a lane and direction of each node, LogGPS parameters for
     each distance between ranks.
     """
-    from collplan.cli.inputs import open_plan
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.reports.cost import print_cost
-    from collplan.reports.output import print_json, print_line, show_progress
 
     if trace is not None:
         from collplan.executors.cost.traces import check_trace_path
@@ -77,7 +77,6 @@ def command(
 
 def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:
     from collplan.executors.cost.traces import MANY_TASKS, simulated_layer, write_trace
-    from collplan.reports.output import show_progress
 
     n_tasks = timeline.plan.n_tasks
     if n_tasks > MANY_TASKS:

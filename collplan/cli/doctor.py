@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from collplan.cli.options import Json
+from collplan.reports.output import print_json, print_table, show_progress
 
 
 def command(as_json: Json = False) -> int:
@@ -13,7 +14,6 @@ def command(as_json: Json = False) -> int:
     Exit status 1 where something would not work.
     """
     from collplan.executors.mpi.launch.doctor import diagnose
-    from collplan.reports.output import print_json, print_table, show_progress
 
     with show_progress("looking for MPI and graphviz"):
         findings = diagnose()

@@ -6,7 +6,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, output_file
+from collplan.reports.output import print_result, show_progress
 
 
 class By(StrEnum):
@@ -26,15 +28,11 @@ def command(
     as_json: Json = False,
 ) -> int:
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
-    from collplan.cli.inputs import open_plan
     from collplan.planner.draw import draw
-    from collplan.reports.output import print_json, print_line, show_progress
 
     plan = open_plan(source)
     with show_progress(f"drawing {plan.n_tasks} tasks"):
         path = draw(plan, output, by=by.value)
-    if as_json:
-        print_json({"output": str(path), "n_tasks": plan.n_tasks})
-    else:
-        print_line(f"wrote {path}")
+    document = {"output": str(path), "n_tasks": plan.n_tasks}
+    print_result(document, f"wrote {path}", as_json=as_json)
     return 0

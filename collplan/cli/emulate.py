@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from collplan.cli.options import flag, option
+from collplan.cli.options import TimeoutOrNone, flag, option
+from collplan.emulate.cluster import Cluster, EmulationError, parse_rate
 
 
 def command(
@@ -28,7 +29,7 @@ def command(
     stripe: Annotated[
         bool, flag("--stripe", "Let the MPI use all lanes, instead of one a rank.")
     ] = False,
-    timeout: Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)] = None,
+    timeout: TimeoutOrNone = None,
 ) -> int:
     """Run CMD once a rank on a real multi-lane cluster emulated on this machine.
 
@@ -37,7 +38,6 @@ def command(
     uses lane i mod k. There is no --json: standard output and exit status are
     the command's. COLLPLAN_MACHINE tells the ranks their machine.
     """
-    from collplan.emulate.cluster import Cluster, parse_rate
     from collplan.emulate.running import run_emulated
 
     ranks = _numbers("per-node", per_node)
@@ -54,8 +54,6 @@ def command(
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
-    from collplan.emulate.cluster import EmulationError
-
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError:

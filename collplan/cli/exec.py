@@ -11,8 +11,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from collplan.cli.options import flag, option
+from collplan.cli.options import TimeoutOrNone, flag, option
 from collplan.cli.ranks import one_voice, run_again
+from collplan.reports.output import restore_streams
+from collplan.specs.errors import CollplanError
+from collplan.tune.table import load_table
 
 CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
@@ -37,7 +40,7 @@ def command(
         bool, typer.Option("-m", "--module", help="APP is a module's name, as for python -m.")
     ] = False,
     force: Annotated[bool, flag("--force", "Use the table though it was tuned elsewhere.")] = False,
-    timeout: Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)] = None,
+    timeout: TimeoutOrNone = None,
 ) -> int:
     """Run an mpi4py program with collectives as a tuning table says.
 
@@ -47,29 +50,19 @@ def command(
     what ran. There is no --json: standard output and exit status are the
     program's.
     """
+    from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
-    from collplan.specs.errors import CollplanError
-    from collplan.tune.table import load_table
 
     if not module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
     if is_under_mpi() or ranks is None:
-        return _run_as_rank(program, table, ranks, module=module, force=force)
+        take_input()
+        with one_voice():
+            replace_world(table, ranks, force=force)
+        return _run_program(program, module=module)
     # What is wrong with the file is said once, before any rank is started.
     load_table(table)
     return run_again(ranks, timeout, reads_input=True)
-
-
-def _run_as_rank(
-    program: list[str], table: Path, ranks: int | None, *, module: bool, force: bool
-) -> int:
-    """Put the drop-in in place of the world and run the program; rank 0 speaks of mistakes."""
-    from collplan.executors.mpi.launch.jobs import take_input
-
-    take_input()
-    with one_voice():
-        replace_world(table, ranks, force=force)
-    return _run_program(program, module=module)
 
 
 def replace_world(table: Path, ranks: int | None = None, *, force: bool = False) -> Any:
@@ -116,8 +109,6 @@ def _let_programs_initialize(mpi: Any) -> None:
 
 def _run_program(program: list[str], *, module: bool) -> int:
     """Run a program as Python would; a rank that fails ends the job, or others'd wait for it."""
-    from collplan.reports.output import restore_streams
-
     restore_streams()
     sys.argv = list(program)
     if not sys.flags.safe_path:

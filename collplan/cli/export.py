@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.planner.formats.output_files import write_text
+from collplan.reports.output import print_json, print_line
+from collplan.specs.errors import CollplanError, printable
+from collplan.tune.table import load_table
 
 if TYPE_CHECKING:
     from collplan.exports.mpich import Tree
@@ -68,12 +73,7 @@ class ExportOptions:
 @takes(ExportOptions)
 def command(options: ExportOptions) -> int:
     """Write a plan or a tuning table in another project's format."""
-    from collplan.cli.inputs import open_plan
     from collplan.planner.formats.goal import write_goal
-    from collplan.planner.formats.output_files import replacing
-    from collplan.reports.output import print_json, print_line
-    from collplan.specs.errors import printable
-    from collplan.tune.table import load_table
 
     output, to = options.output, options.to
     found: dict[str, Any] = {"output": str(output), "to": to.value}
@@ -83,8 +83,7 @@ def command(options: ExportOptions) -> int:
         found["n_tasks"] = plan.n_tasks
     else:
         export = _export(load_table(options.source), options)
-        with replacing(output) as file:
-            file.write(export.text.encode())
+        write_text(output, export.text)
         for note in export.notes:
             sys.stderr.write(f"collplan: {printable(note)}\n")
         found |= {"n_rules": export.n_rules, "notes": export.notes}
@@ -119,7 +118,6 @@ def _export(table: Any, options: ExportOptions) -> Export:
 def _mpich_defaults(defaults: Path | None) -> Tree:
     from collplan.executors.mpi.launch.launcher import probe_library
     from collplan.exports.mpich import built_in_selection
-    from collplan.specs.errors import CollplanError
 
     if defaults is not None:
         return built_in_selection(defaults)

@@ -6,13 +6,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collplan.planner.errors import PlanError
+from collplan.reports.output import show_progress, warn
+from collplan.specs import PlanSpec
+from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.explaining import explaining
+from collplan.specs.loading import load_spec, machine_at_hand
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
-    from collplan.specs import PlanSpec
 
 ZIP_MAGIC = b"PK\x03\x04"
+_KINDS = "spec, plan or GOAL"
 PLAN_SUFFIXES = (".plan", ".npz")
 
 
@@ -30,7 +36,7 @@ def open_plan(path: Path) -> Plan:
     if path.suffix == ".goal":
         from collplan.planner.formats.goal import read_goal
 
-        _require_file(path)
+        require_regular(path, _KINDS)
         return read_goal(path)
     if is_plan_file(path):
         from collplan.planner.formats.npz import load
@@ -42,7 +48,6 @@ def open_plan(path: Path) -> Plan:
 def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
     """Compile a spec; warn on standard error of every pass that changes nothing."""
     from collplan.compiling import compile_spec
-    from collplan.reports.output import warn
 
     idle: list[str] = []
     plan = compile_spec(spec, idle=idle, **options)
@@ -59,8 +64,6 @@ def open_spec(path: Path) -> PlanSpec:
     CollplanError
         If the file is no spec, or the machine at hand is told wrongly.
     """
-    from collplan.specs.loading import load_spec, machine_at_hand
-
     announce_compiling()
     if path.suffix == ".goal":
         raise CollplanError(
@@ -92,15 +95,9 @@ def is_plan_file(path: Path) -> bool:
     CollplanError
         If there is no such file.
     """
-    _require_file(path)
+    require_regular(path, _KINDS)
     with path.open("rb") as file:
         return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC or path.suffix in PLAN_SUFFIXES
-
-
-def _require_file(path: Path) -> None:
-    from collplan.specs.documents import require_regular
-
-    require_regular(path, "spec, plan or GOAL")
 
 
 def plan_for(
@@ -157,10 +154,8 @@ def prove_file(plan: Plan, source: Path) -> None:
     CollplanError
         If the plan is refuted: its ranks would abort, hang or compute something else.
     """
-    from collplan.planner.errors import PlanError
     from collplan.planner.passes.registry import VERIFY_LIMIT
     from collplan.planner.verify import verify
-    from collplan.reports.output import show_progress, warn
 
     if not is_plan_file(source):
         return
@@ -189,10 +184,6 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         If the machine has more nodes and another number of ranks, or the
         spec doesn't allow so many.
     """
-    from pydantic import ValidationError
-
-    from collplan.specs.explaining import explain
-
     machine = spec.machine
     if ranks is None or ranks == machine.n_ranks:
         return spec
@@ -203,7 +194,5 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
         )
     # A node keeps the cores it has, so that its NUMA domains still fit.
     cores = max(ranks, machine.cores_per_node) if machine.cores is None else machine.cores
-    try:
+    with explaining(before=f"-n {ranks}: "):
         return spec.replace(machine=machine.replace(ranks_per_node=ranks, cores=cores))
-    except ValidationError as error:
-        raise SpecError(explain(error, before=f"-n {ranks}: ")) from None

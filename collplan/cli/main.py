@@ -12,12 +12,11 @@ from typing import Final, TextIO
 import typer
 
 from collplan.cli.group import group
-from collplan.cli.ranks import remember_arguments
+from collplan.cli.ranks import BAD_INPUT, remember_arguments
 from collplan.reports.output import OutputError, flush, forget_warnings, prepare_streams
 from collplan.specs.errors import CollplanError, printable
 
 FAILED: Final = 1
-BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 """Exit status after a write into a pipe without a reader: 128 + SIGPIPE, as shells report it."""

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -14,8 +15,11 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from typer.models import ArgumentInfo
 
+from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
+from collplan.reports.plots import check_plot_path
 from collplan.specs.errors import CollplanError
+from collplan.specs.numbers import parse_bytes
 
 T = TypeVar("T")
 
@@ -28,6 +32,18 @@ def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:
 def output_file(text: str, *names: str, metavar: str = "FILE") -> Any:
     """Return an option that names a file to write; `guard_files` keeps it from others."""
     return typer.Option(*names, writable=True, metavar=metavar, help=text)
+
+
+def plot_file(text: str) -> Any:
+    """Return an option that names a picture to write, which is checked before anything is done."""
+    return typer.Option(writable=True, metavar="FILE", help=text, callback=_check_plot)
+
+
+def _check_plot(path: Path | None) -> Path | None:
+    with one_voice():
+        if path is not None:
+            check_plot_path(path)
+    return path
 
 
 def flag(name: str, text: str) -> Any:
@@ -45,17 +61,15 @@ Schedule = Annotated[
 ]
 Json = Annotated[bool, flag("--json", "Print one JSON object and nothing else.")]
 Ranks = Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", "--ranks", min=1)]
-Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
-NodesFrom = Annotated[
-    Path | None,
+CountSizes = Annotated[
+    str | None,
     option(
-        "SPEC",
-        "Let ranks stand for nodes as this spec's machine says; by default MPI says "
-        "who shares a node.",
+        "SIZE,...", "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default."
     ),
 ]
-Timeout = Annotated[float, option("SECONDS", "Give up after this long.", min=1)]
-Plot = Annotated[Path | None, output_file("Draw times against sizes into an SVG or PNG file.")]
+Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
+TimeoutOrNone = Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)]
+Plot = Annotated[Path | None, plot_file("Draw times against sizes into an SVG or PNG file.")]
 Progress = Annotated[
     bool | None,
     flag(
@@ -63,6 +77,23 @@ Progress = Annotated[
         "Show progress on standard error; by default where that is a terminal.",
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuringOptions:
+    """Options of all commands that measure on ranks and start these themselves."""
+
+    timeout: Annotated[float, option("SECONDS", "Give up after this long.", min=1)] = 600
+    progress: Progress = None
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkOptions(MeasuringOptions):
+    """Options of all commands of ``collplan bench``."""
+
+    repetitions: Repetitions = 20
+    plot: Plot = None
 
 
 def takes(options: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
@@ -156,6 +187,22 @@ def refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path])
                 )
 
 
+def require_folder(option: str, path: Path) -> None:
+    """Raise `CollplanError` where no file can be at `path`, as there is no folder or it is one."""
+    if not path.parent.is_dir():
+        raise CollplanError(f"{option}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise CollplanError(f"{option}: {path} is a folder; give a file in it")
+
+
+def parse_size(option: str, text: str | int) -> int:
+    """Return the bytes that an option names; raise `CollplanError` if its text is no size."""
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise CollplanError(f"{option}: {error}") from None
+
+
 def parse_sizes(
     text: str, itemsize: int = 1, datatype: str = "a byte", max_count: int | None = None
 ) -> list[int]:
@@ -182,15 +229,9 @@ def parse_sizes(
     >>> parse_sizes("64KiB,4KiB,64KiB")
     [4096, 65536]
     """
-    from collplan.specs import parse_bytes
-    from collplan.specs.errors import CollplanError
-
     sizes = set()
     for part in text.split(","):
-        try:
-            size = parse_bytes(part)
-        except ValueError as error:
-            raise CollplanError(f"--sizes: {error}") from None
+        size = parse_size("--sizes", part)
         if size % itemsize:
             raise CollplanError(
                 f"--sizes: {part.strip()} is no multiple of the {itemsize} bytes of {datatype}; "

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
-from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.cli.options import Json, flag, option, parse_size, plot_file, takes
+from collplan.reports.output import print_json, print_line, show_progress
+from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
+from collplan.specs.loading import load_machine
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.simulation import Transport
-    from collplan.specs import Machine
 
 CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
@@ -53,7 +55,7 @@ class OverlapOptions:
             "collective by default.",
         ),
     ] = None
-    plot: Annotated[Path | None, output_file("Draw the times into an SVG or PNG file.")] = None
+    plot: Annotated[Path | None, plot_file("Draw the times into an SVG or PNG file.")] = None
     as_json: Json = False
 
 
@@ -68,21 +70,16 @@ def command(options: OverlapOptions) -> int:
     """
     from collplan.measure.overlap.model import overlap_model
     from collplan.measure.overlap.simulation import simulate_overlap
-    from collplan.reports.output import print_json, print_line, show_progress
-    from collplan.reports.overlap import print_overlap, to_json
-    from collplan.reports.plots import check_plot_path
+    from collplan.reports.overlap import plot_overlap, print_overlap, to_json
 
-    collective, machine, cores, plot = (
-        options.collective, options.machine, options.cores, options.plot
-    )  # fmt: skip
+    collective, machine, plot = options.collective, options.machine, options.plot
+    cores = options.cores
     on = None if machine is None else _open_machine(machine, cores)
     n_cores = on.cores_per_node if on is not None else CORES if cores is None else cores
-    n_bytes = _parse_size(options.size, has_machine=on is not None)
+    n_bytes = _transfer_bytes(options.size, has_machine=on is not None)
     is_simulated = options.simulates or on is not None
     chosen = _parse_transport(options.transport, is_used=is_simulated)
     model = overlap_model(collective, n_cores)
-    if plot is not None:
-        check_plot_path(plot)
     simulated = None
     if is_simulated:
         with show_progress(f"simulating {collective} on up to {n_cores} ranks"):
@@ -94,8 +91,6 @@ def command(options: OverlapOptions) -> int:
         print_overlap(model, simulated)
     # The plot may fail, as on a full disk: the result is printed before.
     if plot is not None:
-        from collplan.reports.overlap import plot_overlap
-
         plot_overlap(plot, model, None if simulated is None else simulated.table)
         if not options.as_json:
             print_line(f"wrote {plot}")
@@ -103,8 +98,6 @@ def command(options: OverlapOptions) -> int:
 
 
 def _open_machine(source: str, cores: int | None) -> Machine:
-    from collplan.specs.loading import load_machine
-
     machine = load_machine(source)
     if cores not in (None, machine.cores_per_node):
         raise CollplanError(
@@ -114,19 +107,15 @@ def _open_machine(source: str, cores: int | None) -> Machine:
     return machine
 
 
-def _parse_size(text: str | None, *, has_machine: bool) -> int:
+def _transfer_bytes(text: str | None, *, has_machine: bool) -> int:
     from collplan.measure.overlap.simulation import TRANSFER_BYTES
-    from collplan.specs.numbers import parse_bytes
 
     if text is not None and not has_machine:
         raise CollplanError(
             f"--bytes: {text}, but without --machine every transfer takes one unit; "
             "add --machine, or leave it out"
         )
-    try:
-        n_bytes = parse_bytes(TRANSFER_BYTES if text is None else text)
-    except ValueError as error:
-        raise CollplanError(f"--bytes: {error}") from None
+    n_bytes = parse_size("--bytes", TRANSFER_BYTES if text is None else text)
     if n_bytes == 0:
         raise CollplanError("--bytes: 0 bytes take no time to compare; give 1 or more")
     return n_bytes

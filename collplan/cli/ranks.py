@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 PROGRESS: Final = "COLLPLAN_PROGRESS"
 """Environment variable by which ranks learn whether whoever started them shows progress."""
-_BAD_INPUT: Final = 2
+BAD_INPUT: Final = 2
 _REDRAW_S: Final = 0.2
 _arguments: list[str] = []
 """Arguments of this process's command."""
@@ -99,6 +99,21 @@ def shows_progress(progress: bool | None) -> bool:
     return progress
 
 
+class Measuring(Protocol):
+    """Options of a command that measures on ranks."""
+
+    @property
+    def timeout(self) -> float:
+        """Return when started ranks are given up, in s."""
+
+    @property
+    def progress(self) -> bool | None:
+        """Return whether to show progress; by default where standard error is a terminal."""
+
+
+Options = TypeVar("Options", bound=Measuring)
+
+
 class Benchmark(Protocol):
     """What is to be measured: checked input, the same on all ranks."""
 
@@ -118,10 +133,9 @@ class Benchmark(Protocol):
 
 
 def run_benchmark(
-    prepare: Callable[[], Benchmark],
+    options: Options,
+    prepare: Callable[[Options], Benchmark],
     *,
-    timeout_s: float,
-    progress: bool | None,
     default: Callable[[], int | None] = lambda: None,
     example: int = 8,
 ) -> int:
@@ -129,12 +143,9 @@ def run_benchmark(
 
     Parameters
     ----------
+    options : Measuring
     prepare : callable
-        Reads the input; called here before ranks are started, and on each rank.
-    timeout_s : float
-        When started ranks are given up.
-    progress : bool, optional
-        Whether to show progress; by default where standard error is a terminal.
+        Reads what the options say; called here before ranks are started, and on each rank.
     default : callable
         Number of ranks to start where the input does not say it, if there is one.
     example : int
@@ -152,12 +163,12 @@ def run_benchmark(
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
-    shown = shows_progress(progress)
+    shown = shows_progress(options.progress)
     if is_under_mpi():
         with one_voice():
-            return _run_as_rank(prepare, shown)
-    n_ranks = ranks_to_start(prepare().n_ranks or default(), example)
-    return run_again(n_ranks, timeout_s, shown=shown)
+            return _run_as_rank(partial(prepare, options), shown)
+    n_ranks = ranks_to_start(prepare(options).n_ranks or default(), example)
+    return run_again(n_ranks, options.timeout, shown=shown)
 
 
 def ranks_to_start(n_ranks: int | None, example: int) -> int:
@@ -202,7 +213,7 @@ def ending_all(comm: Any, too_large: str | None = None) -> Iterator[None]:
     except CollplanError:
         raise
     except MemoryError as error:
-        text, status = too_large or f"{error}; give smaller --sizes", _BAD_INPUT
+        text, status = too_large or f"{error}; give smaller --sizes", BAD_INPUT
         text = f"collplan: error: {text}\n"
     except Exception:
         text, status = traceback.format_exc(), 1
@@ -219,21 +230,21 @@ def one_voice() -> Iterator[None]:
         yield
     except CollplanError:
         if launcher_rank() > 0:
-            raise typer.Exit(_BAD_INPUT) from None
+            raise typer.Exit(BAD_INPUT) from None
         raise
 
 
 @contextmanager
 def progress_bar(
-    title: str, total: float, is_shown: bool, **options: Any
+    title: str, total: float | None, is_shown: bool, **options: Any
 ) -> Iterator[Callable[..., None]]:
     """Yield what updates a bar: drawn then and only then, as a thread would take a core.
 
     Parameters
     ----------
     title : str
-    total : float
-        Of steps.
+    total : float, optional
+        Number of steps, if it is known.
     is_shown : bool
     **options
         For rich's ``Progress``; what is yielded takes those of its ``update``.

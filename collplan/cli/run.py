@@ -14,6 +14,15 @@ import typer
 from collplan.cli.inputs import open_source, plan_for, prove_file
 from collplan.cli.options import Json, SpecOrPlan, flag, option, output_file, takes
 from collplan.cli.ranks import ending_all, one_voice, run_again
+from collplan.reports.measured import (
+    check_trace,
+    prediction_report,
+    print_prediction,
+    print_run,
+    simulate_on_own_machine,
+    write_both,
+)
+from collplan.reports.output import print_json, print_line, warn
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -98,7 +107,6 @@ def command(options: RunOptions) -> int:
     from collplan.executors.mpi.launch.jobs import check_crowd, check_room
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
     from collplan.planner.plan.plan import Plan
-    from collplan.reports.measured import check_trace
 
     places = options.places
     if is_under_mpi():
@@ -129,7 +137,6 @@ class Outcome:
 def _run_as_rank(options: RunOptions) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.executors.mpi.world import join_world
-    from collplan.reports.measured import check_trace
 
     with one_voice():
         check_trace(options.trace, options.predict)
@@ -143,9 +150,6 @@ def _run_as_rank(options: RunOptions) -> int:
 
 def _show(outcome: Outcome, options: RunOptions) -> None:
     """Print what was measured, then write the trace, which may fail."""
-    from collplan.reports.measured import print_prediction, print_run, write_both
-    from collplan.reports.output import print_json, print_line
-
     if outcome.document["why_caller"] is not None:
         sys.stderr.write(
             "collplan: warning: communication cores are not used, callers run background tasks: "
@@ -188,7 +192,6 @@ def _record(
 ) -> Outcome:
     """Add what recorded tasks show beside simulated ones, where that is asked for."""
     from collplan.measure.task_times import record_plan
-    from collplan.reports.measured import prediction_report
 
     if not options.predict:
         return Outcome(document)
@@ -207,8 +210,6 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     """
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
     from collplan.executors.mpi.together import first_alone, together
-    from collplan.reports.measured import simulate_on_own_machine
-    from collplan.reports.output import warn
 
     is_simulating = options.predict and comm.rank == 0
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 from collplan.cli.options import Json, output_file
+from collplan.planner.formats.output_files import write_text
+from collplan.reports.output import print_line, print_result
+from collplan.specs import json_schema
 
 
 def schema_text() -> str:
     """Return the schema as text, as it is written into files."""
-    from collplan.specs import json_schema
-
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -24,17 +25,10 @@ def command(
 
     Begin a spec with '# yaml-language-server: $schema=FILE' to have it used.
     """
-    from collplan.reports.output import print_json, print_line
 
     if output is None:
         print_line(schema_text().rstrip("\n"))
         return 0
-    from collplan.planner.formats.output_files import replacing
-
-    with replacing(output) as file:
-        file.write(schema_text().encode())
-    if as_json:
-        print_json({"output": str(output)})
-    else:
-        print_line(f"wrote {output}")
+    write_text(output, schema_text())
+    print_result({"output": str(output)}, f"wrote {output}", as_json=as_json)
     return 0

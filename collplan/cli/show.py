@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, option
+from collplan.reports.output import print_line, print_result
+from collplan.specs.errors import CollplanError
 
 
 def command(
@@ -13,10 +16,7 @@ def command(
     as_json: Json = False,
 ) -> int:
     """Print a plan as text, a line a task, grouped by rank."""
-    from collplan.cli.inputs import open_plan
     from collplan.planner.formats.text import to_text, where_and_when
-    from collplan.reports.output import print_json, print_line
-    from collplan.specs.errors import CollplanError
 
     plan = open_plan(source)
     if rank is not None and not 0 <= rank < plan.n_ranks:
@@ -26,8 +26,6 @@ def command(
         return 0
     rows = range(plan.n_tasks) if rank is None else (plan.rank == rank).nonzero()[0].tolist()
     tasks = [" ".join((str(task), *where_and_when(plan, task))) for task in map(plan.task, rows)]
-    if as_json:
-        print_json({"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks})
-    else:
-        print_line("\n".join(tasks))
+    document = {"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks}
+    print_result(document, "\n".join(tasks), as_json=as_json)
     return 0

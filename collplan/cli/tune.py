@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from collplan.cli.inputs import open_spec, resize
-from collplan.cli.options import Json, Progress, flag, option, output_file, parse_sizes, takes
+from collplan.cli.options import (
+    Json,
+    MeasuringOptions,
+    Progress,
+    flag,
+    option,
+    output_file,
+    parse_sizes,
+    require_folder,
+    takes,
+)
 from collplan.cli.ranks import (
     Advance,
     Document,
@@ -22,10 +32,15 @@ from collplan.cli.ranks import (
     run_benchmark,
     shows_progress,
 )
+from collplan.reports.output import print_json
+from collplan.reports.plots import check_plot_path
+from collplan.specs import Collective, Machine, PlanSpec
+from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective
 from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explaining
+from collplan.specs.loading import load_machine, machine_at_hand
 
 if TYPE_CHECKING:
-    from collplan.specs import Collective, Machine, PlanSpec
     from collplan.tune.options import TuningJob
 
 _SPEED_FROM_S: Final = 600.0
@@ -133,7 +148,6 @@ class TuneOptions:
         CollplanError
             If options don't make sense, alone or together.
         """
-        from collplan.specs import Machine
         from collplan.tune.options import TuningJob
         from collplan.tune.racing import Rules
 
@@ -160,8 +174,6 @@ class TuneOptions:
 
     def specs_to_list(self) -> list[PlanSpec]:
         """Return a spec of each collective on the machine, to list candidates of."""
-        from collplan.specs import Machine, PlanSpec
-
         machine = self._machine() or Machine()
         return [
             resize(PlanSpec(machine=machine, collective=collective), self.start)
@@ -169,19 +181,14 @@ class TuneOptions:
         ]
 
     def _check_files(self) -> None:
-        from collplan.reports.plots import check_plot_path
-
         if self.output is None:
             raise CollplanError("-o: is missing; say where to write the table, as -o table.yaml")
-        if self.output.is_dir():
-            raise CollplanError(f"-o: {self.output} is a folder; give a file in it")
+        require_folder("-o", self.output)
         if self.output.exists() and not self.output.is_file():
             raise CollplanError(
                 f"-o: {self.output} is no regular file, and a table is read again to add to it; "
                 f"give another file"
             )
-        if not self.output.parent.is_dir():
-            raise CollplanError(f"-o: there is no folder {self.output.parent}; make it first")
         if self.plot is not None:
             check_plot_path(self.plot)
 
@@ -196,8 +203,6 @@ class TuneOptions:
 
     def _machine(self) -> Machine | None:
         """Return the machine to predict for; None where none is known."""
-        from collplan.specs.loading import load_machine, machine_at_hand
-
         if self.machine is not None:
             return load_machine(self.machine)
         spec = self._spec()
@@ -207,8 +212,6 @@ class TuneOptions:
 
     def _collectives(self) -> Iterator[Collective]:
         """Yield each collective once, with datatype and operation."""
-        from collplan.specs.collective import COLLECTIVES
-
         spec = self._spec()
         own = None if spec is None else spec.collective
         if self.collectives is not None:
@@ -226,25 +229,16 @@ class TuneOptions:
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
         """Return a collective of a few elements, like the spec's as far as that goes."""
-        from pydantic import ValidationError
-
-        from collplan.specs.collective import COLLECTIVES, validate_collective
-        from collplan.specs.explaining import explain
-
         known = COLLECTIVES[kind].model_fields
         given: dict[str, Any] = {} if own is None else own.model_dump(exclude={"kind"})
         given |= {"datatype": self.datatype} if self.datatype is not None else {}
         given |= {"op": self.op} if self.op is not None else {}
         given = {name: value for name, value in given.items() if name in known}
         given |= {"kind": kind} | ({"count": _SOME} if "count" in known else {})
-        try:
+        with explaining():
             return validate_collective(given)
-        except ValidationError as error:
-            raise CollplanError(explain(error)) from None
 
     def _sizes(self, collective: Collective) -> tuple[int, ...]:
-        from collplan.specs.collective import MAX_COUNT
-
         if not collective.has_data:
             return tuple(parse_sizes(self.sizes))
         datatype = str(collective.datatype)
@@ -302,7 +296,6 @@ class TuningBenchmark:
 
     def show(self, document: Document) -> None:
         """Print what was measured, then plot it, which may fail; called on one rank."""
-        from collplan.reports.output import print_json
         from collplan.reports.tuning import plot_speedups, print_tuned, to_json
 
         tuned, options = document["tuned"], self.options
@@ -329,7 +322,6 @@ def command(options: TuneOptions) -> int:
 
 
 def _list(options: TuneOptions) -> int:
-    from collplan.reports.output import print_json
     from collplan.reports.tuning import candidates_to_json, print_candidates
 
     specs = options.specs_to_list()
@@ -352,7 +344,7 @@ def _tune(options: TuneOptions) -> int:
 
     if is_under_mpi():
         end_with_parents()
-        return run_benchmark(prepare, timeout_s=options.timeout or 0, progress=False)
+        return run_benchmark(MeasuringOptions(progress=False), lambda _: prepare())
     n_ranks = ranks_to_start(prepare().n_ranks or default_ranks(), 8)
     os.environ[STARTER] = name_starter()
     assert options.output is not None, "prepare() refuses that"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, SpecOrPlan
+from collplan.planner.errors import PlanError
+from collplan.reports.output import format_kernels, format_seconds, print_result, show_progress
 
 
 def command(source: SpecOrPlan, as_json: Json = False) -> int:
@@ -10,17 +13,8 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
 
     Exit status 1 where it does not; the counter-example names the tasks.
     """
-    from collplan.cli.inputs import open_plan
     from collplan.planner.arrays.compile_time import Stopwatch
-    from collplan.planner.errors import PlanError
     from collplan.planner.verify import verify
-    from collplan.reports.output import (
-        format_kernels,
-        format_seconds,
-        print_json,
-        print_line,
-        show_progress,
-    )
 
     whole = Stopwatch()
     plan = open_plan(source)
@@ -29,18 +23,15 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
         with show_progress(f"proving {plan.n_tasks} tasks"):
             verify(plan)
     except PlanError as error:
-        if as_json:
-            print_json({"ok": False, "error": str(error), "kind": error.kind})
-        else:
-            print_line(f"{source}: {error.kind}: {error}")
+        refuted = {"ok": False, "error": str(error), "kind": error.kind}
+        print_result(refuted, f"{source}: {error.kind}: {error}", as_json=as_json)
         return 1
     verify_s, kernels_s = proof.work_s, whole.kernels_s
-    if as_json:
-        document = {"ok": True, "n_tasks": plan.n_tasks, "n_ranks": plan.n_ranks}
-        print_json(document | {"verify_s": verify_s, "kernels_s": kernels_s})
-    else:
-        print_line(
-            f"{source}: proved: {plan.n_tasks} tasks on {plan.n_ranks} ranks "
-            f"in {format_seconds(verify_s)}{format_kernels(kernels_s)}"
-        )
+    document = {"ok": True, "n_tasks": plan.n_tasks, "n_ranks": plan.n_ranks}
+    print_result(
+        document | {"verify_s": verify_s, "kernels_s": kernels_s},
+        f"{source}: proved: {plan.n_tasks} tasks on {plan.n_ranks} ranks "
+        f"in {format_seconds(verify_s)}{format_kernels(kernels_s)}",
+        as_json=as_json,
+    )
     return 0

@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 from functools import cache
-from typing import Final, NoReturn
+from typing import Final
 
 NEWNS: Final = 0x00020000
 NEWUTS: Final = 0x04000000
@@ -46,8 +46,7 @@ def unshare(flags: int) -> None:
     OSError
         If the kernel or this user's rights do not allow it.
     """
-    if _libc().unshare(flags) != 0:
-        _raise_errno("namespaces")
+    _check(_libc().unshare(flags), "namespaces")
 
 
 def mount(source: str, target: str, kind: str, flags: int) -> None:
@@ -59,14 +58,12 @@ def mount(source: str, target: str, kind: str, flags: int) -> None:
         If the kernel or this user's rights do not allow it.
     """
     names = (os.fsencode(source), os.fsencode(target), kind.encode())
-    if _libc().mount(*names, ctypes.c_ulong(flags), None) != 0:
-        _raise_errno(target)
+    _check(_libc().mount(*names, ctypes.c_ulong(flags), None), target)
 
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
-    if _libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0) != 0:
-        _raise_errno("prctl")
+    _check(_libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
 
 
 def describe(error: OSError) -> str:
@@ -81,6 +78,8 @@ def describe(error: OSError) -> str:
     return f"{error.filename or 'emulation'}: {error.strerror}; {way_out}"
 
 
-def _raise_errno(subject: str) -> NoReturn:
-    number = ctypes.get_errno()
-    raise OSError(number, os.strerror(number), subject)
+def _check(status: int, subject: str) -> None:
+    """Raise `OSError` where a system call has failed."""
+    if status != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), subject)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import ValidationError
-
 from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.executors.mpi.launch.launcher import n_cores
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 from collplan.specs.machine import Machine
 from collplan.specs.network import Link, Network
 
@@ -26,14 +24,7 @@ BURST_BYTES: Final = 32 * 1024
 # medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs inside
 # one (of which a rank that yields sleeps most). Broadcasts of 4 MiB in segments of 4 and 16 KiB:
 # a rank's core is busy 4.6 µs a task and 1.2 ns a byte it sends or receives.
-_BETWEEN_L_NS: Final = 75_000.0
-_BETWEEN_o_NS: Final = 9_500.0
-_BETWEEN_O_NS: Final = 1.2
-_INSIDE_L_NS: Final = 80_000.0
-_INSIDE_o_NS: Final = 4_600.0
-_INSIDE_G_NS: Final = 1.2
-_COPY_NS: Final = 0.2
-_REDUCE_NS: Final = 0.4
+_INSIDE: Final = Link(L_ns=80_000, o_ns=4_600, g_ns=0, G_ns_per_byte=1.2)
 
 
 def emulated_machine(cluster: Cluster) -> Machine:
@@ -58,41 +49,27 @@ def emulated_machine(cluster: Cluster) -> Machine:
     """
     ns_per_byte = 8e9 / cluster.rate_bits_per_s
     between = Link(
-        L_ns=_BETWEEN_L_NS,
-        o_ns=_BETWEEN_o_NS,
+        L_ns=75_000,
+        o_ns=9_500,
         g_ns=HEADER_BYTES * ns_per_byte,
         G_ns_per_byte=ns_per_byte / PAYLOAD,
-        O_ns_per_byte=_BETWEEN_O_NS,
+        O_ns_per_byte=1.2,
         # The kernel takes in what comes while ranks sleep: the wire's time keeps no processor.
         offload=True,
     )
-    inside = Link(
-        L_ns=_INSIDE_L_NS,
-        o_ns=_INSIDE_o_NS,
-        g_ns=0,
-        G_ns_per_byte=_INSIDE_G_NS,
-    )
     network = Network(
-        core=inside,
-        numa=inside,
-        node=inside,
+        core=_INSIDE,
+        numa=_INSIDE,
+        node=_INSIDE,
         network=between,
         handshake=True,
         turn_bytes=TURN_BYTES,
         burst_bytes=BURST_BYTES,
         processors=n_cores(),
-        copy_ns_per_byte=_COPY_NS,
-        reduce_ns_per_byte=_REDUCE_NS,
+        copy_ns_per_byte=0.2,
+        reduce_ns_per_byte=0.4,
     )
-    try:
-        return Machine.model_validate(
-            {
-                "nodes": cluster.nodes,
-                "ranks_per_node": cluster.ranks_per_node,
-                "lanes": cluster.lanes,
-                "rank_order": cluster.rank_order,
-                "network": network,
-            }
-        )
-    except ValidationError as error:
-        raise EmulationError(explain(error)) from None
+    names = ("nodes", "ranks_per_node", "lanes", "rank_order")
+    fields = {name: getattr(cluster, name) for name in names}
+    with explaining(error=EmulationError):
+        return Machine.model_validate({**fields, "network": network})

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -56,18 +56,12 @@ def switch_links(pids: Sequence[int], lanes: int) -> list[str]:
         commands += [f"link add switch{lane} type bridge", f"link set switch{lane} up"]
     for node, pid in enumerate(pids):
         for lane in range(lanes):
-            port = _port(node, lane)
+            port = switch_port(node, lane)
             commands += [
                 f"link add {port} type veth peer name {lane_name(lane)} netns {pid}",
                 f"link set {port} master switch{lane} up",
             ]
     return commands
-
-
-def switch_queues(n_nodes: int, lanes: int, rate_bits_per_s: int) -> list[str]:
-    """Return tc's commands that shape what the switches send."""
-    ports = [_port(node, lane) for node in range(n_nodes) for lane in range(lanes)]
-    return [_shape(port, rate_bits_per_s) for port in ports]
 
 
 def node_links(node: int, lanes: int) -> list[str]:
@@ -79,20 +73,15 @@ def node_links(node: int, lanes: int) -> list[str]:
     return commands
 
 
-def node_queues(lanes: int, rate_bits_per_s: int) -> list[str]:
-    """Return tc's commands that shape what a node sends."""
-    return [_shape(lane_name(lane), rate_bits_per_s) for lane in range(lanes)]
-
-
-def _port(node: int, lane: int) -> str:
+def switch_port(node: int, lane: int) -> str:
+    """Return the interface of a lane's switch that leads to a node."""
     return f"p{node}l{lane}"
 
 
-def _shape(interface: str, rate_bits_per_s: int) -> str:
-    return (
-        f"qdisc add dev {interface} root tbf rate {rate_bits_per_s}bit "
-        f"burst {BURST} latency {QUEUE_TIME}"
-    )
+def queues(interfaces: Iterable[str], rate_bits_per_s: int) -> list[str]:
+    """Return tc's commands that shape what interfaces send."""
+    shape = f"root tbf rate {rate_bits_per_s}bit burst {BURST} latency {QUEUE_TIME}"
+    return [f"qdisc add dev {interface} {shape}" for interface in interfaces]
 
 
 SCRIPTS: Final = "/dev/shm/collplan"
@@ -175,12 +164,14 @@ def build(request: Request) -> list[int]:
     """
     _set_up_protocols()
     pids = _start_nodes(request.nodes)
+    rate, lanes = request.rate_bits_per_s, range(request.lanes)
+    ports = [switch_port(node, lane) for node in range(request.nodes) for lane in lanes]
     _batch(request.ip, switch_links(pids, request.lanes))
-    _batch(request.tc, switch_queues(request.nodes, request.lanes, request.rate_bits_per_s))
+    _batch(request.tc, queues(ports, rate))
     for node, pid in enumerate(pids):
         enter = [request.nsenter, "--target", str(pid), "--net", "--"]
         _batch(request.ip, node_links(node, request.lanes), enter)
-        _batch(request.tc, node_queues(request.lanes, request.rate_bits_per_s), enter)
+        _batch(request.tc, queues(map(lane_name, lanes), rate), enter)
     for pid in pids:
         _install(pid, {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)})
     return pids

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,17 +32,8 @@ _PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux"}
 _MORE_PATHS: Final = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """Paths of the programs a cluster is built with."""
-
-    ip: str
-    tc: str
-    nsenter: str
-
-
-def find_tools() -> Tools:
-    """Return the programs a cluster is built with; those of administrators need no PATH.
+def find_tools() -> dict[str, str]:
+    """Return the paths of the programs a cluster is built with; administrators' need no PATH.
 
     Raises
     ------
@@ -63,7 +53,7 @@ def find_tools() -> Tools:
                 f"the program {name} is not installed; install the system's package {package}"
             )
         found[name] = program
-    return Tools(**found)
+    return found
 
 
 MAX_RANKS: Final = 2048
@@ -130,7 +120,7 @@ def run_emulated(
         "nodes": cluster.nodes,
         "lanes": cluster.lanes,
         "rate_bits_per_s": cluster.rate_bits_per_s,
-        **asdict(tools),
+        **tools,
         "files": launch.files,
         "directory": directory,
     }

@@ -30,6 +30,7 @@ BOOT: Final = (
 """The code that starts a sandbox in a Python without site packages."""
 
 LIFELINE: Final = 0
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FAILED: Final = 2
 _OWN: Final = kernel.NEWNS | kernel.NEWNET | kernel.NEWPID | kernel.NEWIPC | kernel.NEWUTS
 
@@ -44,7 +45,7 @@ def main(request: str, command: list[str]) -> NoReturn:
     first = os.fork()
     if first == 0:
         _be_first(json.loads(request), command)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         signal.signal(number, lambda *_: os.kill(first, signal.SIGKILL))
     _, status = os.waitpid(first, 0)
     os._exit(_code_of(status))
@@ -71,7 +72,7 @@ def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
     """Be process 1: watch the lifeline, collect orphans, end with the command."""
     kernel.die_with_parent()
     # A terminal's signals reach the command itself, which decides what becomes of it.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -118,7 +119,7 @@ def _become(request: dict[str, Any], command: list[str]) -> NoReturn:
         os._exit(FAILED)
     _report(error=None)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+    for number in (*_ENDING, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     start(request["nsenter"], pids[0], directory, command)
 

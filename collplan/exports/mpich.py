@@ -39,27 +39,22 @@ _SIZE_KEYS: Final = {
     "reduce": "avg_msg_size",
 }
 """The size MPICH can tell; of other kinds it can't, or only some ranks know it."""
-_OURS: Final[Mapping[tuple[str, str], str]] = {
-    ("allgather", "bruck"): "brucks",
-    ("allgather", "recursive_doubling"): "recursive_doubling",
-    ("allgather", "ring"): "ring",
-    ("allreduce", "recursive_doubling"): "recursive_doubling",
-    ("allreduce", "rabenseifner"): "reduce_scatter_allgather",
-    ("allreduce", "ring"): "ring",
-    ("alltoall", "bruck"): "brucks",
-    ("alltoall", "linear"): "scattered",
-    ("alltoall", "pairwise"): "pairwise",
-    ("bcast", "binomial"): "binomial",
-    ("bcast", "scatter_allgather"): "scatter_ring_allgather",
-    ("exscan", "recursive_doubling"): "recursive_doubling",
-    ("gather", "binomial"): "binomial",
-    ("reduce", "binomial"): "binomial",
-    ("reduce", "rabenseifner"): "reduce_scatter_gather",
-    ("reduce_scatter_block", "pairwise"): "pairwise",
-    ("reduce_scatter_block", "recursive_halving"): "recursive_halving",
-    ("scan", "recursive_doubling"): "recursive_doubling",
-    ("scatter", "binomial"): "binomial",
-}
+_OURS: Final[Mapping[str, Mapping[str, str]]] = {
+    "allgather": {"bruck": "brucks", "recursive_doubling": "recursive_doubling", "ring": "ring"},
+    "allreduce": {
+        "recursive_doubling": "recursive_doubling", "rabenseifner": "reduce_scatter_allgather",
+        "ring": "ring",
+    },
+    "alltoall": {"bruck": "brucks", "linear": "scattered", "pairwise": "pairwise"},
+    "bcast": {"binomial": "binomial", "scatter_allgather": "scatter_ring_allgather"},
+    "exscan": {"recursive_doubling": "recursive_doubling"},
+    "gather": {"binomial": "binomial"},
+    "reduce": {"binomial": "binomial", "rabenseifner": "reduce_scatter_gather"},
+    "reduce_scatter_block": {"pairwise": "pairwise", "recursive_halving": "recursive_halving"},
+    "scan": {"recursive_doubling": "recursive_doubling"},
+    "scatter": {"binomial": "binomial"},
+}  # fmt: skip
+"""The library's name of each algorithm of ours, by collective."""
 _COMMUTING: Final = {
     ("allreduce", "ring"),
     ("reduce_scatter_block", "pairwise"),
@@ -248,7 +243,8 @@ def _holds(relation: str, bound: str, ranks: int) -> bool:
 
 def equivalent(sweep: Sweep, algorithm: AlgorithmChoice, segment_bytes: int) -> Target | str:
     """Return MPICH's algorithm that does what one of ours does, or why there is none."""
-    kind, name = sweep.collective, _OURS.get((sweep.collective, algorithm.name))
+    kind = sweep.collective
+    name = _OURS.get(kind, {}).get(algorithm.name)
     missing = "MPICH has no equivalent"
     if kind == "barrier":
         return {

@@ -43,38 +43,31 @@ IDS: Final[Mapping[str, tuple[int, Mapping[str, int]]]] = {
     "scatter": (15, {"binomial": 2, "linear_nb": 3}),
 }  # fmt: skip
 """The number of every collective and of its algorithms, in classic files."""
-_OURS: Final[Mapping[tuple[str, str], str]] = {
-    ("allgather", "bruck"): "bruck",
-    ("allgather", "recursive_doubling"): "recursive_doubling",
-    ("allgather", "ring"): "ring",
-    ("allgather", "neighbor_exchange"): "neighbor",
-    ("allreduce", "recursive_doubling"): "recursive_doubling",
-    ("allreduce", "ring"): "ring",
-    ("allreduce", "rabenseifner"): "rabenseifner",
-    ("alltoall", "linear"): "linear",
-    ("alltoall", "pairwise"): "pairwise",
-    ("alltoall", "bruck"): "modified_bruck",
-    ("barrier", "recursive_doubling"): "recursive_doubling",
-    ("barrier", "dissemination"): "bruck",
-    ("bcast", "linear"): "basic_linear",
-    ("bcast", "chain"): "pipeline",
-    ("bcast", "binomial"): "knomial",
-    ("bcast", "knomial"): "knomial",
-    ("bcast", "scatter_allgather"): "scatter_allgather_ring",
-    ("exscan", "chain"): "linear",
-    ("exscan", "recursive_doubling"): "recursive_doubling",
-    ("gather", "linear"): "basic_linear",
-    ("gather", "binomial"): "binomial",
-    ("reduce", "linear"): "linear",
-    ("reduce", "chain"): "pipeline",
-    ("reduce", "binomial"): "binomial",
-    ("reduce", "rabenseifner"): "rabenseifner",
-    ("reduce_scatter_block", "recursive_halving"): "recursive_halving",
-    ("scan", "chain"): "linear",
-    ("scan", "recursive_doubling"): "recursive_doubling",
-    ("scatter", "linear"): "linear_nb",
-    ("scatter", "binomial"): "binomial",
-}
+_OURS: Final[Mapping[str, Mapping[str, str]]] = {
+    "allgather": {
+        "bruck": "bruck", "recursive_doubling": "recursive_doubling", "ring": "ring",
+        "neighbor_exchange": "neighbor",
+    },
+    "allreduce": {
+        "recursive_doubling": "recursive_doubling", "ring": "ring", "rabenseifner": "rabenseifner",
+    },
+    "alltoall": {"linear": "linear", "pairwise": "pairwise", "bruck": "modified_bruck"},
+    "barrier": {"recursive_doubling": "recursive_doubling", "dissemination": "bruck"},
+    "bcast": {
+        "linear": "basic_linear", "chain": "pipeline", "binomial": "knomial", "knomial": "knomial",
+        "scatter_allgather": "scatter_allgather_ring",
+    },
+    "exscan": {"chain": "linear", "recursive_doubling": "recursive_doubling"},
+    "gather": {"linear": "basic_linear", "binomial": "binomial"},
+    "reduce": {
+        "linear": "linear", "chain": "pipeline", "binomial": "binomial",
+        "rabenseifner": "rabenseifner",
+    },
+    "reduce_scatter_block": {"recursive_halving": "recursive_halving"},
+    "scan": {"chain": "linear", "recursive_doubling": "recursive_doubling"},
+    "scatter": {"linear": "linear_nb", "binomial": "binomial"},
+}  # fmt: skip
+"""The library's name of each algorithm of ours, by collective."""
 _SEGMENTED: Final = {
     ("bcast", "pipeline"), ("bcast", "knomial"),
     ("reduce", "pipeline"), ("reduce", "binomial"), ("allreduce", "segmented_ring"),
@@ -200,7 +193,7 @@ def equivalent(
 ) -> Target | str:
     """Return Open MPI's algorithm that does what one of ours does, or why there is none."""
     kind = sweep.collective
-    name = _OURS.get((kind, algorithm.name))
+    name = _OURS.get(kind, {}).get(algorithm.name)
     if (kind, algorithm.name) == ("allgather", "linear") and has_direct:
         name = "direct"
     if segment_bytes and (kind, name) == ("allreduce", "ring"):

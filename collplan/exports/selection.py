@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import log
 from typing import Final
 
@@ -248,17 +249,9 @@ def _intervals(sweep: Sweep, library: Library, notes: list[str]) -> Iterator[Int
             )
         }
     )
-    open_: Interval | None = None
-    for begin, end, label in chosen.intervals():
-        target = targets.get(label)
-        if open_ is not None and open_.target == target:
-            open_ = Interval(open_.begin, end, target)
-            continue
-        if open_ is not None:
-            yield open_
-        open_ = Interval(begin, end, target)
-    if open_ is not None:
-        yield open_
+    for target, group in groupby(chosen.intervals(), lambda interval: targets.get(interval[2])):
+        intervals = list(group)
+        yield Interval(intervals[0][0], intervals[-1][1], target)
 
 
 def _target(sweep: Sweep, choice: Choice, library: Library) -> Target | str:

@@ -133,6 +133,14 @@ def print_json(document: Mapping[str, Any]) -> None:
     write(text + "\n")
 
 
+def print_result(document: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print what a command found: as one line of JSON, or as text for people."""
+    if as_json:
+        print_json(document)
+    else:
+        print_line(text)
+
+
 def pick(thing: object, names: str) -> dict[str, Any]:
     """Return the attributes of an object that are named, for JSON."""
     return {name: getattr(thing, name) for name in names.split()}

@@ -45,8 +45,8 @@ def shaped() -> dict[str, str]:
     """Return the rate of every interface that is shaped: this node's, and the switches'."""
     tools = find_tools()
     found = {}
-    for enter in ([], [tools.nsenter, "--target", "1", "--net", "--"]):
-        text = subprocess.check_output([*enter, tools.tc, "qdisc", "show"], text=True)
+    for enter in ([], [tools["nsenter"], "--target", "1", "--net", "--"]):
+        text = subprocess.check_output([*enter, tools["tc"], "qdisc", "show"], text=True)
         for line in text.splitlines():
             words = line.split()
             if words[1] == "tbf":

@@ -4,52 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
-    Json,
-    Plot,
-    Progress,
+    BenchmarkOptions,
+    CountSizes,
     Ranks,
-    Repetitions,
     Spec,
-    Timeout,
     option,
     parse_sizes,
     takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.reports.measured import plot_rows, print_statistics
+from collplan.reports.output import pick, print_json, print_line
+from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
-
-if TYPE_CHECKING:
-    from collplan.measure.guideline import Guideline
-    from collplan.specs import PlanSpec
+from collplan.specs.explaining import explaining
 
 
-@dataclass(frozen=True, slots=True)
-class GuidelineOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuidelineOptions(BenchmarkOptions):
     """Options of ``collplan bench guideline``."""
 
     source: Spec
     ranks: Ranks = None
-    sizes: Annotated[
-        str | None,
-        option(
-            "SIZE,...",
-            "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
-        ),
-    ] = None
+    sizes: CountSizes = None
     candidate: Annotated[
         list[str] | None,
         option("NAME=SPEC", "Another spec of the same collective; may be given several times."),
     ] = None
-    repetitions: Repetitions = 20
-    timeout: Timeout = 600
-    progress: Progress = None
-    plot: Plot = None
-    as_json: Json = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +72,7 @@ class GuidelineBenchmark:
 
     def measure(self, comm: Any, advance: Advance) -> Document:
         """Measure on the ranks of a communicator; return the same on all."""
-        from collplan.measure.guideline import (
-            Candidate,
-            measure_guideline,
-            standard_candidates,
-        )
+        from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
         from collplan.measure.lanes import node_of_ranks
         from collplan.measure.timing import library_name
 
@@ -109,14 +91,15 @@ class GuidelineBenchmark:
             "ranks": comm.size,
             "nodes": len(set(node_of_ranks(comm))),
             "repetitions": self.options.repetitions,
-            **_findings(found),
+            "rows": [row.to_json() for row in found.rows],
+            "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
+            "violations": sum(row.violation for row in found.rows),
+            "correct": found.is_correct,
+            "checked_against": found.checked_against,
         }
 
     def show(self, document: Document) -> None:
         """Print what was measured, and plot it if asked to."""
-        from collplan.reports.measured import plot_rows
-        from collplan.reports.output import print_json
-
         if self.options.as_json:
             print_json(document)
         else:
@@ -124,25 +107,8 @@ class GuidelineBenchmark:
         if self.options.plot is not None:
             title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
             names = [row["candidate"] for row in document["rows"]]
-            plot_rows(
-                self.options.plot,
-                document["rows"],
-                names,
-                title=title,
-                size_label="bytes of the count",
-            )
-
-
-def _findings(found: Guideline) -> Document:
-    from collplan.reports.output import pick
-
-    return {
-        "rows": [row.to_json() for row in found.rows],
-        "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
-        "violations": sum(row.violation for row in found.rows),
-        "correct": found.is_correct,
-        "checked_against": found.checked_against,
-    }
+            label = "bytes of the count"
+            plot_rows(self.options.plot, document["rows"], names, title=title, size_label=label)
 
 
 @takes(GuidelineOptions)
@@ -155,9 +121,7 @@ def command(options: GuidelineOptions) -> int:
     factor. A violation is a finding, and exit status 0; a candidate's wrong
     result is 1.
     """
-    return run_benchmark(
-        partial(_prepare, options), timeout_s=options.timeout, progress=options.progress
-    )
+    return run_benchmark(options, _prepare)
 
 
 def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
@@ -168,41 +132,25 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
     CollplanError
         If they don't make sense, alone or together.
     """
-    from collplan.cli.inputs import open_spec, resize
-    from collplan.reports.plots import check_plot_path
-
-    if options.plot is not None:
-        check_plot_path(options.plot)
     spec = resize(open_spec(options.source), options.ranks)
     collective = spec.collective
     counts = [collective.count]
     if options.sizes is not None and collective.has_data:
         parsed = parse_sizes(options.sizes, collective.itemsize, collective.datatype)
         counts = [size // collective.itemsize for size in parsed]
-        _check_counts(spec, counts)
+        with explaining(before="--sizes: "):
+            for count in counts:
+                spec.with_count(count)
     named: dict[str, PlanSpec] = {}
     for text in options.candidate or ():
         name, other = _read_candidate(text, spec)
-        _check_name(name, named)
+        if name in {"native", "hierarchical", "full_lane", "best", *named}:
+            raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
         named[name] = other
     return GuidelineBenchmark(options, spec, named, counts)
 
 
-def _check_counts(spec: PlanSpec, counts: list[int]) -> None:
-    from pydantic import ValidationError
-
-    from collplan.specs.explaining import explain
-
-    try:
-        for count in counts:
-            spec.with_count(count)
-    except ValidationError as error:
-        raise CollplanError(explain(error, before="--sizes: ")) from None
-
-
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
-    from collplan.cli.inputs import open_spec
-
     name, separator, path = text.partition("=")
     if not (name and separator and path):
         raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
@@ -220,17 +168,7 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     return name, other
 
 
-def _check_name(name: str, others: dict[str, PlanSpec]) -> None:
-
-    taken = {"native", "hierarchical", "full_lane", "best", *others}
-    if name in taken:
-        raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
-
-
 def _print(document: Document, n_nodes: int) -> None:
-    from collplan.reports.measured import print_statistics
-    from collplan.reports.output import print_line
-
     on = f"{document['nodes']} node" + ("s" if document["nodes"] > 1 else "")
     planned = "" if n_nodes == document["nodes"] else f" (the spec says {n_nodes})"
     print_line(

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
-    Json,
-    NodesFrom,
-    Plot,
-    Progress,
+    BenchmarkOptions,
     Ranks,
     Repetitions,
-    Timeout,
     option,
     parse_sizes,
     takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.reports.measured import plot_rows, print_statistics
+from collplan.reports.output import print_json, print_line
+from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, suggest
 
 if TYPE_CHECKING:
@@ -31,38 +32,41 @@ SIZES: Final = "4KiB,64KiB,1MiB"
 """Sizes where none are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class PatternOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneOptions(BenchmarkOptions):
+    """Options of both benchmarks of lanes."""
+
+    sizes: str
+    ranks: Ranks = None
+    repetitions: Repetitions = 80
+    nodes_from: Annotated[
+        Path | None,
+        option(
+            "SPEC",
+            "Let ranks stand for nodes as this spec's machine says; by default MPI says "
+            "who shares a node.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternOptions(LaneOptions):
     """Options of ``collplan bench lane-pattern``."""
 
-    ranks: Ranks = None
     sizes: Annotated[str, option("SIZE,...", "Bytes that leave a node in an exchange.")] = SIZES
     inner: Annotated[
         int, typer.Option(min=1, help="Exchanges back to back that make a repetition.")
     ] = 100
-    repetitions: Repetitions = 80
-    nodes_from: NodesFrom = None
-    timeout: Timeout = 600
-    progress: Progress = None
-    plot: Plot = None
-    as_json: Json = False
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveOptions(LaneOptions):
     """Options of ``collplan bench multi-collective``."""
 
     collective: Annotated[str, option("KIND", "The native collective that lanes run.")] = "alltoall"
-    ranks: Ranks = None
     sizes: Annotated[
         str, option("SIZE,...", "Bytes of each lane: of the vector, or of all blocks together.")
     ] = SIZES
-    repetitions: Repetitions = 80
-    nodes_from: NodesFrom = None
-    timeout: Timeout = 600
-    progress: Progress = None
-    plot: Plot = None
-    as_json: Json = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class LaneBenchmark:
 
     Parameters
     ----------
-    options : PatternOptions or CollectiveOptions
+    options : LaneOptions
     sizes : list of int
         Bytes.
     n_ranks : int, optional
@@ -84,7 +88,7 @@ class LaneBenchmark:
         Which collective; None for the lane pattern.
     """
 
-    options: PatternOptions | CollectiveOptions
+    options: LaneOptions
     sizes: list[int]
     n_ranks: int | None
     rank_to_node: tuple[int, ...] | None
@@ -145,9 +149,6 @@ class LaneBenchmark:
 
     def show(self, document: Document) -> None:
         """Print what was measured, and plot it if asked to."""
-        from collplan.reports.measured import plot_rows
-        from collplan.reports.output import print_json
-
         if self.options.as_json:
             print_json(document)
         else:
@@ -165,9 +166,6 @@ class LaneBenchmark:
         return f"{self.inner} exchanges of the lane pattern"
 
     def _print(self, document: Document) -> None:
-        from collplan.reports.measured import print_statistics
-        from collplan.reports.output import print_line
-
         print_line(
             f"{self._title}: {document['nodes']} nodes, {document['ranks']} ranks, "
             f"{document['library']}"
@@ -200,7 +198,7 @@ def lane_pattern(options: PatternOptions) -> int:
     speed-up of k' is to be expected from k = k' on. Where nodes have different
     numbers of ranks, as many of each take part as the emptiest has.
     """
-    return _run(options)
+    return run_benchmark(options, _prepare)
 
 
 @takes(CollectiveOptions)
@@ -212,16 +210,10 @@ def multi_collective(options: CollectiveOptions) -> int:
     as much. With k' lanes no slow-down is to be expected up to k = k', and one
     of k / k' beyond.
     """
-    return _run(options)
+    return run_benchmark(options, _prepare)
 
 
-def _run(options: PatternOptions | CollectiveOptions) -> int:
-    return run_benchmark(
-        partial(_prepare, options), timeout_s=options.timeout, progress=options.progress
-    )
-
-
-def _prepare(options: PatternOptions | CollectiveOptions) -> LaneBenchmark:
+def _prepare(options: LaneOptions) -> LaneBenchmark:
     """Read what the options say.
 
     Raises
@@ -229,12 +221,7 @@ def _prepare(options: PatternOptions | CollectiveOptions) -> LaneBenchmark:
     CollplanError
         If they don't make sense, alone or together.
     """
-    from collplan.cli.inputs import open_spec
-    from collplan.reports.plots import check_plot_path
-
     ranks, source = options.ranks, options.nodes_from
-    if options.plot is not None:
-        check_plot_path(options.plot)
     if isinstance(options, CollectiveOptions):
         _check_collective(options.collective)
     rank_to_node = None
@@ -246,16 +233,15 @@ def _prepare(options: PatternOptions | CollectiveOptions) -> LaneBenchmark:
                 f"leave -n out"
             )
         ranks = len(rank_to_node)
-    if isinstance(options, PatternOptions):
-        sizes = parse_sizes(options.sizes)
-        return LaneBenchmark(options, sizes, ranks, rank_to_node, inner=options.inner)
-    sizes = parse_sizes(options.sizes, 4, "int32")
-    return LaneBenchmark(options, sizes, ranks, rank_to_node, collective=options.collective)
+    if isinstance(options, CollectiveOptions):
+        sizes = parse_sizes(options.sizes, 4, "int32")
+        return LaneBenchmark(options, sizes, ranks, rank_to_node, collective=options.collective)
+    assert isinstance(options, PatternOptions)
+    sizes = parse_sizes(options.sizes)
+    return LaneBenchmark(options, sizes, ranks, rank_to_node, inner=options.inner)
 
 
 def _check_collective(kind: str) -> None:
-    from collplan.specs.collective import COLLECTIVES
-
     kinds = [name for name, model in COLLECTIVES.items() if model.has_data]
     if kind in kinds:
         return

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,28 +18,29 @@ from collplan.cli.bench.overlap_jobs import (
     launch_all,
 )
 from collplan.cli.options import (
-    Json,
-    Progress,
-    Repetitions,
-    Timeout,
+    BenchmarkOptions,
     flag,
     option,
     output_file,
+    parse_size,
+    plot_file,
     takes,
 )
 from collplan.cli.ranks import Document, run_benchmark, shows_progress
+from collplan.reports.output import show_progress
+from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
+from collplan.specs.explaining import explaining
+from collplan.specs.loading import load_machine
+from collplan.specs.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep
     from collplan.reports.overlap import Report
-    from collplan.specs import Machine
-
-T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverlapOptions(BenchmarkOptions):
     """Options of ``collplan bench overlap``, and the sweep they ask for."""
 
     collective: Annotated[
@@ -94,18 +93,14 @@ class OverlapOptions:
     simulate: Annotated[
         bool, flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
     ] = False
-    repetitions: Repetitions = 20
-    timeout: Timeout = 600
-    progress: Progress = None
-    plot: Annotated[
-        Path | None, output_file("Draw times against ranks into an SVG or PNG file.")
-    ] = None
+    plot: Annotated[Path | None, plot_file("Draw times against ranks into an SVG or PNG file.")] = (
+        None
+    )
     trace: Annotated[
         Path | None,
         output_file("Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."),
     ] = None
     job: Annotated[Path | None, typer.Option(hidden=True)] = None
-    as_json: Json = False
 
     def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
         """Return what is to be run.
@@ -123,14 +118,10 @@ class OverlapOptions:
             If the options don't make sense, alone or together.
         """
         from collplan.measure.overlap.sweep import plan_sweep
-        from collplan.specs import parse_bytes
 
         self._check_files()
-        try:
-            size = parse_bytes(self.n_bytes)
-        except ValueError as error:
-            raise CollplanError(f"--bytes: {error}") from None
-        ranks = _split("--ranks", self.ranks, _number)
+        size = parse_size("--bytes", self.n_bytes)
+        ranks = _split_numbers("--ranks", self.ranks)
         if n_here is not None:
             if ranks not in (None, [n_here]):
                 raise CollplanError(
@@ -142,18 +133,14 @@ class OverlapOptions:
             size,
             self._machine(n_processors),
             ranks,
-            _split("--levels", self.levels, _number),
-            _split("--policy", self.policy, _text),
+            _split_numbers("--levels", self.levels),
+            _split(self.policy),
             self.transport,
         )
 
     def _check_files(self) -> None:
         from collplan.executors.cost.traces import check_trace_path
-        from collplan.reports.plots import check_plot_path
-        from collplan.specs.named_option import TRANSPORTS
 
-        if self.plot is not None:
-            check_plot_path(self.plot)
         if self.trace is not None:
             check_trace_path(self.trace)
         if self.transport not in (None, *TRANSPORTS):
@@ -162,21 +149,13 @@ class OverlapOptions:
             )
 
     def _machine(self, n_processors: int) -> Machine:
-        from pydantic import ValidationError
-
-        from collplan.specs import Machine
-        from collplan.specs.explaining import explain
-        from collplan.specs.loading import load_machine
-
         if self.machine is None:
             return Machine(cores=n_processors if self.cores is None else self.cores)
         machine = load_machine(self.machine)
         if self.cores is None:
             return machine
-        try:
+        with explaining(before="--cores: "):
             return machine.replace(nodes=1, ranks_per_node=1, rank_order="block", cores=self.cores)
-        except ValidationError as error:
-            raise CollplanError(explain(error, before="--cores: ")) from None
 
     def report(self, n_processors: int, n_here: int | None = None) -> Report:
         """Return where results of the sweep go; parameters are those of `sweep`."""
@@ -200,28 +179,18 @@ def command(options: OverlapOptions) -> int:
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
 
-    run = partial(run_benchmark, timeout_s=options.timeout, progress=options.progress)
-    if options.job is not None:
-        return run(partial(job_benchmark, options.job))
+    job = options.job
+    if job is not None:
+        return run_benchmark(options, lambda _: job_benchmark(job))
     if options.simulate:
         return _simulate(options.report(n_cores()), options.computation)
     if is_under_mpi():
-        return run(partial(_on_these_ranks, options))
+        return run_benchmark(options, _on_these_ranks)
     return _launch(options, options.report(n_cores()))
-
-
-def _surroundings() -> tuple[int, int]:
-    """Return how many ranks there are, and processors; collective."""
-    from collplan.executors.mpi.host.cores import usable_processors
-    from collplan.executors.mpi.world import join_world
-
-    comm = join_world()
-    return comm.size, len(usable_processors(comm))
 
 
 def _simulate(report: Report, computation_s: float | None) -> int:
     from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
-    from collplan.reports.output import show_progress
 
     with show_progress("simulating"):
         blocking = blocking_s(report.sweep)
@@ -240,8 +209,11 @@ def _simulate(report: Report, computation_s: float | None) -> int:
 
 def _on_these_ranks(options: OverlapOptions) -> RankBenchmark:
     """Return the benchmark for the ranks that mpiexec has started."""
-    n_ranks, n_processors = _surroundings()
-    report = options.report(n_processors, n_ranks)
+    from collplan.executors.mpi.host.cores import usable_processors
+    from collplan.executors.mpi.world import join_world
+
+    comm = join_world()
+    report = options.report(len(usable_processors(comm)), comm.size)
     if options.computation is None:
         report.sweep.blocking_ratio(report.sweep.ranks[0])  # raises where there is none
     job = Job(report.sweep, "methods", options.computation, options.repetitions)
@@ -289,16 +261,14 @@ def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None)
     return 1 if wrong else 0
 
 
-def _split(option: str, text: str | None, read: Callable[[str, str], T]) -> list[T] | None:
+def _split(text: str | None) -> list[str] | None:
     """Return the parts of an option's list, None where it was not given."""
-    return None if text is None else [read(option, part.strip()) for part in text.split(",")]
+    return None if text is None else [part.strip() for part in text.split(",")]
 
 
-def _number(option: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise CollplanError(f"{option}: {text!r} is not a whole number; give them as 1,2,3")
-    return int(text)
-
-
-def _text(option: str, text: str) -> str:
-    return text
+def _split_numbers(option: str, text: str | None) -> list[int] | None:
+    parts = _split(text)
+    for part in parts or ():
+        if not (part.isascii() and part.isdecimal()):
+            raise CollplanError(f"{option}: {part!r} is not a whole number; give them as 1,2,3")
+    return None if parts is None else [int(part) for part in parts]

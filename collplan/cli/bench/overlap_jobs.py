@@ -52,6 +52,11 @@ class Job:
     computation_s: float | None
     repetitions: int
 
+    @property
+    def n_ranks(self) -> int:
+        """Return how many ranks it needs."""
+        return self.sweep.n_cores if self.part == "blocking" else self.sweep.ranks[0]
+
     def write(self, path: Path) -> None:
         """Write the job for ranks to read."""
         path.write_text(json.dumps(asdict(self) | {"sweep": self.sweep.to_json()}))
@@ -75,8 +80,7 @@ class RankBenchmark:
     @property
     def n_ranks(self) -> int:
         """Return how many ranks it needs."""
-        sweep = self.job.sweep
-        return sweep.n_cores if self.job.part == "blocking" else sweep.ranks[0]
+        return self.job.n_ranks
 
     @property
     def n_steps(self) -> int:
@@ -178,7 +182,7 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job.json")
         job.write(path)
-        launcher, n_ranks = find_launcher(), RankBenchmark(job, _ignore).n_ranks
+        launcher, n_ranks = find_launcher(), job.n_ranks
         program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
         # Where cores share processors, ranks do, however few they are.
@@ -195,15 +199,10 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
 
 def job_benchmark(path: Path) -> RankBenchmark:
     """Return the benchmark that a launched rank finds in its job's file."""
-    return RankBenchmark(Job.read(path), lambda document: _deliver(_result_path(path), document))
-
-
-def _deliver(path: Path, document: Document) -> None:
-    path.write_text(json.dumps(document, allow_nan=False))
-
-
-def _ignore(document: Document) -> None:
-    pass
+    result = _result_path(path)
+    return RankBenchmark(
+        Job.read(path), lambda document: result.write_text(json.dumps(document, allow_nan=False))
+    )
 
 
 def _result_path(path: Path) -> Path:
