@@ -189,10 +189,7 @@ def _exchange(lanes: Lanes, n_bytes: int, k: int, inner: int) -> Call:
     def exchange() -> None:
         for _ in range(inner):
             comm.Sendrecv(
-                [sent, MPI.BYTE],
-                following,
-                recvbuf=[received, MPI.BYTE],
-                source=preceding,
+                [sent, MPI.BYTE], following, recvbuf=[received, MPI.BYTE], source=preceding
             )
 
     return exchange

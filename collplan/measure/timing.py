@@ -66,10 +66,7 @@ class Clocks:
     """
 
     def __init__(
-        self,
-        comm: MPI.Intracomm,
-        name: str | None = None,
-        now: Callable[[], int] = monotonic_ns,
+        self, comm: MPI.Intracomm, name: str | None = None, now: Callable[[], int] = monotonic_ns
     ) -> None:
         self._comm = comm
         self._now = now

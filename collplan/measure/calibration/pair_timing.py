@@ -309,12 +309,7 @@ class PairTimer:
         sides = self._comm.gather(tuple(own[1:]), root=0)
         if sides is not None:
             self.times.transfers.append(
-                Transfer(
-                    **self._between,
-                    bytes=n_bytes,
-                    send_cpu_s=sides[0],
-                    recv_cpu_s=sides[1],
-                )
+                Transfer(**self._between, bytes=n_bytes, send_cpu_s=sides[0], recv_cpu_s=sides[1])
             )
 
     def _poll_cpu(self) -> float:
@@ -372,12 +367,7 @@ class PairTimer:
         message = np.ones(n_bytes, np.uint8)
         seconds = [self._late_send(message, delay) for _ in range(self._effort.tries)]
         self.times.late_receives.append(
-            LateReceive(
-                **self._between,
-                bytes=n_bytes,
-                delay_s=delay,
-                seconds=tuple(seconds),
-            )
+            LateReceive(**self._between, bytes=n_bytes, delay_s=delay, seconds=tuple(seconds))
         )
         return bool(self._agree(median(seconds) < delay / 2))
 

@@ -19,11 +19,7 @@ from collplan.executors.mpi.together import first_alone
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep
-from collplan.measure.run import (
-    Case,
-    WrongElement,
-    find_truth,
-)
+from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.cores import CorePlacement
