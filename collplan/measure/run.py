@@ -154,20 +154,22 @@ def run_plan(
     case = allocate_case(plan, collective_of(plan), comm, seed)
     oracle: Oracle | None = None
     wrong: WrongElement | None = None
+
+    def check_start() -> WrongElement | None:
+        case.fill()
+        planned()
+        return case.compare(truth)
+
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
         NativeCollective(case.collective, comm, case.sendbuf, case.native_recvbuf) as native,
     ):
         if check:
             oracle, truth = find_truth(case, native)
-            case.fill()
-            planned()
-            wrong = case.compare(truth)
+            wrong = check_start()
         times = time_in_turns(comm, [planned, native], repetitions, prepare=case.refill)
         if check and wrong is None:
-            case.fill()
-            planned()
-            wrong = case.compare(truth)
+            wrong = check_start()
         progress = _common_progress(planned, comm)
     return _report(case, times, wrong, oracle, progress)
 
@@ -333,8 +335,8 @@ def _report(
     oracle: Oracle | None,
     progress: tuple[ProgressBy, str | None],
 ) -> RunReport:
-    low, middle, high = np.quantile(times, (0.25, 0.5, 0.75), axis=1)
-    ratios = times[0] / times[1]
+    compared = [*times, times[0] / times[1]]
+    low, middle, high = np.quantile(compared, (0.25, 0.5, 0.75), axis=1).tolist()
     return RunReport(
         correct=None if oracle is None else wrong is None,
         checked_against=oracle,
@@ -342,14 +344,14 @@ def _report(
         ranks=case.comm.size,
         repetitions=times.shape[1],
         bytes=case.collective.count * case.collective.itemsize,
-        median_s=float(middle[0]),
+        median_s=middle[0],
         min_s=float(times[0].min()),
-        quartiles_s=(float(low[0]), float(high[0])),
-        native_median_s=float(middle[1]),
+        quartiles_s=(low[0], high[0]),
+        native_median_s=middle[1],
         native_min_s=float(times[1].min()),
-        native_quartiles_s=(float(low[1]), float(high[1])),
-        ratio=float(middle[0] / middle[1]),
-        ratio_quartiles=(float(np.quantile(ratios, 0.25)), float(np.quantile(ratios, 0.75))),
+        native_quartiles_s=(low[1], high[1]),
+        ratio=middle[0] / middle[1],
+        ratio_quartiles=(low[2], high[2]),
         library=library_name(),
         progress=progress[0],
         why_caller=progress[1],

@@ -101,9 +101,9 @@ def _choices(table: OverlapTable) -> dict[str, Any]:
             }
             for row in range(table.n_cores - 1)
         ],
-        "best": [one.to_json() for one in table.best()],
-        "switches": [one.to_json() for one in table.switches()],
-        "best_overall": table.best_overall().to_json(),
+        "best": [one._asdict() for one in table.best()],
+        "switches": [one._asdict() for one in table.switches()],
+        "best_overall": table.best_overall()._asdict(),
     }
 
 

@@ -7,10 +7,10 @@ from statistics import median
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.measure.calibration.measurements import (
     SMALL,
+    WORKS,
     Layout,
     LinkClass,
     Measurements,
@@ -18,7 +18,6 @@ from collplan.measure.calibration.measurements import (
     Work,
 )
 
-Floats = npt.NDArray[np.float64]
 Draw = Callable[[Sequence[float]], float]
 Found = dict[str, tuple[float | bool | None, str]]
 """Values of parameters, and how each was found."""
@@ -29,7 +28,6 @@ _VISIBLE: Final = 1.25
 _ENOUGH: Final = 3
 _STEP: Final = 1.2
 """Below this ratio a step in cost is no cache's end, and a memory not shared."""
-_WORKS: Final[tuple[Work, ...]] = ("copy", "reduce")
 _LONG: Final = 1 << 16
 _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
@@ -312,24 +310,24 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
     draw : callable
         Makes one time of several.
     """
-    levels = {work: _levels(measurements, work, "contiguous", draw) for work in _WORKS}
+    levels = {work: _levels(measurements, work, "contiguous", draw) for work in WORKS}
     cache = _cache_bytes(levels)
     cost = {}
-    for work in _WORKS:
+    for work in WORKS:
         cached = [value for size, value in levels[work].items() if cache is None or size <= cache]
         cost[work] = median(cached)
     uncached = 0.0
     if cache is not None:
         rises = [
             value - cost[work]
-            for work in _WORKS
+            for work in WORKS
             for size, value in levels[work].items()
             if size > cache
         ]
         uncached = max(0.0, median(rises))
     pieces = [
         value - levels[work][size]
-        for work in _WORKS
+        for work in WORKS
         for size, value in _levels(measurements, work, "strided", draw).items()
         if size in levels[work]
     ]
@@ -367,8 +365,8 @@ def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:
     if len(sizes) < 2:
         return None
     # Each in units of its own middle, so that both say as much.
-    middles = {work: median(levels[work][size] for size in sizes) for work in _WORKS}
-    both = [sum(levels[work][size] / middles[work] for work in _WORKS) for size in sizes]
+    middles = {work: median(levels[work][size] for size in sizes) for work in WORKS}
+    both = [sum(levels[work][size] / middles[work] for work in WORKS) for size in sizes]
     cut = step(both)
     if median(both[cut:]) < _STEP * median(both[:cut]):
         return None

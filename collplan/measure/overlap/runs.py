@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -180,7 +180,7 @@ class Timed:
         return 0 if self.thread is None else clock_gettime_ns(self.thread)
 
 
-class Collectives:
+class Collectives(AbstractContextManager["Collectives"]):
     """The collective by plans and by MPI, on this rank's input; free it by leaving it.
 
     Parameters
@@ -203,9 +203,6 @@ class Collectives:
         native = NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf)
         self._native = self._stack.enter_context(native)
         self._received: dict[str, Array] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         # After an error other ranks may be anywhere: freeing is collective.

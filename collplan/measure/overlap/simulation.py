@@ -11,7 +11,7 @@ import numpy as np
 from collplan.executors.cost import simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
 from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
-from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_row
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
@@ -229,19 +229,7 @@ def simulate_sweep(
             total_s = communication_s + computation_s
             if not method.blocking:
                 total_s, states = _both(sweep, n_ranks, method, computation_s)
-            yield (
-                {
-                    "ranks": n_ranks,
-                    "method": method.name,
-                    "levels": method.levels,
-                    "policy": method.policy,
-                    "communication_s": communication_s,
-                    "computation_s": computation_s,
-                    "total_s": total_s,
-                    "overlap": overlap_ratio(communication_s, computation_s, total_s),
-                },
-                states,
-            )
+            yield overlap_row(n_ranks, method, communication_s, computation_s, total_s), states
 
 
 def _makespan_s(sweep: Sweep, n_ranks: int, method: Method) -> float:
