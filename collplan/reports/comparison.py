@@ -198,28 +198,19 @@ def _too_large(left_out: Sequence[Pruned]) -> str:
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
     """Plot the winners, the best of each family, and the bound."""
-    names = _curves(comparison)
-    series = [
-        _series(
-            name + OWN * (name == comparison.own),
-            comparison,
-            {
-                size: comparison.makespans[name, size]
-                for size in comparison.sizes
-                if (name, size) in comparison.makespans
-            },
-        )
-        for name in names
-    ]
+    sizes, series = comparison.sizes, []
+    for name in _curves(comparison):
+        own = {size: time for (other, size), time in comparison.makespans.items() if other == name}
+        series.append(_series(name + OWN * (name == comparison.own), sizes, own))
     bounds = {size: bound.time_s for size, bound in comparison.bounds.items()}
-    series.append(_series("lower bound", comparison, bounds))
+    series.append(_series("lower bound", sizes, bounds))
     machine = spec.machine
     title = f"{spec.collective.kind} on {machine.nodes} x {max(machine.node_to_n_ranks)} ranks"
     plot_times(path, series, title=title, size_label="bytes of the count")
 
 
-def _series(name: str, comparison: Comparison, times: dict[int, float]) -> Series:
-    there = [size for size in comparison.sizes if times.get(size, 0.0) > 0]
+def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
+    there = [size for size in sizes if times.get(size, 0.0) > 0]
     return Series(name, there, [times[size] for size in there])
 
 
