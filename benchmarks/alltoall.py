@@ -1,4 +1,4 @@
-"""How far alltoall scales: 7,168 ranks of OHIO's final design, 1,152 of pairwise; and orders.
+"""Scaling of alltoall: 7,168 ranks of OHIO's final design, 1,152 of pairwise; and orders.
 
 Compiles and simulates both, each in a process of its own, compiles single
 ranks' programs, and runs double-buffered plans in a thousand random legal

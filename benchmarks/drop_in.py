@@ -1,4 +1,4 @@
-"""What a call of the drop-in costs beyond the plan itself, for every form of its buffers.
+"""Cost of a call of the drop-in beyond the plan itself, for every form of its buffers.
 
 usage: [mpiexec -n N] python benchmarks/drop_in.py [--calls N] [--rounds N]
 

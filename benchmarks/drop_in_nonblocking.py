@@ -1,4 +1,4 @@
-"""What a non-blocking collective by a plan costs beside native MPI's and the blocking plan.
+"""Cost of a non-blocking collective by a plan beside native MPI's and the blocking plan.
 
 usage: mpiexec -n N python benchmarks/drop_in_nonblocking.py [--kind K] [--rounds N] [BYTES...]
 

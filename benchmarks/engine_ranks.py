@@ -1,4 +1,4 @@
-"""What every rank of the engine's benchmark runs; started by ``engine.py``.
+"""Program of every rank of the engine's benchmark; started by ``engine.py``.
 
 A cell is a collective and a size. Its methods take turns: a round runs each of
 them as a block of calls in a row after a barrier, each time another one first.

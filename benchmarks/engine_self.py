@@ -1,4 +1,4 @@
-"""What the compiled engine costs beyond MPI: empty plans, messages to self, binding.
+"""Cost of the compiled engine beyond MPI: empty plans, messages to self, binding.
 
 Started by ``engine.py``; ``mpiexec -n 1 python benchmarks/engine_self.py`` does, too.
 

@@ -1,4 +1,4 @@
-"""What every rank of the never-slower benchmark runs; started by ``never_slower.py``.
+"""Program of every rank of the never-slower benchmark; started by ``never_slower.py``.
 
 Times, for every point of a tuning table, the native collective and the same call of a
 drop-in communicator on that table, in turns. What was found is written after each point,

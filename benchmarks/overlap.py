@@ -1,4 +1,4 @@
-"""How much of a message between two ranks does computation hide, on a machine of two processors?
+"""Part of a message between two ranks that computation hides, on two processors.
 
 Rank 0 computes on the first processor. Its progress thread and rank 1, with its own, are on
 the second. The slowest rank of each repetition counts. Run under mpiexec, as in

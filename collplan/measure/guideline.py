@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GuidelineRow:
-    """What one candidate took for one size.
+    """Times of one candidate for one size.
 
     Parameters
     ----------

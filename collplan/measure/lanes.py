@@ -69,7 +69,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class LaneTimes:
-    """How long it took with some number of lanes.
+    """Times of one size over some number of lanes.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ _NAMESPACE: Final = Path("/proc/self/ns/time")
 
 
 class Offset(NamedTuple):
-    """How far a clock is ahead of rank 0's, and by how much that may be wrong, in ns."""
+    """Lead of a clock over rank 0's, and the most that this may be wrong by, in ns."""
 
     ahead_ns: int
     error_ns: int

@@ -117,9 +117,8 @@ def _ranked(comparison: Comparison) -> list[str]:
     ranks: dict[str, list[int]] = {}
     for size in comparison.sizes:
         there = [name for name in comparison.specs if (name, size) in comparison.makespans]
-        there.sort(key=lambda name: comparison.makespans[name, size])
         winner = comparison.leading.get(size)
-        there.sort(key=lambda name: name != winner)
+        there.sort(key=lambda name: (name != winner, comparison.makespans[name, size]))
         for rank, name in enumerate(there):
             ranks.setdefault(name, []).append(rank)
     order = {name: i for i, name in enumerate(dict.fromkeys(comparison.leading.values()))}

@@ -114,7 +114,7 @@ def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None
 def _count(
     spec: PlanSpec, name: str, max_tasks: int
 ) -> tuple[NodeCounts | None, int, bool, int | None]:
-    """Return what a design's plan needs of a node, its tasks, whether all are one's, and reads."""
+    """Return a plan's counts per node, its tasks, whether they are one node's, and PCIe reads."""
     from collplan.executors.cost import simulate
     from collplan.planner import compile_plan
     from collplan.planner.compiler import compile_node
@@ -176,7 +176,7 @@ def _three(counts: NodeCounts | None) -> tuple[float | None, float | None, int |
 
 
 def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
-    """Print a table a size, and what there is to say of it."""
+    """Print a table per size, and remarks on all of them."""
     machine = spec.machine
     fullest = max(machine.node_to_n_ranks)
     for size in dict.fromkeys(row.block_bytes for row in rows):

@@ -233,7 +233,7 @@ def _furnish(axes: Axes, title: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where a sweep's results go.
+    """Output of a sweep's results.
 
     Parameters
     ----------

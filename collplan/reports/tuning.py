@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Speedup(NamedTuple):
-    """How many times faster than native the winner of a point is.
+    """Speed-up of a point's winner over native.
 
     Parameters
     ----------

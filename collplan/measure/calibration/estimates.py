@@ -215,7 +215,7 @@ def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
 
 
 def lane_ns_per_byte(measurements: Measurements, lanes: int, draw: Draw) -> float | None:
-    """Return what a byte takes on a lane, by the bytes of the fullest; None where none were."""
+    """Return ns per byte of a lane, by the bytes of the fullest; None without measurements."""
     loads, times = [], []
     for entry in measurements.lanes_at_once:
         loads.append(-(-entry.ranks // lanes) * entry.bytes)
@@ -288,7 +288,7 @@ def _half_round_trips(
 
 
 def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, float]:
-    """Return the slope of the times, in s a byte, and where the line of long messages begins.
+    """Return the slope of the times, in s per byte, and where the line of long messages begins.
 
     It is the line through messages above the eager limit, where three sizes or more are.
     """

@@ -56,7 +56,7 @@ def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
     comm : MPI.Intracomm
         The ranks.
     lanes : int or None
-        Lanes a node, if known.
+        Lanes per node, if known.
     """
     lowest = node_of_ranks(comm)
     nodes = list(dict.fromkeys(lowest))
@@ -112,7 +112,7 @@ def _parse_list(text: str) -> set[int]:
 
 
 def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, tuple[int, ...]]:
-    """Return NUMA domains a node, and every rank's: contiguous blocks of ranks fill them.
+    """Return NUMA domains per node, and every rank's: contiguous blocks of ranks fill them.
 
     A machine's ranks are on cores in order, and its domains are blocks of
     cores. Ranks that are bound otherwise, or not at all, count as in one domain.
@@ -166,7 +166,7 @@ def measure_machine(
     comm : MPI.Intracomm
         At least two ranks.
     lanes : int, optional
-        Lanes a node, if known.
+        Lanes per node, if known.
     quick : bool
         Measure little, to see that it works.
     advance : callable

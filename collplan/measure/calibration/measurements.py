@@ -38,7 +38,7 @@ Times = Annotated[tuple[Seconds, ...], Field(min_length=1)]
 
 
 class Place(SpecModel):
-    """Where the ranks were.
+    """Places of the ranks.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Place(SpecModel):
     numa_domains : int
         NUMA domains of a node that ranks were bound to; 1 where they were not bound.
     lanes : int or None
-        Lanes a node, if known beforehand.
+        Lanes per node, if known beforehand.
     processors : int or None
         Processors of the host that all nodes share; None where nodes are hosts.
     ranks_per_core : float

@@ -135,7 +135,7 @@ _SPINNING: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure.
+    """Limits of the time that measuring takes.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ QUICK: Final = Effort(point_s=0.02, longest_s=0.01, least=3, most=5, tries=1)
 
 @dataclass(slots=True)
 class PairTimes:
-    """What was measured between two ranks, and the eager limit; complete on the pair's first.
+    """Measurements between two ranks, and the eager limit; complete on the pair's first.
 
     Entries have the names of the fields of `Measurements`.
     """

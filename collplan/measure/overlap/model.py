@@ -28,7 +28,7 @@ Times = npt.NDArray[np.float64]
 
 
 class Shape(NamedTuple):
-    """What the model has to know of a collective.
+    """A collective as the model sees it.
 
     Parameters
     ----------

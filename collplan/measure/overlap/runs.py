@@ -71,7 +71,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Where ranks are, after each has been put on the processor of its core.
+    """Places of ranks, after each has been put on the processor of its core.
 
     Parameters
     ----------

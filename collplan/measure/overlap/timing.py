@@ -35,7 +35,7 @@ Share = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class OverlapTimes:
-    """What was measured on one number of ranks.
+    """Measurements on one number of ranks.
 
     Parameters
     ----------
