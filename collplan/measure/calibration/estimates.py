@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
@@ -180,14 +181,9 @@ def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, f
     if not own:
         return None
     waited = [entry.bytes for entry in own if median(entry.seconds) >= entry.delay_s / 2]
-    shortest = min(waited, default=None)
-    eager = [
-        entry.bytes
-        for entry in own
-        if median(entry.seconds) < entry.delay_s / 2 and (not waited or entry.bytes < min(waited))
-    ]
+    eager = [entry.bytes for entry in own if entry.bytes < min(waited, default=math.inf)]
     longest = max(eager, default=0)
-    return float(longest), float(2 * longest if shortest is None else shortest)
+    return float(longest), float(min(waited, default=2 * longest))
 
 
 def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) -> float | None:
@@ -208,8 +204,14 @@ def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) ->
 
 def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
     """Return how much more ranks of a node send at once than one; None without two nodes."""
-    slopes = _slopes(measurements, draw)
-    if 1 not in slopes:
+    points: dict[int, tuple[list[int], list[float]]] = {}
+    for entry in measurements.lanes_at_once:
+        sizes, times = points.setdefault(entry.ranks, ([], []))
+        sizes.append(entry.bytes)
+        times.append(draw(entry.seconds))
+    # Seconds per byte of each sender, by how many send, without what comes before.
+    slopes = {k: theil_sen(*of_ranks)[1] for k, of_ranks in points.items()}
+    if slopes.get(1, 0.0) <= 0:
         return None
     return max(k * slopes[1] / slope for k, slope in slopes.items() if slope > 0)
 
@@ -221,19 +223,6 @@ def lane_ns_per_byte(measurements: Measurements, lanes: int, draw: Draw) -> floa
         loads.append(-(-entry.ranks // lanes) * entry.bytes)
         times.append(draw(entry.seconds))
     return _NS * max(0.0, theil_sen(loads, times)[1]) if loads else None
-
-
-def _slopes(measurements: Measurements, draw: Draw) -> dict[int, float]:
-    """Return seconds a byte of each sender by how many send, without what comes before."""
-    points: dict[int, list[tuple[int, float]]] = {}
-    for entry in measurements.lanes_at_once:
-        points.setdefault(entry.ranks, []).append((entry.bytes, draw(entry.seconds)))
-    found = {}
-    for k, own in points.items():
-        slope = theil_sen([size for size, _ in own], [time for _, time in own])[1]
-        if slope > 0:
-            found[k] = slope
-    return found
 
 
 def _each_message(
