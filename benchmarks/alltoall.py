@@ -1,4 +1,4 @@
-"""How far alltoall scales: 7,168 ranks of OHIO's final design, 1,152 of pairwise; and orders.
+"""Scaling of alltoall: 7,168 ranks of OHIO's final design, 1,152 of pairwise; and orders.
 
 Compiles and simulates both, each in a process of its own, compiles single
 ranks' programs, and runs double-buffered plans in a thousand random legal
@@ -14,23 +14,21 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
+from stopwatch import Result, in_words, time_step
 
 from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.executors.local import run_local
-from collplan.planner import compile_plan
+from collplan.planner import Plan, compile_plan
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import PlanSpec
 
-Result = TypeVar("Result")
 N_ORDERS = 1_000
 
 
@@ -45,16 +43,10 @@ def design(name: str, nodes: int, ranks: int, preset: str | None = None) -> Plan
 
 def timed(name: str, repetitions: int, step: Callable[[], Result]) -> Result:
     """Run `step` several times, print its times, return its last result."""
-    wall, processor = [], []
-    for _ in range(repetitions):
-        result = None  # freed before the next is made
-        begin, used = time.perf_counter(), time.process_time()
-        result = step()
-        wall.append(time.perf_counter() - begin)
-        processor.append(time.process_time() - used)
+    times, result = time_step(step, repetitions)
     print(
-        f"  {name:22s} median {statistics.median(wall):7.3f} s  min {min(wall):7.3f}  "
-        f"max {max(wall):7.3f}   processor time, median {statistics.median(processor):7.3f} s"
+        f"  {name:22s} {in_words(times.wall)}   "
+        f"processor time, median {statistics.median(times.processor):7.3f} s"
     )
     return result
 
@@ -87,22 +79,23 @@ def scale(name: str, nodes: int, ranks: int, preset: str, repetitions: int) -> N
 def orders() -> None:
     """Run double-buffered plans in random legal orders and compare every result."""
     for nodes, ranks in ((5, 2), (4, 3)):
-        spec = design("ohio_v3", nodes, ranks)
-        plan = compile_plan(spec)
+        plan = compile_plan(design("ohio_v3", nodes, ranks))
         verify(plan)
-        p = plan.n_ranks
-        begin = time.perf_counter()
-        for seed in range(N_ORDERS):
-            inputs = make_inputs(spec.collective, p, seed)
-            recvbufs = [np.zeros(p, np.int64) for _ in range(p)]
-            run_local(plan, inputs, recvbufs, order=random.Random(seed))
-            for got, truth in zip(recvbufs, expected(spec.collective, inputs), strict=True):
-                if not np.array_equal(got, truth):
-                    raise SystemExit(f"ohio_v3 on {nodes} x {ranks}: seed {seed} is wrong")
-        print(
-            f"ohio_v3 on {nodes} x {ranks}: proved; right in {N_ORDERS:,} random orders "
-            f"({time.perf_counter() - begin:.1f} s)"
-        )
+        name = f"ohio_v3 on {nodes} x {ranks}"
+        times, _ = time_step(lambda plan=plan, name=name: check_orders(plan, name))
+        print(f"{name}: proved; right in {N_ORDERS:,} random orders ({times.wall[0]:.1f} s)")
+
+
+def check_orders(plan: Plan, name: str) -> None:
+    """Run a plan in random legal orders; exit where a result is wrong."""
+    p, collective = plan.n_ranks, plan.spec.collective
+    for seed in range(N_ORDERS):
+        inputs = make_inputs(collective, p, seed)
+        recvbufs = [np.zeros(p, np.int64) for _ in range(p)]
+        run_local(plan, inputs, recvbufs, order=random.Random(seed))
+        for got, truth in zip(recvbufs, expected(collective, inputs), strict=True):
+            if not np.array_equal(got, truth):
+                raise SystemExit(f"{name}: seed {seed} is wrong")
 
 
 def proof() -> None:

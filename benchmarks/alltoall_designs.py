@@ -1,4 +1,4 @@
-"""What the model says of every design of alltoall: times, PCIe reads, queue pairs.
+"""Predictions of the model for every design of alltoall: times, PCIe reads, queue pairs.
 
 Sweeps 2 to 128 nodes of the presets ohio-a and ohio-b, blocks of 1 B to 4 KiB. Flat exchanges of
 too many tasks are not compiled: for them stands what no order of their messages beats, in closed

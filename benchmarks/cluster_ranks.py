@@ -1,4 +1,4 @@
-"""What every rank of the cluster benchmark runs; started by ``cluster.py``.
+"""Program of every rank of the cluster benchmark; started by ``cluster.py``.
 
 One launch measures all collectives, as Python needs longer to start than
 most of them take.

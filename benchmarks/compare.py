@@ -12,21 +12,22 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, Final
+
+from stopwatch import time_step
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SPEC: Final = ROOT / "examples" / "hydra_allreduce.yaml"
 SIZES: Final = "1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,2MiB,4MiB,8MiB,16MiB"
 
 
-def compare(spec: Path, sizes: str) -> tuple[float, dict[str, Any]]:
-    """Return the seconds one comparison takes, and what it found."""
+def compare(spec: Path, sizes: str) -> dict[str, Any]:
+    """Return what a comparison in a process of its own has found."""
     command = [sys.executable, "-m", "collplan", "compare", str(spec), "--sizes", sizes, "--json"]
-    begin = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
-    return time.perf_counter() - begin, json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def main() -> None:
@@ -35,8 +36,10 @@ def main() -> None:
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--repetitions", type=int, default=3)
     arguments = parser.parse_args()
-    runs = [compare(arguments.spec, arguments.sizes) for _ in range(arguments.repetitions)]
-    seconds, found = [run[0] for run in runs], runs[-1][1]
+    times, found = time_step(
+        lambda: compare(arguments.spec, arguments.sizes), arguments.repetitions
+    )
+    seconds = times.wall
     pruned = [one["by"] for one in found["pruned"]]
     print(
         f"{arguments.spec.name}, {len(found['bounds'])} sizes on {os.cpu_count()} processors: "

@@ -10,7 +10,9 @@ without limits, their ratio, and the seconds of both, of all processors together
 from __future__ import annotations
 
 import argparse
-from time import perf_counter, process_time
+from time import process_time
+
+from stopwatch import time_step
 
 from collplan.select.comparison import SECONDS, Comparison, compare
 from collplan.select.sweep import processes
@@ -32,10 +34,13 @@ def spec_of(machine: str, kind: str, n_bytes: int) -> PlanSpec:
 
 def timed(spec: PlanSpec, seconds: float | None, *, prune: bool) -> tuple[Comparison, float]:
     """Return a comparison, and how long it took."""
-    begin = perf_counter()
-    with processes() as executor:
-        found = compare([spec], executor, seconds=seconds, prune=prune)
-    return found, perf_counter() - begin
+
+    def compare_once() -> Comparison:
+        with processes() as executor:
+            return compare([spec], executor, seconds=seconds, prune=prune)
+
+    times, found = time_step(compare_once)
+    return found, times.wall[0]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What a call of the drop-in costs beyond the plan itself, for every form of its buffers.
+"""Cost of a call of the drop-in beyond the plan itself, for every form of its buffers.
 
 usage: [mpiexec -n N] python benchmarks/drop_in.py [--calls N] [--rounds N]
 
@@ -14,22 +14,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import collplan
+from collplan.measure.timing import Call, Times, in_a_row, time_in_turns
 from tables_everywhere import planning_table
 
-Times = npt.NDArray[np.float64]
-Call = Callable[[], object]
 COUNT = 16
 
 
@@ -80,24 +77,10 @@ def forms(comm: Any) -> dict[str, Call]:
     }
 
 
-def time_us(call: Call, n_calls: int) -> float:
-    """Return the mean time of a call, in µs."""
-    calls = range(n_calls)
-    begin = perf_counter()
-    for _ in calls:
-        call()
-    return (perf_counter() - begin) / n_calls * 1e6
-
-
 def measure(world: MPI.Intracomm, calls: Sequence[Call], n_calls: int, n_rounds: int) -> Times:
-    """Return times in µs on the slowest rank, shape (n_rounds, n_calls); collective."""
-    found = np.empty((n_rounds, len(calls)))
-    for number in range(n_rounds):
-        for which, call in enumerate(calls):
-            world.Barrier()
-            found[number, which] = time_us(call, n_calls)
-    world.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
-    return found
+    """Return mean times of calls in µs on the slowest rank, shape (len(calls), n_rounds)."""
+    blocks = [in_a_row(call, n_calls) for call in calls]
+    return time_in_turns(world, blocks, n_rounds, warm_ups=0) / n_calls * 1e6
 
 
 def show(name: str, without: Times, through: Times) -> None:
@@ -114,19 +97,23 @@ def show(name: str, without: Times, through: Times) -> None:
 def show_binding(world: MPI.Intracomm, n_rounds: int) -> None:
     """Print what it costs to make a plan: of the first of all, and of later ones."""
     table = planning_table(world.size)
-    seconds = []
-    for number in range(n_rounds):
-        comm = collplan.Comm(world, table=table, force=True, native_calls=0)
+    comms: list[Any] = []
+
+    def prepare() -> None:
+        comms.append(collplan.Comm(world, table=table, force=True, native_calls=0))
         # The first one of a communicator finds out where ranks are, too.
-        comm.Bcast(np.zeros(2))
-        buffers = np.ones(COUNT + number), np.empty(COUNT + number)
-        world.Barrier()
-        begin = perf_counter()
-        comm.Allreduce(*buffers)
-        seconds.append(perf_counter() - begin)
-        comm.let_go()
-    slowest = np.array(seconds)
-    world.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+        comms[-1].Bcast(np.zeros(2))
+
+    def make_plan() -> None:
+        count = COUNT + len(comms)
+        comms[-1].Allreduce(np.ones(count), np.empty(count))
+
+    def let_go() -> None:
+        comms[-1].let_go()
+
+    (slowest,) = time_in_turns(
+        world, [make_plan], n_rounds, prepare=prepare, advance=let_go, warm_ups=0
+    )
     if world.rank == 0:
         low, middle, high = np.percentile(slowest, [0, 50, 100]) * 1e3
         print(f"a plan is made in {middle:.1f} ms ({low:.1f} to {high:.1f} ms)", flush=True)
@@ -150,12 +137,12 @@ def main() -> None:
         entry = next(reversed(planned._plans.kept.values()))
         found = measure(world, [entry.bound, call], asked.calls, asked.rounds)
         if world.rank == 0:
-            show(name, *found.T)
+            show(name, *found)
     sent, received = np.ones(COUNT), np.empty(COUNT)
     natives = [lambda comm=comm: comm.Allreduce(sent, received) for comm in (world, without)]
     found = measure(world, natives, asked.calls, asked.rounds)
     if world.rank == 0:
-        show("native Allreduce(a, b)", *found.T)
+        show("native Allreduce(a, b)", *found)
     planned.let_go()
     show_binding(world, 10)
 

@@ -1,4 +1,4 @@
-"""What a non-blocking collective by a plan costs beside native MPI's and the blocking plan.
+"""Cost of a non-blocking collective by a plan beside native MPI's and the blocking plan.
 
 usage: mpiexec -n N python benchmarks/drop_in_nonblocking.py [--kind K] [--rounds N] [BYTES...]
 
@@ -13,7 +13,6 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ from mpi4py import MPI
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import collplan
+from collplan.measure.timing import time_in_turns
 from tables_everywhere import planning_table
 
 SIZES = (1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
-WARM_UPS = 3
 
 
 def calls_of(kind: str, n_bytes: int, comm: Any, native: Any) -> dict[str, Callable[[], Any]]:
@@ -47,18 +46,6 @@ def calls_of(kind: str, n_bytes: int, comm: Any, native: Any) -> dict[str, Calla
     }
 
 
-def least_us(native: Any, calls: list[Callable[[], Any]], n_rounds: int) -> Any:
-    found = np.empty((n_rounds + WARM_UPS, len(calls)))
-    for number in range(len(found)):
-        for which, call in enumerate(calls):
-            native.Barrier()
-            begin = perf_counter()
-            call()
-            found[number, which] = perf_counter() - begin
-    native.Allreduce(MPI.IN_PLACE, found, MPI.MAX)
-    return found[WARM_UPS:].min(axis=0) * 1e6
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kind", default="allreduce")
@@ -72,7 +59,7 @@ def main() -> None:
         print(f"{MPI.Get_library_version().splitlines()[0]}, {native.size} ranks, {asked.kind}, µs")
     for n_bytes in asked.bytes:
         calls = calls_of(asked.kind, n_bytes, comm, native)
-        times = least_us(native, list(calls.values()), asked.rounds)
+        times = time_in_turns(native, list(calls.values()), asked.rounds).min(axis=1) * 1e6
         if native.rank == 0:
             cells = "  ".join(f"{name} {us:.0f}" for name, us in zip(calls, times, strict=True))
             print(f"{n_bytes:8d} bytes  {cells}", flush=True)

@@ -28,7 +28,7 @@ import numpy as np
 
 from collplan.executors.mpi.launch.jobs import relaunch
 from collplan.executors.mpi.launch.launcher import find_launcher
-from collplan.measure.statistics import median_interval
+from collplan.measure.statistics import LEAST, median_interval
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.specs import parse_bytes
 from collplan.specs.errors import CollplanError
@@ -137,15 +137,16 @@ def parse_options() -> argparse.Namespace:
         default="8,1KiB,64KiB,1MiB,8MiB",
     )
     parser.add_argument("--collectives", type=lambda text: text.split(","), default=list(ALL))
-    parser.add_argument("--rounds", type=int, default=15, help="at least 5")
+    parser.add_argument("--rounds", type=int, default=15, help=f"at least {LEAST}")
     parser.add_argument(
         "--receives", type=int, help="of the engine's at once for 'same'; as many as there are"
     )
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a launch")
     parser.add_argument("--json", type=Path, help="a file to write all times into")
     options = parser.parse_args()
-    if options.rounds < 5:
-        parser.error(f"--rounds: {options.rounds} are too few for an interval; make 5 or more")
+    if options.rounds < LEAST:
+        few = f"{options.rounds} are too few for an interval"
+        parser.error(f"--rounds: {few}; make {LEAST} or more")
     return options
 
 

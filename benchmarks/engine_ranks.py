@@ -1,4 +1,4 @@
-"""What every rank of the engine's benchmark runs; started by ``engine.py``.
+"""Program of every rank of the engine's benchmark; started by ``engine.py``.
 
 A cell is a collective and a size. Its methods take turns: a round runs each of
 them as a block of calls in a row after a barrier, each time another one first.
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,7 @@ from collplan.compiling import compile_spec
 from collplan.executors.mpi import join_world
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.measure.native import NativeCollective
-from collplan.measure.timing import library_name
+from collplan.measure.timing import Times, Watch, in_a_row, library_name, time_in_turns
 from collplan.planner.algorithms.registry import registry
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -49,32 +48,37 @@ BLOCK_S: Final = 0.02
 SCREENING_ROUNDS: Final = 3
 
 
+class WarmUp(Watch):
+    """Make every call once before its block: its memory is warm, and its connections are made."""
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self._calls = calls
+
+    def announce(self, which: int) -> None:
+        """Make the call whose block is next."""
+        self._calls[which]()
+
+
 def time_rounds(comm: MPI.Intracomm, calls: Sequence[Call], n_rounds: int) -> list[list[float]]:
-    """Return seconds a call of the slowest rank, for every method and round."""
+    """Return seconds per call of the slowest rank, for every method and round."""
     n_calls = [_calls_a_block(comm, call) for call in calls]
-    times = np.empty((len(calls), n_rounds))
-    for turn in range(n_rounds):
-        for place in range(len(calls)):
-            which = (turn + place) % len(calls)
-            times[which, turn] = _block_s(comm, calls[which], n_calls[which])
-    comm.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
+    times = _time_blocks(comm, calls, n_calls, n_rounds)
     found: list[list[float]] = (times / np.array(n_calls)[:, None]).tolist()
     return found
 
 
-def _block_s(comm: MPI.Intracomm, call: Call, n: int) -> float:
-    call()  # its memory is warm, and its connections are made
-    comm.Barrier()
-    begin = perf_counter()
-    for _ in range(n):
-        call()
-    return perf_counter() - begin
+def _time_blocks(
+    comm: MPI.Intracomm, calls: Sequence[Call], n_calls: Sequence[int], n_rounds: int
+) -> Times:
+    """Return seconds of each method's block of calls, shape (len(calls), n_rounds)."""
+    blocks = [in_a_row(call, n) for call, n in zip(calls, n_calls, strict=True)]
+    return time_in_turns(comm, blocks, n_rounds, warm_ups=0, watch=WarmUp(calls))
 
 
 def _calls_a_block(comm: MPI.Intracomm, call: Call) -> int:
     n = 1
     while True:
-        longest = float(comm.allreduce(_block_s(comm, call, n), MPI.MAX))
+        longest = float(_time_blocks(comm, [call], [n], 1)[0, 0])
         if longest >= BLOCK_S / 4:
             return max(1, round(n * BLOCK_S / longest))
         n *= 4

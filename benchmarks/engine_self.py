@@ -1,4 +1,4 @@
-"""What the compiled engine costs beyond MPI: empty plans, messages to self, binding.
+"""Cost of the compiled engine beyond MPI: empty plans, messages to self, binding.
 
 Started by ``engine.py``; ``mpiexec -n 1 python benchmarks/engine_self.py`` does, too.
 
@@ -8,15 +8,15 @@ the same buffers, written by hand. The medians of interleaved rounds are printed
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.loop.calls import address_of, call, compiled, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
+from collplan.measure.timing import Call, in_a_row, time_in_turns
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
 
 ROUNDS = 9
@@ -105,13 +105,6 @@ def self_messages(n: int) -> Plan:
     )
 
 
-def seconds(call_it: Any, repetitions: int) -> float:
-    begin = perf_counter()
-    for _ in range(repetitions):
-        call_it()
-    return (perf_counter() - begin) / repetitions
-
-
 def by_hand(comm: MPI.Intracomm) -> Any:
     """Return a call of the loop by hand."""
     names = ("MPI_Isend", "MPI_Irecv", "MPI_Testsome")
@@ -129,35 +122,27 @@ def main() -> None:
     plan = self_messages(N_MESSAGES)
     arrays = np.zeros(N_MESSAGES, dtype=np.int64), np.zeros(N_MESSAGES, dtype=np.int64)
     empty = self_messages(0)
-    bounds: dict[str, BoundPlan] = {
-        "engine": bind(plan, comm, *arrays),
-    }
-    nothing = bind(empty, comm)
-    hand = by_hand(comm)
-    hand()
+    bound, nothing = bind(plan, comm, *arrays), bind(empty, comm)
 
     def start_and_wait() -> None:
         nothing.start()
         nothing.wait()
 
-    rounds: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
-        for name, call_it, n, unit in (
-            ("messages by hand", hand, 200, 2 * N_MESSAGES),
-            ("messages, compiled", bounds["engine"], 200, 2 * N_MESSAGES),
-            ("empty plan, call", nothing, 20_000, 1),
-            ("empty plan, start and wait", start_and_wait, 20_000, 1),
-        ):
-            rounds.setdefault(name, []).append(seconds(call_it, n) / unit)
-    print(MPI.Get_library_version().splitlines()[0].split(",")[0])
-    for name, times in rounds.items():
-        print(f"{name:28} {np.median(times) * 1e6:8.3f} µs a task (least {min(times) * 1e6:.3f})")
-    begin = perf_counter()
-    for _ in range(20):
-        bind(plan, comm, *arrays).free()
-    print(
-        f"{'bind and free':28} {(perf_counter() - begin) / 20 * 1e3:8.3f} ms, {plan.n_tasks} tasks"
+    cases: tuple[tuple[str, Call, int, int], ...] = (
+        ("messages by hand", by_hand(comm), 200, 2 * N_MESSAGES),
+        ("messages, compiled", bound, 200, 2 * N_MESSAGES),
+        ("empty plan, call", nothing, 20_000, 1),
+        ("empty plan, start and wait", start_and_wait, 20_000, 1),
     )
+    blocks = [in_a_row(call_it, n) for _, call_it, n, _ in cases]
+    rounds = time_in_turns(comm, blocks, ROUNDS, warm_ups=1)
+    print(MPI.Get_library_version().splitlines()[0].split(",")[0])
+    for (name, _, n, unit), block in zip(cases, rounds, strict=True):
+        times = block / (n * unit)
+        print(f"{name:28} {np.median(times) * 1e6:8.3f} µs a task (least {times.min() * 1e6:.3f})")
+    rebind = in_a_row(lambda: bind(plan, comm, *arrays).free(), 20)
+    bind_s = time_in_turns(comm, [rebind], 1, warm_ups=0)[0, 0] / 20
+    print(f"{'bind and free':28} {bind_s * 1e3:8.3f} ms, {plan.n_tasks} tasks")
 
 
 if __name__ == "__main__":

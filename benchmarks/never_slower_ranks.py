@@ -1,4 +1,4 @@
-"""What every rank of the never-slower benchmark runs; started by ``never_slower.py``.
+"""Program of every rank of the never-slower benchmark; started by ``never_slower.py``.
 
 Times, for every point of a tuning table, the native collective and the same call of a
 drop-in communicator on that table, in turns. What was found is written after each point,
@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -83,12 +82,7 @@ def points_here(table: TuningTable, comm: MPI.Intracomm) -> Iterator[tuple[Sweep
 
 def n_rounds(comm: MPI.Intracomm, calls: list[Call], most: int, seconds: float) -> int:
     """Return how many rounds fit into a time, the same on all ranks."""
-    comm.Barrier()
-    begin = perf_counter()
-    for call in calls:
-        call()
-        comm.Barrier()
-    spent = comm.allreduce(perf_counter() - begin, MPI.MAX)
+    spent = time_in_turns(comm, calls, 1, warm_ups=0).sum()
     return int(np.clip(seconds / spent, LEAST_ROUNDS, most))
 
 

@@ -28,7 +28,7 @@ HEADS: Final = ("collective", "size", "ran", "native", "drop-in", "drop-in / nat
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a point's rounds say.
+    """Verdict on the rounds of a point.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""How much of a message between two ranks does computation hide, on a machine of two processors?
+"""Part of a message between two ranks that computation hides, on two processors.
 
 Rank 0 computes on the first processor. Its progress thread and rank 1, with its own, are on
-the second. Run under mpiexec, as in ``mpiexec -n 2 python benchmarks/overlap.py``.
+the second. The slowest rank of each repetition counts. Run under mpiexec, as in
+``mpiexec -n 2 python benchmarks/overlap.py``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collplan.executors.mpi.host.processes import affinity
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.sweep import overlap_ratio
+from collplan.measure.timing import Call, nothing, time_in_turns
 
 CORES = 4
 WARM_UPS = 12
@@ -43,17 +45,15 @@ def bound_plan(
     return collplan.bind(plan, comm, progress=progress, cores=cores, timeout_s=60)
 
 
-def seconds(bound: collplan.BoundPlan, compute: Computation | None, communicates: bool) -> float:
-    """Return how long rank 0 takes; rank 1 only communicates."""
-    comm.Barrier()
-    begin = MPI.Wtime()
-    if communicates:
+def beside(bound: collplan.BoundPlan, compute: Call) -> Call:
+    """Return a call that communicates, and computes meanwhile."""
+
+    def both() -> None:
         bound.start()
-    if compute is not None and comm.rank == 0:
         compute()
-    if communicates:
         bound.wait()
-    return MPI.Wtime() - begin
+
+    return both
 
 
 def main() -> int:
@@ -75,16 +75,16 @@ def main() -> int:
             with bound_plan(*plan) as bound:
                 for buffer in bound.allocate():
                     buffer.fill(comm.rank)
-                warm = [seconds(bound, None, True) for _ in range(WARM_UPS)]
-                length = comm.bcast(float(np.quantile(warm, QUANTILE)))
+                alone = beside(bound, nothing)
+                (warm,) = time_in_turns(comm, [alone], WARM_UPS, warm_ups=0)
+                length = float(np.quantile(warm, QUANTILE))
                 compute = first_alone(comm, lambda length=length: Computation(length))
-                # In turns, so that all three meet the same noise.
-                cases = (None, True), (compute, False), (compute, True)
-                times = np.array(
-                    [[seconds(bound, *case) for case in cases] for _ in range(options.repetitions)]
-                )
+                if comm.rank > 0:
+                    compute = nothing
+                calls = [alone, compute, beside(bound, compute)]
+                times = time_in_turns(comm, calls, options.repetitions)
             if comm.rank == 0:
-                quick = np.quantile(times, QUANTILE, axis=0).tolist()
+                quick = np.quantile(times, QUANTILE, axis=1).tolist()
                 names = ("communication_s", "computation_s", "both_s")
                 row = {"kind": kind, "transport": transport, "bytes": options.bytes}
                 row |= dict(zip(names, quick, strict=True)) | {"overlap": overlap_ratio(*quick)}

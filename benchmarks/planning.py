@@ -1,4 +1,4 @@
-"""How fast plans compile, verify and simulate, and how much memory a task takes.
+"""Speed of compiling, verifying and simulating plans, and memory per task.
 
 Ring allreduce on 256 and 1,024 ranks, one rank a node, each step timed several
 times in one process. Run: ``python benchmarks/planning.py [--repetitions 5]``
@@ -9,17 +9,15 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
-import time
 from collections.abc import Callable
-from typing import TypeVar
+
+from stopwatch import Result, in_words, time_step
 
 from collplan.cli.main import keep_freed_memory
 from collplan.executors.cost import simulate
 from collplan.planner import Plan, compile_plan
 from collplan.planner.verify import verify
 from collplan.specs import Network, PlanSpec
-
-Result = TypeVar("Result")
 
 
 def ring_allreduce(n_ranks: int) -> PlanSpec:
@@ -35,18 +33,10 @@ def ring_allreduce(n_ranks: int) -> PlanSpec:
 
 def timed(name: str, n_tasks: int | None, repetitions: int, step: Callable[[], Result]) -> Result:
     """Run `step` several times, print its times, return its last result."""
-    seconds = []
-    for _ in range(repetitions):
-        result = None  # freed before the next is made
-        begin = time.perf_counter()
-        result = step()
-        seconds.append(time.perf_counter() - begin)
+    times, result = time_step(step, repetitions)
     n_tasks = n_tasks or (result.n_tasks if isinstance(result, Plan) else 0)
-    median, least, most = statistics.median(seconds), min(seconds), max(seconds)
-    print(
-        f"  {name:10s} median {median:7.3f} s  min {least:7.3f}  max {most:7.3f}"
-        f"   {n_tasks / median / 1e6:6.2f} M tasks/s"
-    )
+    speed = n_tasks / statistics.median(times.wall) / 1e6
+    print(f"  {name:10s} {in_words(times.wall)}   {speed:6.2f} M tasks/s")
     return result
 
 

@@ -1,4 +1,4 @@
-"""What every rank of the prediction benchmark runs; started by ``prediction.py``."""
+"""Program of every rank of the prediction benchmark; started by ``prediction.py``."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+
+from stopwatch import time_step
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {
@@ -20,17 +21,12 @@ COMMANDS = {
 
 def time_command(arguments: list[str], repetitions: int) -> list[float]:
     """Return the seconds of each repetition, after one that fills the caches."""
-    seconds = []
-    for _ in range(repetitions + 1):
-        begin = perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "collplan", *arguments],
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        seconds.append(perf_counter() - begin)
-    return seconds[1:]
+    command = [sys.executable, "-m", "collplan", *arguments]
+    times, _ = time_step(
+        lambda: subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL),
+        repetitions + 1,
+    )
+    return times.wall[1:]
 
 
 def main() -> None:

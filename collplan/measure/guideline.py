@@ -18,12 +18,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.native import NativeCollective
-from collplan.measure.run import (
-    Case,
-    Oracle,
-    WrongElement,
-    find_truth,
-)
+from collplan.measure.run import Case, Oracle, WrongElement, find_truth
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner import compile_plan
@@ -51,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class GuidelineRow:
-    """What one candidate took for one size.
+    """Times of one candidate for one size.
 
     Parameters
     ----------

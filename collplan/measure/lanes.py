@@ -9,7 +9,7 @@ References
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final, cast
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
 from collplan.measure.statistics import Summary, summarize
-from collplan.measure.timing import Call, Times, nothing, time_in_turns
+from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.specs.collective import COLLECTIVES, Collective, validate_collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explain
@@ -69,7 +69,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class LaneTimes:
-    """How long it took with some number of lanes.
+    """Times of one size over some number of lanes.
 
     Parameters
     ----------
@@ -165,15 +165,17 @@ def lane_pattern(
     """
     found: list[LaneTimes] = []
     for n_bytes in sizes:
-        calls = [_exchange(lanes, n_bytes, k, inner) for k in lanes.steps]
-        times = time_in_turns(comm, calls, repetitions, advance=advance)
-        found += _by_lanes(lanes, n_bytes, times)
+        calls = {k: _exchange(lanes, n_bytes, k, inner) for k in lanes.steps}
+        found += _time_lanes(comm, n_bytes, calls, repetitions, advance)
     return found
 
 
-def _by_lanes(lanes: Lanes, n_bytes: int, times: Times) -> Iterator[LaneTimes]:
-    for k, row in zip(lanes.steps, times, strict=True):
-        yield LaneTimes(n_bytes, k, summarize(row))
+def _time_lanes(
+    comm: MPI.Intracomm, n_bytes: int, calls: dict[int, Call], repetitions: int, advance: Call
+) -> list[LaneTimes]:
+    """Time one size; `calls` has what this rank does with each number of lanes."""
+    times = time_in_turns(comm, [*calls.values()], repetitions, advance=advance)
+    return [LaneTimes(n_bytes, k, summarize(row)) for k, row in zip(calls, times, strict=True)]
 
 
 def _exchange(lanes: Lanes, n_bytes: int, k: int, inner: int) -> Call:
@@ -189,10 +191,7 @@ def _exchange(lanes: Lanes, n_bytes: int, k: int, inner: int) -> Call:
     def exchange() -> None:
         for _ in range(inner):
             comm.Sendrecv(
-                [sent, MPI.BYTE],
-                following,
-                recvbuf=[received, MPI.BYTE],
-                source=preceding,
+                [sent, MPI.BYTE], following, recvbuf=[received, MPI.BYTE], source=preceding
             )
 
     return exchange
@@ -242,9 +241,8 @@ def multi_collective(
     found: list[LaneTimes] = []
     for n_bytes, collective in zip(sizes, collectives, strict=True):
         with _native(lanes, collective, n_bytes) as native:
-            calls = [native if lanes.local < k else nothing for k in lanes.steps]
-            times = time_in_turns(comm, calls, repetitions, advance=advance)
-        found += _by_lanes(lanes, n_bytes, times)
+            calls = {k: native if lanes.local < k else nothing for k in lanes.steps}
+            found += _time_lanes(comm, n_bytes, calls, repetitions, advance)
     return found
 
 

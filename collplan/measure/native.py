@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 
-class NativeCollective:
+class NativeCollective(AbstractContextManager["NativeCollective"]):
     """A native call made ready once, so that calling it measures MPI alone.
 
     Free it after use: operations that MPI does not predefine are created here.
@@ -46,8 +46,8 @@ class NativeCollective:
         recvbuf: Array | None,
         op: ReductionOperation | None = None,
     ) -> None:
-        self._op: MPI.Op | None = None
-        self._is_own_op = self._is_own_datatype = False
+        self._own: list[MPI.Op | MPI.Datatype] = []
+        mpi_op: MPI.Op | None = None
         dtype = numpy_dtype(collective.datatype)
         if collective.datatype in PAIRS:
             self._datatype: MPI.Datatype = getattr(MPI, collective.datatype.upper())
@@ -55,18 +55,18 @@ class NativeCollective:
             self._datatype = MPI.Datatype.fromcode(dtype.char)
         if self._datatype == MPI.DATATYPE_NULL:  # an MPI without float16, say
             self._datatype = MPI.BYTE.Create_contiguous(dtype.itemsize).Commit()
-            self._is_own_datatype = True
+            self._own.append(self._datatype)
         asked = collective.op
         if asked is not None:
             operation = op or get_operation(asked.name)
-            is_predefined = asked.is_builtin and asked.commutative and not self._is_own_datatype
+            is_predefined = asked.is_builtin and asked.commutative and not self._own
             if is_predefined and (dtype.name != "bool" or asked.name in LOGICAL):
-                self._op = getattr(MPI, asked.name.upper())
+                mpi_op = getattr(MPI, asked.name.upper())
             else:
-                self._op = MPI.Op.Create(_user_function(operation, dtype), asked.commutative)
-                self._is_own_op = True
+                mpi_op = MPI.Op.Create(_user_function(operation, dtype), asked.commutative)
+                self._own.append(mpi_op)
         sent, received = self._arguments(collective, comm, sendbuf, recvbuf)
-        call = partial(_bound_call, collective, comm, sent, received, self._op)
+        call = partial(_bound_call, collective, comm, sent, received, mpi_op)
         self._call, self._begin = call(""), call("I")
 
     def __call__(self) -> None:
@@ -79,20 +79,10 @@ class NativeCollective:
 
     def free(self) -> None:
         """Free what MPI did not predefine."""
-        if self._is_own_op and self._op:
-            self._op.Free()
-        if self._is_own_datatype:
-            self._datatype.Free()
+        while self._own:
+            self._own.pop().Free()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.free()
 
     def _arguments(

@@ -54,14 +54,12 @@ class PhaseTimes:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as what JSON can hold."""
-        times = {
-            f"{kind}_{what}_s": value
-            for kind, (begin, end) in (("measured", self.measured), ("simulated", self.simulated))
-            for what, value in (("begin", begin), ("end", end))
-        }
         return {
             "name": self.name,
-            **times,
+            "measured_begin_s": self.measured[0],
+            "measured_end_s": self.measured[1],
+            "simulated_begin_s": self.simulated[0],
+            "simulated_end_s": self.simulated[1],
             "measured_s": self.measured_s,
             "simulated_s": self.simulated_s,
             "error": self.error,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
-from collplan.measure.timing import Times, library_name, time_in_turns
+from collplan.measure.timing import Call, Times, library_name, time_in_turns
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition
 from collplan.planner.plan.plan import Buffer
@@ -56,7 +56,7 @@ class WrongElement:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run showed; times are those of the slowest rank of each repetition, in s.
+    """Results of a run; times are those of the slowest rank of each repetition, in s.
 
     Parameters
     ----------
@@ -160,14 +160,10 @@ def run_plan(
     ):
         if check:
             oracle, truth = find_truth(case, native)
-            case.fill()
-            planned()
-            wrong = case.compare(truth)
+            wrong = case.check(planned, truth)
         times = time_in_turns(comm, [planned, native], repetitions, prepare=case.refill)
         if check and wrong is None:
-            case.fill()
-            planned()
-            wrong = case.compare(truth)
+            wrong = case.check(planned, truth)
         progress = _common_progress(planned, comm)
     return _report(case, times, wrong, oracle, progress)
 
@@ -234,20 +230,21 @@ class Case:
         if self._place is not None and self._place[0] == Buffer.RECV:
             self.fill()
 
+    def check(self, call: Call, truth: Array | None) -> WrongElement | None:
+        """Make a call on the input, and return the first wrong element of all ranks."""
+        self.fill()
+        call()
+        return self.compare(truth)
+
     def compare(self, truth: Array | None) -> WrongElement | None:
         """Return the first wrong element of all ranks; the same on all."""
-        wrong = self.own_wrong(truth)
-        counts = self.comm.allreduce(len(wrong))
-        if counts == 0:
-            return None
-        first = self.comm.allreduce(self.comm.rank if len(wrong) else self.comm.size, MPI.MIN)
-        found: WrongElement | None = None
-        if self.comm.rank == first:
+        wrong, own = self.own_wrong(truth), None
+        if len(wrong):
             i = int(wrong[0])
             promised = str(truth[i]) if truth is not None and i < len(truth) else "no change"
-            found = WrongElement(first, i, str(self.recvbuf[i]), promised, counts)
-        shared: WrongElement | None = self.comm.bcast(found, root=first)
-        return shared
+            own = WrongElement(self.comm.rank, i, str(self.recvbuf[i]), promised, len(wrong))
+        found = [one for one in self.comm.allgather(own) if one is not None]
+        return replace(found[0], n_wrong=sum(one.n_wrong for one in found)) if found else None
 
     def own_wrong(self, truth: Array | None) -> npt.NDArray[np.int64]:
         """Return indices of wrong elements of the receive buffer, its padding included."""
@@ -257,7 +254,7 @@ class Case:
             return touched
         got = self.recvbuf[: len(truth)]
         if got.dtype.kind in "fc":
-            # Another order of the same additions: an error of eps a rank.
+            # Another order of the same additions: an error of eps per rank.
             tolerance = 4 * self.comm.size * float(np.finfo(got.dtype).eps)
             equal = np.isclose(got, truth, rtol=tolerance, atol=0, equal_nan=True)
         else:
@@ -333,8 +330,8 @@ def _report(
     oracle: Oracle | None,
     progress: tuple[ProgressBy, str | None],
 ) -> RunReport:
-    low, middle, high = np.quantile(times, (0.25, 0.5, 0.75), axis=1)
-    ratios = times[0] / times[1]
+    compared = [*times, times[0] / times[1]]
+    low, middle, high = np.quantile(compared, (0.25, 0.5, 0.75), axis=1).tolist()
     return RunReport(
         correct=None if oracle is None else wrong is None,
         checked_against=oracle,
@@ -342,14 +339,14 @@ def _report(
         ranks=case.comm.size,
         repetitions=times.shape[1],
         bytes=case.collective.count * case.collective.itemsize,
-        median_s=float(middle[0]),
+        median_s=middle[0],
         min_s=float(times[0].min()),
-        quartiles_s=(float(low[0]), float(high[0])),
-        native_median_s=float(middle[1]),
+        quartiles_s=(low[0], high[0]),
+        native_median_s=middle[1],
         native_min_s=float(times[1].min()),
-        native_quartiles_s=(float(low[1]), float(high[1])),
-        ratio=float(middle[0] / middle[1]),
-        ratio_quartiles=(float(np.quantile(ratios, 0.25)), float(np.quantile(ratios, 0.75))),
+        native_quartiles_s=(low[1], high[1]),
+        ratio=middle[0] / middle[1],
+        ratio_quartiles=(low[2], high[2]),
         library=library_name(),
         progress=progress[0],
         why_caller=progress[1],

@@ -22,7 +22,7 @@ _NAMESPACE: Final = Path("/proc/self/ns/time")
 
 
 class Offset(NamedTuple):
-    """How far a clock is ahead of rank 0's, and by how much that may be wrong, in ns."""
+    """Lead of a clock over rank 0's, and the most that this may be wrong by, in ns."""
 
     ahead_ns: int
     error_ns: int
@@ -66,10 +66,7 @@ class Clocks:
     """
 
     def __init__(
-        self,
-        comm: MPI.Intracomm,
-        name: str | None = None,
-        now: Callable[[], int] = monotonic_ns,
+        self, comm: MPI.Intracomm, name: str | None = None, now: Callable[[], int] = monotonic_ns
     ) -> None:
         self._comm = comm
         self._now = now
@@ -208,6 +205,16 @@ def time_in_turns(
     slowest = (ends - begins)[:, warm_ups:].copy()
     comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
     return slowest
+
+
+def in_a_row(call: Call, n_calls: int) -> Call:
+    """Return a call that makes another so many times, for those too short to be timed alone."""
+
+    def make_all() -> None:
+        for _ in range(n_calls):
+            call()
+
+    return make_all
 
 
 def line_up(comm: MPI.Intracomm, crowded: bool) -> None:

@@ -117,9 +117,8 @@ def _ranked(comparison: Comparison) -> list[str]:
     ranks: dict[str, list[int]] = {}
     for size in comparison.sizes:
         there = [name for name in comparison.specs if (name, size) in comparison.makespans]
-        there.sort(key=lambda name: comparison.makespans[name, size])
         winner = comparison.leading.get(size)
-        there.sort(key=lambda name: name != winner)
+        there.sort(key=lambda name: (name != winner, comparison.makespans[name, size]))
         for rank, name in enumerate(there):
             ranks.setdefault(name, []).append(rank)
     order = {name: i for i, name in enumerate(dict.fromkeys(comparison.leading.values()))}
@@ -198,28 +197,19 @@ def _too_large(left_out: Sequence[Pruned]) -> str:
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:
     """Plot the winners, the best of each family, and the bound."""
-    names = _curves(comparison)
-    series = [
-        _series(
-            name + OWN * (name == comparison.own),
-            comparison,
-            {
-                size: comparison.makespans[name, size]
-                for size in comparison.sizes
-                if (name, size) in comparison.makespans
-            },
-        )
-        for name in names
-    ]
+    sizes, series = comparison.sizes, []
+    for name in _curves(comparison):
+        own = {size: time for (other, size), time in comparison.makespans.items() if other == name}
+        series.append(_series(name + OWN * (name == comparison.own), sizes, own))
     bounds = {size: bound.time_s for size, bound in comparison.bounds.items()}
-    series.append(_series("lower bound", comparison, bounds))
+    series.append(_series("lower bound", sizes, bounds))
     machine = spec.machine
     title = f"{spec.collective.kind} on {machine.nodes} x {max(machine.node_to_n_ranks)} ranks"
     plot_times(path, series, title=title, size_label="bytes of the count")
 
 
-def _series(name: str, comparison: Comparison, times: dict[int, float]) -> Series:
-    there = [size for size in comparison.sizes if times.get(size, 0.0) > 0]
+def _series(name: str, sizes: Sequence[int], times: dict[int, float]) -> Series:
+    there = [size for size in sizes if times.get(size, 0.0) > 0]
     return Series(name, there, [times[size] for size in there])
 
 

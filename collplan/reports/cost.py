@@ -17,6 +17,7 @@ from collplan.reports.output import (
 
 _MOST_LINES: Final = 40
 """Lines of the critical path to show; of a longer one, as many from both its ends."""
+_TOWARDS: Final = {"send": "to", "recv": "from"}
 
 Report = dict[str, Any]
 Row = tuple[str, ...]
@@ -63,27 +64,25 @@ def _breakdown_rows(report: Report) -> list[Row]:
 def _usage_rows(report: Report) -> Iterator[Row]:
     """Generate a line for each kind of resource that is used at all."""
     makespan = report["makespan_s"]
-    for way in ("out", "in"):
-        shares = [lane[f"{way}_busy_s"] / makespan for lane in report["lanes"]]
-        names = [f"lane {lane['lane']} of node {lane['node']}" for lane in report["lanes"]]
-        yield from _usage_row(f"lanes, {way}", shares, names)
-    shares = [core["utilisation"] for core in report["cores"]]
-    names = [f"core {core['core']} of node {core['node']}" for core in report["cores"]]
-    yield from _usage_row("cores", shares, names)
-
-
-def _usage_row(kind: str, shares: Sequence[float], names: Sequence[str]) -> Iterator[Row]:
-    if not any(shares):
-        return
-    busiest = max(shares)
-    alike = sum(share > busiest - 0.005 for share in shares)
-    others = f" and {alike - 1} more" if alike > 1 else ""
-    yield (
-        kind,
-        str(len(shares)),
-        *(f"{share:.0%}" for share in (min(shares), median(shares), busiest)),
-        names[shares.index(busiest)] + others,
-    )
+    lanes, cores = report["lanes"], report["cores"]
+    used = [
+        ("lanes, out", "lane", lanes, [lane["out_busy_s"] / makespan for lane in lanes]),
+        ("lanes, in", "lane", lanes, [lane["in_busy_s"] / makespan for lane in lanes]),
+        ("cores", "core", cores, [core["utilisation"] for core in cores]),
+    ]
+    for kind, noun, places, shares in used:
+        if not any(shares):
+            continue
+        busiest = max(shares)
+        place = places[shares.index(busiest)]
+        alike = sum(share > busiest - 0.005 for share in shares)
+        others = f" and {alike - 1} more" if alike > 1 else ""
+        yield (
+            kind,
+            str(len(shares)),
+            *(f"{share:.0%}" for share in (min(shares), median(shares), busiest)),
+            f"{noun} {place[noun]} of node {place['node']}{others}",
+        )
 
 
 def _adapters(report: Report) -> str:
@@ -173,12 +172,9 @@ class _Namer:
 def _task(step: Report, name: _Namer) -> str:
     rank, op = name(step["rank"]), step["op"]
     size = f" {format_bytes(step['bytes'])}" if op != "compute" else ""
-    if op == "send":
-        text = f"rank {rank}: send{size} to {name(step['peer'])}"
-    elif op == "recv":
-        text = f"rank {rank}: recv{size} from {name(step['peer'])}"
-    else:
-        text = f"rank {rank}: {op}{size}"
+    text = f"rank {rank}: {op}{size}"
+    if op in _TOWARDS:
+        text += f" {_TOWARDS[op]} {name(step['peer'])}"
     if name.shift and rank == "i":
         step_by = name.shift if name.shift <= name.n_ranks // 2 else name.shift - name.n_ranks
         text += f", i = {name.origin}, {(name.origin + step_by) % name.n_ranks}, …"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from collplan.reports.output import format_bytes, print_line, print_table
+from collplan.reports.output import format_bytes, pick, print_line, print_table
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collplan.specs import Machine, PlanSpec
 
 
+_COUNTS: Final = "queue_pairs_per_node posted_sends_per_node scratch_bytes_per_node"
+"""The counts of a plan that designs are compared by, in the order of `NodeCounts`."""
 PAIRS_A_TASK = 8
 """A plan that is made of all pairs of ranks takes about as long as one of so many fewer tasks."""
 
@@ -112,7 +114,7 @@ def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None
 def _count(
     spec: PlanSpec, name: str, max_tasks: int
 ) -> tuple[NodeCounts | None, int, bool, int | None]:
-    """Return what a design's plan needs of a node, its tasks, whether all are one's, and reads."""
+    """Return a plan's counts per node, its tasks, whether they are one node's, and PCIe reads."""
     from collplan.executors.cost import simulate
     from collplan.planner import compile_plan
     from collplan.planner.compiler import compile_node
@@ -124,17 +126,12 @@ def _count(
     n_tasks = _least_tasks(name, machine.nodes, max(sizes), machine.n_ranks)
     if n_tasks <= max_tasks:
         plan = compile_plan(spec)
-        found = measure(plan)
-        counts = (
-            found.queue_pairs_per_node,
-            found.posted_sends_per_node,
-            found.scratch_bytes_per_node,
-        )
-        reads = None
+        found, reads = measure(plan), None
         if machine.network.nic is not None:
             reads = simulate(plan, machine.network).pcie_reads
         most = None if reads is None else int(reads.sum(axis=1).max(initial=0))
-        return NodeCounts(*counts), plan.n_tasks, False, most
+        counts = NodeCounts(*pick(found, _COUNTS).values())
+        return counts, plan.n_tasks, False, most
     # Designs through shared memory are made node by node.
     is_alike = spec.transport.name == "shared" and min(sizes) == max(sizes)
     if not is_alike or n_tasks // machine.nodes > max_tasks:
@@ -159,22 +156,16 @@ def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
 
 def to_json(rows: Sequence[DesignRow]) -> list[dict[str, Any]]:
     """Return rows, ready for JSON: counts as of ``compile``, `paper` the same by formula."""
-    keys = ("queue_pairs_per_node", "posted_sends_per_node", "scratch_bytes_per_node")
+    keys = _COUNTS.split()
     found = []
     for row in rows:
-        line: dict[str, Any] = {
-            "design": row.design,
-            "bytes": row.block_bytes,
-            "n_tasks": row.n_tasks,
-            "is_one_node": row.is_one_node,
-        }
-        line |= dict(zip(keys, _three(row.own), strict=True))
+        line: dict[str, Any] = {"design": row.design, "bytes": row.block_bytes}
+        line |= pick(row, "n_tasks is_one_node") | dict(zip(keys, _three(row.own), strict=True))
         paper = None
         if row.paper is not None:
             paper = dict(zip(keys, _three(row.paper), strict=True))
             paper |= {"is_estimate": row.paper.is_estimate}
-        reads = {"pcie_reads": row.pcie_reads, "are_reads_least": row.are_reads_least}
-        found.append(line | {"paper": paper} | reads)
+        found.append(line | {"paper": paper} | pick(row, "pcie_reads are_reads_least"))
     return found
 
 
@@ -185,7 +176,7 @@ def _three(counts: NodeCounts | None) -> tuple[float | None, float | None, int |
 
 
 def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
-    """Print a table a size, and what there is to say of it."""
+    """Print a table per size, and remarks on all of them."""
     machine = spec.machine
     fullest = max(machine.node_to_n_ranks)
     for size in dict.fromkeys(row.block_bytes for row in rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.reports.plots import Series, plot_times
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 Report = dict[str, Any]
-
-_STATISTICS: Final = ("median", "mean", "95 % of the median", "least")
-"""The columns that `_statistics` fills."""
 
 
 def check_trace(path: Path | None, is_predicting: bool) -> None:
@@ -79,15 +76,10 @@ def print_prediction(report: Report) -> None:
         [
             [
                 row["name"],
-                *(
-                    text
-                    for kind in ("measured", "simulated")
-                    for text in (
-                        f"{format_seconds(row[f'{kind}_begin_s'])} to "
-                        f"{format_seconds(row[f'{kind}_end_s'])}",
-                        format_seconds(row[f"{kind}_s"]),
-                    )
-                ),
+                _span(row["measured_begin_s"], row["measured_end_s"]),
+                format_seconds(row["measured_s"]),
+                _span(row["simulated_begin_s"], row["simulated_end_s"]),
+                format_seconds(row["simulated_s"]),
                 "" if row["error"] is None else f"{row['error']:+.1%}",
             ]
             for row in (*report["phases"], whole.to_json())
@@ -100,18 +92,20 @@ def print_prediction(report: Report) -> None:
         print_line(f"clocks of hosts agree within {format_seconds(report['clock_error_s'])}")
 
 
+def _span(*ends: float) -> str:
+    return " to ".join(map(format_seconds, ends))
+
+
 def print_run(report: dict[str, Any]) -> None:
     """Print whether a run's results are right, and its times beside native ones."""
+    from collplan.measure.run import WrongElement
+
     if report["correct"] is None:
         verdict = "not checked"
     elif report["correct"]:
         verdict = f"correct, checked against {report['checked_against']}"
     else:
-        wrong = report["first_wrong"]
-        verdict = (
-            f"WRONG: rank {wrong['rank']}, element {wrong['element']}: got {wrong['got']}, "
-            f"expected {wrong['expected']} ({wrong['n_wrong']} wrong in all)"
-        )
+        verdict = f"WRONG: {WrongElement(**report['first_wrong'])}"
     print_line(
         f"{report['ranks']} ranks, {format_bytes(report['bytes'])}, {report['library']}: {verdict}"
     )
@@ -121,7 +115,7 @@ def print_run(report: dict[str, Any]) -> None:
             [
                 name,
                 format_seconds(report[f"{prefix}median_s"]),
-                " to ".join(map(format_seconds, report[f"{prefix}quartiles_s"])),
+                _span(*report[f"{prefix}quartiles_s"]),
                 format_seconds(report[f"{prefix}min_s"]),
             ]
             for name, prefix in (("plan", ""), ("native", "native_"))
@@ -155,25 +149,21 @@ def print_statistics(
         Further columns, and what gives a row's cell.
     """
     print_table(
-        [format_bytes(size), *_STATISTICS, *more],
+        [format_bytes(size), "median", "mean", "95 % of the median", "least", *more],
         [
-            [name, *_statistics(row), *(cell(row) for cell in more.values())]
+            [
+                name,
+                format_seconds(row["median_s"]),
+                format_seconds(row["mean_s"]),
+                _span(*row["ci95_s"]),
+                format_seconds(row["min_s"]),
+                *(cell(row) for cell in more.values()),
+            ]
             for name, row in zip(names, rows, strict=True)
             if row["bytes"] == size
         ],
         plain=True,  # Open MPI gives its ranks a pseudo-terminal.
     )
-
-
-def _statistics(row: Mapping[str, Any]) -> list[str]:
-    """Return the cells of a row's times."""
-    low, high = map(format_seconds, row["ci95_s"])
-    return [
-        format_seconds(row["median_s"]),
-        format_seconds(row["mean_s"]),
-        f"{low} to {high}",
-        format_seconds(row["min_s"]),
-    ]
 
 
 def plot_rows(
@@ -200,12 +190,6 @@ def plot_rows(
     series = []
     for name in dict.fromkeys(names):
         own = [row for row, other in zip(rows, names, strict=True) if other == name]
-        series.append(
-            Series(
-                name,
-                [row["bytes"] for row in own],
-                [row["median_s"] for row in own],
-                [row["ci95_s"] for row in own],
-            )
-        )
+        columns = ([row[key] for row in own] for key in ("bytes", "median_s", "ci95_s"))
+        series.append(Series(name, *columns))
     plot_times(path, series, title=title, size_label=size_label)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collplan.measure.overlap.model import Choice, OverlapTable, Times
     from collplan.measure.overlap.simulation import SimulatedOverlap
     from collplan.measure.overlap.sweep import Sweep
-    from collplan.planner.passes.progress.tree_model import Integers
+
 _SIZE_INCHES: Final = (11.0, 4.8)
 _MOST_LINES: Final = 7
 """Levels to draw: of a higher tree the others are best nowhere near."""
@@ -101,33 +101,32 @@ def _choices(table: OverlapTable) -> dict[str, Any]:
             }
             for row in range(table.n_cores - 1)
         ],
-        "best": [one.to_json() for one in table.best()],
-        "switches": [one.to_json() for one in table.switches()],
-        "best_overall": table.best_overall().to_json(),
+        "best": [one._asdict() for one in table.best()],
+        "switches": [one._asdict() for one in table.switches()],
+        "best_overall": table.best_overall()._asdict(),
     }
 
 
 def print_overlap(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> None:
     """Print the best levels by ranges of ranks, and what is best of all."""
     _print_choices("model", model)
-    if simulated is not None:
-        _print_choices("simulated", simulated.table)
-        where = simulated.machine or "cores where nothing but transfers takes time"
-        unit = "one takes a unit"
-        if simulated.machine is not None:
-            unit = (
-                f"one of {format_bytes(simulated.transfer_bytes)} takes "
-                f"{format_seconds(simulated.transfer_s)}"
-            )
-        how = "shared memory" if simulated.transport == "shared" else "messages"
-        print_line(f"simulated: on {where}; transfers through {how}, {unit}")
+    if simulated is None:
+        return
+    _print_choices("simulated", simulated.table)
+    where, unit = "cores where nothing but transfers takes time", "one takes a unit"
+    if simulated.machine is not None:
+        transfer = format_bytes(simulated.transfer_bytes)
+        where = simulated.machine
+        unit = f"one of {transfer} takes {format_seconds(simulated.transfer_s)}"
+    how = "shared memory" if simulated.transport == "shared" else "messages"
+    print_line(f"simulated: on {where}; transfers through {how}, {unit}")
 
 
 def _print_choices(name: str, table: OverlapTable) -> None:
-    ranges = _ranges(table.best())
+    ranges = groupby(table.best(), key=lambda one: one.levels)
     print_table(
         (f"ranks ({name})", "communication cores", "levels S", "fastest with", "transfers"),
-        [_range_row(part, table.n_cores) for part in ranges],
+        [_range_row(list(part), table.n_cores) for _, part in ranges],
     )
     best = table.best_overall()
     row = best.ranks - 1
@@ -136,10 +135,6 @@ def _print_choices(name: str, table: OverlapTable) -> None:
         f" computation alone {table.compute[row]:.4g}, the blocking collective alone "
         f"{table.blocking[row]:.4g}"
     )
-
-
-def _ranges(best: Sequence[Choice]) -> list[list[Choice]]:
-    return [list(part) for _, part in groupby(best, key=lambda one: one.levels)]
 
 
 def _range_row(part: Sequence[Choice], n_cores: int) -> tuple[str, ...]:
@@ -185,11 +180,11 @@ def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None
     with new_figure(path, _SIZE_INCHES) as figure:
         alone, both = figure.subplots(1, 2)
         _draw_levels(alone, model.communication)
-        _draw_line(alone, model.compute, "computation", _GREY, ":")
-        _draw_line(alone, model.blocking, "blocking", _DARK, "--")
+        _draw(alone, model.compute, "computation", _GREY, ":")
+        _draw(alone, model.blocking, "blocking", _DARK, "--")
         _draw_levels(both, model.overlapped)
         one_after_other = model.compute + model.blocking
-        _draw_line(both, one_after_other, "computation, then blocking", _DARK, "--")
+        _draw(both, one_after_other, "computation, then blocking", _DARK, "--")
         if simulated is not None:
             _draw_points(alone, simulated.communication)
             _draw_points(both, simulated.overlapped)
@@ -198,36 +193,26 @@ def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None
         _furnish(both, f"{where}: with computation")
 
 
-def _draw_line(axes: Axes, times: Times, name: str, colour: str, style: str) -> None:
-    ranks = _drawn_ranks(times)
-    axes.plot(ranks, times[ranks - 1], label=name, color=colour, linestyle=style, linewidth=1.4)
-
-
-def _draw_levels(axes: Axes, times: Times) -> None:
-    for levels in range(min(times.shape[1], _MOST_LINES)):
-        _draw_line(axes, times[:, levels], f"S = {levels}", _LINES[levels], "-")
-
-
-def _draw_points(axes: Axes, times: Times) -> None:
-    for levels in range(min(times.shape[1], _MOST_LINES)):
-        ranks = _drawn_ranks(times[:, levels])
-        axes.plot(
-            ranks,
-            times[ranks - 1, levels],
-            ".",
-            markersize=4,
-            color=_LINES[levels],
-            label="simulated" if levels == 0 else None,
-        )
-
-
-def _drawn_ranks(times: Times) -> Integers:
-    """Return the numbers of ranks from half of the cores on.
+def _draw(axes: Axes, times: Times, label: str | None, colour: str, style: str) -> None:
+    """Draw times against ranks, from half of the cores on.
 
     What takes no time, as a collective of one rank, has no place on a logarithmic axis.
     """
     ranks = np.arange(1, len(times) + 1)
-    return ranks[(ranks >= len(times) // 2) & (times > 0)]
+    ranks = ranks[(ranks >= len(times) // 2) & (times > 0)]
+    axes.plot(
+        ranks, times[ranks - 1], style, label=label, color=colour, linewidth=1.4, markersize=4
+    )
+
+
+def _draw_levels(axes: Axes, times: Times) -> None:
+    for levels, line in enumerate(times.T[:_MOST_LINES]):
+        _draw(axes, line, f"S = {levels}", _LINES[levels], "-")
+
+
+def _draw_points(axes: Axes, times: Times) -> None:
+    for levels, line in enumerate(times.T[:_MOST_LINES]):
+        _draw(axes, line, "simulated" if levels == 0 else None, _LINES[levels], ".")
 
 
 def _furnish(axes: Axes, title: str) -> None:
@@ -248,7 +233,7 @@ def _furnish(axes: Axes, title: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Where a sweep's results go.
+    """Output of a sweep's results.
 
     Parameters
     ----------
@@ -278,7 +263,6 @@ class Report:
         states : sequence of CoreStates
             For the trace.
         """
-
         document = self._document(found)
         if self.as_json:
             print_json(document)
@@ -292,12 +276,9 @@ class Report:
             write_states(self.trace, states)
 
     def _document(self, found: Mapping[str, Any]) -> Document:
-        sweep, rows = self.sweep, found["rows"]
-        best = []
-        for n_ranks in dict.fromkeys(row["ranks"] for row in rows):
-            chosen = min(
-                (row for row in rows if row["ranks"] == n_ranks), key=lambda row: row["total_s"]
-            )
+        sweep, best = self.sweep, []
+        for n_ranks, rows in groupby(found["rows"], key=lambda row: row["ranks"]):
+            chosen = min(rows, key=lambda row: row["total_s"])
             best.append({key: chosen[key] for key in ("ranks", "method", "total_s")})
             best[-1]["model_levels"] = sweep.model_levels(n_ranks)
         asked: Document = {
@@ -315,7 +296,6 @@ class Report:
         return asked | dict(found) | {"best": best} | written
 
     def _print(self, document: Document) -> None:
-
         measured = self.repetitions is not None
         where = document["library"] if measured else "simulated"
         print_line(
@@ -338,7 +318,6 @@ class Report:
             print_line(line)
 
     def _cells(self, row: Mapping[str, Any], is_best: bool) -> list[str]:
-
         return [
             str(row["ranks"]),
             row["method"],

@@ -154,10 +154,7 @@ def _format_tick(time: float) -> str:
 
 
 def _plot(
-    path: Path,
-    series: Sequence[Series],
-    title: str,
-    furnish: Callable[[Axes, Sequence[int]], None],
+    path: Path, series: Sequence[Series], title: str, furnish: Callable[[Axes, Sequence[int]], None]
 ) -> None:
     with new_figure(path) as figure:
         axes = figure.add_subplot()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.reports.plots import COLOURS, clear_frame, furnish_sizes, new_figure
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
     from collplan.tune.tuner import Tuned
 
 
-@dataclass(frozen=True, slots=True)
-class Speedup:
-    """How many times faster than native the winner of a point is.
+class Speedup(NamedTuple):
+    """Speed-up of a point's winner over native.
 
     Parameters
     ----------
@@ -57,10 +57,8 @@ def to_json(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _points(table: TuningTable) -> Iterator[tuple[Sweep, Point]]:
-    for sweep in table.sweeps:
-        for point in sweep.points:
-            yield sweep, point
+def _points(table: TuningTable) -> list[tuple[Sweep, Point]]:
+    return [(sweep, point) for sweep in table.sweeps for point in sweep.points]
 
 
 def _row(sweep: Sweep, point: Point) -> dict[str, Any]:
@@ -86,10 +84,9 @@ def print_tuned(tuned: Tuned, output: str) -> None:
     table = tuned.table
     print_line(f"{table.fingerprint.mpi}, {table.fingerprint.cpu}")
     for placement in dict.fromkeys(sweep.placement for sweep in table.sweeps):
-        rows = [(s, p) for s, p in _points(table) if s.placement == placement]
         print_table(
             [str(placement), "size", "winner", "time", "native", "speed-up", "measured", "skipped"],
-            [_cells(sweep, point) for sweep, point in rows],
+            [_cells(s, point) for s, point in _points(table) if s.placement == placement],
             plain=True,  # Open MPI gives its ranks a pseudo-terminal.
         )
     resumed = f", {tuned.n_resumed} of them by earlier runs" if tuned.n_resumed else ""
@@ -140,12 +137,9 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
     with new_figure(path) as figure:
         axes = figure.add_subplot()
         for i, sweep in enumerate(table.sweeps):
-            found = [speedup_of(point) for point in sweep.points]
-            factors = [one.factor for one in found]
-            bars = [
-                [max(0.0, one.factor - one.low) for one in found],
-                [max(0.0, one.high - one.factor) for one in found],
-            ]
+            speedups = np.array([speedup_of(point) for point in sweep.points])
+            factors, lows, highs = speedups.reshape(-1, 3).T
+            bars = np.maximum(0.0, [factors - lows, highs - factors])
             axes.errorbar(
                 [point.bytes for point in sweep.points],
                 factors,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.measure.calibration.measurements import (
     SMALL,
+    WORKS,
     Layout,
     LinkClass,
     Measurements,
@@ -18,7 +19,6 @@ from collplan.measure.calibration.measurements import (
     Work,
 )
 
-Floats = npt.NDArray[np.float64]
 Draw = Callable[[Sequence[float]], float]
 Found = dict[str, tuple[float | bool | None, str]]
 """Values of parameters, and how each was found."""
@@ -29,7 +29,6 @@ _VISIBLE: Final = 1.25
 _ENOUGH: Final = 3
 _STEP: Final = 1.2
 """Below this ratio a step in cost is no cache's end, and a memory not shared."""
-_WORKS: Final[tuple[Work, ...]] = ("copy", "reduce")
 _LONG: Final = 1 << 16
 _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
@@ -182,14 +181,9 @@ def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, f
     if not own:
         return None
     waited = [entry.bytes for entry in own if median(entry.seconds) >= entry.delay_s / 2]
-    shortest = min(waited, default=None)
-    eager = [
-        entry.bytes
-        for entry in own
-        if median(entry.seconds) < entry.delay_s / 2 and (not waited or entry.bytes < min(waited))
-    ]
+    eager = [entry.bytes for entry in own if entry.bytes < min(waited, default=math.inf)]
     longest = max(eager, default=0)
-    return float(longest), float(2 * longest if shortest is None else shortest)
+    return float(longest), float(min(waited, default=2 * longest))
 
 
 def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) -> float | None:
@@ -210,32 +204,25 @@ def fit_burst(measurements: Measurements, gap_ns_per_byte: float, draw: Draw) ->
 
 def fit_speed_up(measurements: Measurements, draw: Draw) -> float | None:
     """Return how much more ranks of a node send at once than one; None without two nodes."""
-    slopes = _slopes(measurements, draw)
-    if 1 not in slopes:
+    points: dict[int, tuple[list[int], list[float]]] = {}
+    for entry in measurements.lanes_at_once:
+        sizes, times = points.setdefault(entry.ranks, ([], []))
+        sizes.append(entry.bytes)
+        times.append(draw(entry.seconds))
+    # Seconds per byte of each sender, by how many send, without what comes before.
+    slopes = {k: theil_sen(*of_ranks)[1] for k, of_ranks in points.items()}
+    if slopes.get(1, 0.0) <= 0:
         return None
     return max(k * slopes[1] / slope for k, slope in slopes.items() if slope > 0)
 
 
 def lane_ns_per_byte(measurements: Measurements, lanes: int, draw: Draw) -> float | None:
-    """Return what a byte takes on a lane, by the bytes of the fullest; None where none were."""
+    """Return ns per byte of a lane, by the bytes of the fullest; None without measurements."""
     loads, times = [], []
     for entry in measurements.lanes_at_once:
         loads.append(-(-entry.ranks // lanes) * entry.bytes)
         times.append(draw(entry.seconds))
     return _NS * max(0.0, theil_sen(loads, times)[1]) if loads else None
-
-
-def _slopes(measurements: Measurements, draw: Draw) -> dict[int, float]:
-    """Return seconds a byte of each sender by how many send, without what comes before."""
-    points: dict[int, list[tuple[int, float]]] = {}
-    for entry in measurements.lanes_at_once:
-        points.setdefault(entry.ranks, []).append((entry.bytes, draw(entry.seconds)))
-    found = {}
-    for k, own in points.items():
-        slope = theil_sen([size for size, _ in own], [time for _, time in own])[1]
-        if slope > 0:
-            found[k] = slope
-    return found
 
 
 def _each_message(
@@ -290,7 +277,7 @@ def _half_round_trips(
 
 
 def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, float]:
-    """Return the slope of the times, in s a byte, and where the line of long messages begins.
+    """Return the slope of the times, in s per byte, and where the line of long messages begins.
 
     It is the line through messages above the eager limit, where three sizes or more are.
     """
@@ -312,24 +299,24 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
     draw : callable
         Makes one time of several.
     """
-    levels = {work: _levels(measurements, work, "contiguous", draw) for work in _WORKS}
+    levels = {work: _levels(measurements, work, "contiguous", draw) for work in WORKS}
     cache = _cache_bytes(levels)
     cost = {}
-    for work in _WORKS:
+    for work in WORKS:
         cached = [value for size, value in levels[work].items() if cache is None or size <= cache]
         cost[work] = median(cached)
     uncached = 0.0
     if cache is not None:
         rises = [
             value - cost[work]
-            for work in _WORKS
+            for work in WORKS
             for size, value in levels[work].items()
             if size > cache
         ]
         uncached = max(0.0, median(rises))
     pieces = [
         value - levels[work][size]
-        for work in _WORKS
+        for work in WORKS
         for size, value in _levels(measurements, work, "strided", draw).items()
         if size in levels[work]
     ]
@@ -367,8 +354,8 @@ def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:
     if len(sizes) < 2:
         return None
     # Each in units of its own middle, so that both say as much.
-    middles = {work: median(levels[work][size] for size in sizes) for work in _WORKS}
-    both = [sum(levels[work][size] / middles[work] for work in _WORKS) for size in sizes]
+    middles = {work: median(levels[work][size] for size in sizes) for work in WORKS}
+    both = [sum(levels[work][size] / middles[work] for work in WORKS) for size in sizes]
     cut = step(both)
     if median(both[cut:]) < _STEP * median(both[:cut]):
         return None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -17,13 +19,12 @@ from collplan.measure.calibration.estimates import (
     fit_speed_up,
     lane_ns_per_byte,
 )
-from collplan.measure.calibration.measurements import LinkClass, Measurements, Place
+from collplan.measure.calibration.measurements import LINKS, LinkClass, Measurements, Place
 from collplan.specs.errors import printable
 from collplan.specs.machine import Machine
 
-LINKS: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
 _RESAMPLES: Final = 100
-_INTERVAL: Final = (2.5, 97.5)
+_INTERVAL_PERCENTILES: Final = (2.5, 97.5)
 _DIGITS: Final = 4
 _BYTES: Final = ("eager_limit_bytes", "cache_bytes", "burst_bytes")
 
@@ -89,11 +90,12 @@ def fit_machine(measurements: Measurements) -> Calibration:
     Calibration
         The machine, and each parameter's value and spread.
     """
-    estimates = _estimate(measurements, _median)
+    estimates = _estimate(measurements, median)
     generator = np.random.default_rng(0)
 
     def draw(times: Sequence[float]) -> float:
-        return _median(generator.choice(np.asarray(times), size=len(times)).tolist())
+        drawn: list[float] = generator.choice(np.asarray(times), size=len(times)).tolist()
+        return median(drawn)
 
     samples = [_estimate(_redrawn(measurements, generator), draw) for _ in range(_RESAMPLES)]
     place = measurements.place
@@ -106,13 +108,20 @@ def fit_machine(measurements: Measurements) -> Calibration:
         if name == "network.eager_limit_bytes":
             interval = eager_bracket(measurements, _limiting_link(measurements))
         elif not isinstance(value, bool) and value is not None:
-            drawn = [sample[name][0] for sample in samples if name in sample]
-            known = [number for number in drawn if number is not None]
-            low, high = np.percentile(known, _INTERVAL) if known else (value, value)
-            interval = (float(low), float(high))
+            interval = _interval(samples, name) or (float(value), float(value))
         parameters.append(Parameter(name, _rounded(name, value), interval, method))
     machine = Machine.model_validate(machine_document(parameters))
     return Calibration(machine, tuple(parameters))
+
+
+def _interval(samples: Sequence[Estimates], name: str) -> tuple[float, float] | None:
+    """Return where 95 % of a parameter's values from samples lie, None where none has it."""
+    values = [sample[name][0] for sample in samples if name in sample]
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    low, high = np.percentile(known, _INTERVAL_PERCENTILES)
+    return float(low), float(high)
 
 
 def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
@@ -151,10 +160,6 @@ def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
     for name, pair in fit_local(measurements, draw).items():
         found[f"network.{name}"] = pair
     return found
-
-
-def _median(times: Sequence[float]) -> float:
-    return float(np.median(times))
 
 
 def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Measurements:
@@ -216,10 +221,8 @@ def _place_parameters(
     if place.lanes is not None:
         found.append(Parameter("lanes", lanes, None, "given"))
     elif "speed_up" in estimates:
-        drawn = [float(sample["speed_up"][0] or 1) for sample in samples]
-        low, high = np.percentile(drawn, _INTERVAL)
         method = "how much more ranks at once send than one"
-        found.append(Parameter("lanes", lanes, (float(low), float(high)), method))
+        found.append(Parameter("lanes", lanes, _interval(samples, "speed_up"), method))
     order = _rank_order(place, per_node)
     found.append(Parameter("rank_order", order, None, "where ranks are"))
     if place.processors is not None:
@@ -312,14 +315,9 @@ def _lines(
 
 
 def _scalar(value: Value) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, str):
+        return value
     if isinstance(value, float):
         # YAML 1.1 takes 1e-05 for text.
-        digits = f"{value:.12f}".rstrip("0")
-        return f"{digits}0" if digits.endswith(".") else digits
-    return str(value)
+        return np.format_float_positional(value, precision=12, trim="0")
+    return json.dumps(value)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.measure.calibration.measurements import Layout, LocalWork, Work
+from collplan.measure.calibration.measurements import WORKS, Layout, LocalWork, Work
 from collplan.measure.calibration.pair_timing import Effort
 from collplan.measure.timing import meet_asleep
 from collplan.planner.collective.operations import get_operation
@@ -27,7 +27,6 @@ _ROW: Final = 64
 _LEAST_SET: Final = 1 << 16
 # In smaller ones the call costs more than the bytes.
 _SHORTEST_S: Final = 2e-4
-_WORKS: Final[tuple[Work, ...]] = ("copy", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class LocalTimer:
         found = []
         if self.comm.rank == 0:
             sets = [_LEAST_SET << i for i in range((self.largest_set // _LEAST_SET).bit_length())]
-            for work in _WORKS:
+            for work in WORKS:
                 found += [self._time(work, "contiguous", n_bytes) for n_bytes in sets]
                 small = [n_bytes for n_bytes in sets if n_bytes <= 1 << 18]
                 found += [self._time(work, "strided", n_bytes) for n_bytes in small]
@@ -77,13 +76,8 @@ class LocalTimer:
         half = set_bytes // 2
         step_bytes = min(_STEP_BYTES, half // 2 if layout == "strided" else half)
         steps = _steps(work, layout, half, step_bytes)
-        for step in steps:
-            step()
-        begin = time.perf_counter()
-        for step in steps:
-            step()
         # Short rounds are repeated within a measurement, until the clock can tell.
-        once = max(time.perf_counter() - begin, 1e-7)
+        once = max([_time_rounds(steps, 1, None) for _ in range(2)][-1], 1e-7)
         rounds = max(1, int(_SHORTEST_S / once))
         n = max(self.effort.least, min(self.effort.most, int(self.effort.point_s / 8 / once)))
         if part is not None:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
-import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
@@ -20,6 +19,7 @@ from collplan.executors.mpi.host.cores import host, ranks_per_core, share_cores_
 from collplan.executors.mpi.host.processes import affinity
 from collplan.measure.calibration.local_timing import LocalTimer
 from collplan.measure.calibration.measurements import (
+    LINKS,
     LanesAtOnce,
     LinkClass,
     LocalWork,
@@ -33,7 +33,9 @@ from collplan.measure.calibration.pair_timing import (
     Effort,
     PairTimer,
     PairTimes,
+    bind_messages,
     burst_plan,
+    everywhere,
 )
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import library_name, meet_asleep, nothing, time_in_turns
@@ -54,7 +56,7 @@ def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
     comm : MPI.Intracomm
         The ranks.
     lanes : int or None
-        Lanes a node, if known.
+        Lanes per node, if known.
     """
     lowest = node_of_ranks(comm)
     nodes = list(dict.fromkeys(lowest))
@@ -110,7 +112,7 @@ def _parse_list(text: str) -> set[int]:
 
 
 def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, tuple[int, ...]]:
-    """Return NUMA domains a node, and every rank's: contiguous blocks of ranks fill them.
+    """Return NUMA domains per node, and every rank's: contiguous blocks of ranks fill them.
 
     A machine's ranks are on cores in order, and its domains are blocks of
     cores. Ranks that are bound otherwise, or not at all, count as in one domain.
@@ -135,12 +137,10 @@ def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, t
     return n_domains, tuple(rank_to_numa)
 
 
-T = TypeVar("T")
 Pair = tuple[int, int]
 
 N_PAIRS: Final = 3
 """Pairs of ranks to measure of each class of link."""
-LINK_CLASSES: Final[tuple[LinkClass, ...]] = ("numa", "node", "network")
 _MOST_AT_ONCE: Final = 8
 _AT_ONCE_S: Final = 0.02
 _AT_ONCE_MESSAGES: Final = 4
@@ -166,7 +166,7 @@ def measure_machine(
     comm : MPI.Intracomm
         At least two ranks.
     lanes : int, optional
-        Lanes a node, if known.
+        Lanes per node, if known.
     quick : bool
         Measure little, to see that it works.
     advance : callable
@@ -188,7 +188,7 @@ def measure_machine(
     place = find_place(comm, lanes)
     times = PairTimes()
     limits: dict[LinkClass, int] = {}
-    for link in LINK_CLASSES:
+    for link in LINKS:
         for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]:
             found = _time_pair(comm, link, pair, effort, limits.get(link))
             limits[link] = found.limit
@@ -202,7 +202,7 @@ def measure_machine(
     advance()
     is_first = comm.rank == 0
     measured = _measurements(place, times, at_once, work, rounds) if is_first else None
-    return _everywhere(comm, measured)
+    return everywhere(comm, measured)
 
 
 def _measurements(
@@ -218,19 +218,16 @@ def _measurements(
         mpi=library_name(),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         place=place,
-        ping_pongs=tuple(times.ping_pongs),
-        bursts=tuple(times.bursts),
-        transfers=tuple(times.transfers),
-        late_receives=tuple(times.late_receives),
         lanes_at_once=tuple(at_once),
         local_work=tuple(work),
         rounds=rounds,
+        **times.entries,
     )
 
 
 def n_steps(quick: bool) -> int:
     """Return how often `measure_machine` says that it has advanced, at most."""
-    return len(LINK_CLASSES) * (1 if quick else N_PAIRS) + 2
+    return len(LINKS) * (1 if quick else N_PAIRS) + 2
 
 
 def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
@@ -277,19 +274,13 @@ def _time_pair(
         times = timer.times
         part.Free()
     meet_asleep(comm)
-    return _everywhere(comm, times, root=pair[0])
+    return everywhere(comm, times, root=pair[0])
 
 
 def _split(comm: MPI.Intracomm, colour: int | None) -> MPI.Intracomm:
     """Return the ranks of this one's colour in their order, ``COMM_NULL`` where it has none."""
     part = comm.Split(MPI.UNDEFINED if colour is None else colour, key=comm.rank)
     return cast("MPI.Intracomm", part)
-
-
-def _everywhere(comm: MPI.Intracomm, value: T | None, root: int = 0) -> T:
-    """Return the root's value, on all ranks."""
-    known: T = comm.bcast(value, root=root)
-    return known
 
 
 def _neighbours(place: Place) -> list[int]:
@@ -344,9 +335,7 @@ def _send_at_once(
     seconds: list[float] = []
     if mine is not None:
         share_cores_as(own, comm)
-        plan = burst_plan(n_bytes, n_messages)
-        buffers = (np.ones(size, np.uint8) for size in plan.buffer_sizes[own.rank, :2])
-        with bind(plan, own, *buffers) as exchange:
+        with bind_messages(burst_plan(n_bytes, n_messages), own) as exchange:
             for _ in range(1 + effort.least):
                 all_at_once.Barrier()
                 begin = time.perf_counter()
@@ -355,4 +344,4 @@ def _send_at_once(
         own.Free()
         all_at_once.Free()
     meet_asleep(comm)
-    return _everywhere(comm, tuple(seconds[1:]), root=pairs[0][0])
+    return everywhere(comm, tuple(seconds[1:]), root=pairs[0][0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -29,13 +29,16 @@ FORMAT: Final = "collplan-measurements"
 VERSION: Final = 1
 
 LinkClass = Literal["numa", "node", "network"]
+LINKS: Final[tuple[LinkClass, ...]] = get_args(LinkClass)
+"""All classes of links, the shortest first."""
 Work = Literal["copy", "reduce"]
+WORKS: Final[tuple[Work, ...]] = get_args(Work)
 Layout = Literal["contiguous", "strided"]
 Times = Annotated[tuple[Seconds, ...], Field(min_length=1)]
 
 
 class Place(SpecModel):
-    """Where the ranks were.
+    """Places of the ranks.
 
     Parameters
     ----------
@@ -44,7 +47,7 @@ class Place(SpecModel):
     numa_domains : int
         NUMA domains of a node that ranks were bound to; 1 where they were not bound.
     lanes : int or None
-        Lanes a node, if known beforehand.
+        Lanes per node, if known beforehand.
     processors : int or None
         Processors of the host that all nodes share; None where nodes are hosts.
     ranks_per_core : float
@@ -220,7 +223,7 @@ class Measurements(SpecModel):
                 if name != "transfers" and min(sizes) > SMALL:
                     text = f"none over {link} is of {SMALL} bytes or less"
                     raise ValueError(f"{name}: {text} {between}")
-        for work in ("copy", "reduce"):
+        for work in WORKS:
             if not any(
                 entry.work == work and entry.layout == "contiguous" and entry.ranks == 1
                 for entry in self.local_work

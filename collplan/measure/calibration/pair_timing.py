@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, TypeVar
@@ -56,23 +58,20 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
     waits = np.column_stack((message - before_recv, message - before_send)).reshape(-1)
     has = (waits >= 0) & np.where(is_send, before_send > 0, before_recv > 0)
     rows = 2 * n
-    columns: dict[str, Any] = {
-        "op": np.where(is_send, Op.SEND, Op.RECV),
-        "rank": rank,
-        "peer": 1 - rank,
-        "tag": np.zeros(rows),
-        "node": rank,
-        "lane": np.zeros(rows),
-        "stream": np.full(rows, NONE),
-        "round": np.repeat(message, 2),
-    }
-    columns["stage"] = np.full(rows, Stage.BACKGROUND)
-    for name in ("core", "phase", "priority", "duration_ns"):
-        columns[name] = np.zeros(rows)
+    zeros: dict[str, Any] = dict.fromkeys(
+        ("tag", "lane", "core", "phase", "priority", "duration_ns"), np.zeros(rows)
+    )
     buffers = np.full((_RANKS, 3), n_bytes * n_places, dtype=np.int64)
     buffers[:, Buffer.SCRATCH] = 0
     return Plan(
-        **columns,
+        op=np.where(is_send, Op.SEND, Op.RECV),
+        rank=rank,
+        peer=1 - rank,
+        node=rank,
+        stream=np.full(rows, NONE),
+        round=np.repeat(message, 2),
+        stage=np.full(rows, Stage.BACKGROUND),
+        **zeros,
         reads=_extents(is_send, Buffer.SEND, place, n_bytes),
         writes=_extents(~is_send, Buffer.RECV, place, n_bytes),
         deps=Dependencies(
@@ -102,7 +101,21 @@ def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: in
     )
 
 
-T = TypeVar("T", float, int, bool)
+def bind_messages(plan: Plan, comm: MPI.Intracomm) -> BoundPlan:
+    """Bind a plan of messages to buffers of its own; collective."""
+    # Not zeros: those are all one page, which never leaves the cache.
+    sizes = plan.buffer_sizes[comm.rank, :2]
+    return bind(plan, comm, *(np.ones(size, np.uint8) for size in sizes))
+
+
+T = TypeVar("T")
+
+
+def everywhere(comm: MPI.Intracomm, value: T | None, root: int = 0) -> T:
+    """Return the root's value on all ranks; collective."""
+    known: T = comm.bcast(value, root=root)
+    return known
+
 
 PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)
 """Bytes of the messages that are passed to and fro."""
@@ -122,7 +135,7 @@ _SPINNING: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure.
+    """Limits of the time that measuring takes.
 
     Parameters
     ----------
@@ -149,28 +162,26 @@ QUICK: Final = Effort(point_s=0.02, longest_s=0.01, least=3, most=5, tries=1)
 
 @dataclass(slots=True)
 class PairTimes:
-    """What was measured between two ranks, and the eager limit; complete on the pair's first."""
+    """Measurements between two ranks, and the eager limit; complete on the pair's first.
 
-    ping_pongs: list[PingPong] = field(default_factory=list)
-    bursts: list[Burst] = field(default_factory=list)
-    transfers: list[Transfer] = field(default_factory=list)
-    late_receives: list[LateReceive] = field(default_factory=list)
+    Entries have the names of the fields of `Measurements`.
+    """
+
+    entries: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     limit: int = 0
 
     def add(self, other: PairTimes) -> None:
         """Add what other ranks have measured."""
-        self.ping_pongs += other.ping_pongs
-        self.bursts += other.bursts
-        self.transfers += other.transfers
-        self.late_receives += other.late_receives
+        for name, entries in other.entries.items():
+            self.entries[name] += entries
 
     def ns_per_byte(self, link: LinkClass) -> float:
         """Return about what a byte of a long message takes, 0 where there is no such link."""
-        own = [entry for entry in self.ping_pongs if entry.link == link and entry.bytes]
+        own = [one for one in self.entries["ping_pongs"] if one.link == link and one.bytes]
         if not own:
             return 0.0
         longest = max(own, key=lambda entry: entry.bytes)
-        return 1e9 * median(longest.seconds) / longest.bytes
+        return float(1e9 * median(longest.seconds) / longest.bytes)
 
 
 class PairTimer:
@@ -192,7 +203,7 @@ class PairTimer:
         self, comm: MPI.Intracomm, link: LinkClass, pair: tuple[int, int], effort: Effort
     ) -> None:
         self._comm = comm
-        self._between: dict[str, Any] = {"link": link, "pair": pair}
+        self._between = {"link": link, "pair": pair}
         self._effort = effort
         self._half_s: dict[int, float] = {}
         self._idle_share = 1.0
@@ -215,6 +226,10 @@ class PairTimer:
             if self._expected_s(n_bytes) <= self._effort.longest_s or n_bytes == TRANSFER_SIZES[0]:
                 self._transfer(n_bytes)
 
+    def _add(self, name: str, kind: Callable[..., object], **measured: object) -> None:
+        """Record what was measured between the two."""
+        self.times.entries[name].append(kind(**self._between, **measured))
+
     def _expected_s(self, n_bytes: int) -> float:
         """Return about how long a message takes, by those of about its size."""
         if not self._half_s:
@@ -227,15 +242,10 @@ class PairTimer:
         effort = self._effort
         return min(effort.most, max(effort.least, int(effort.point_s / max(once_s, 1e-6))))
 
-    def _bound(self, plan: Plan) -> BoundPlan:
-        # Not zeros: those are all one page, which never leaves the cache.
-        sizes = plan.buffer_sizes[self._comm.rank, :2]
-        return bind(plan, self._comm, *(np.ones(size, np.uint8) for size in sizes))
-
     def _ping_pong(self, n_bytes: int) -> None:
         expected = self._expected_s(n_bytes)
         trips = max(1, min(_ROUND_TRIPS, int(self._effort.longest_s / 2 / max(expected, 1e-6))))
-        with self._bound(ping_pong_plan(n_bytes, trips)) as exchange:
+        with bind_messages(ping_pong_plan(n_bytes, trips), self._comm) as exchange:
 
             def once() -> float:
                 self._comm.Barrier()
@@ -245,15 +255,15 @@ class PairTimer:
 
             once()
             first = once()
-            n = self._agree(self._repetitions(first))
+            n = everywhere(self._comm, self._repetitions(first))
             seconds = tuple(once() / (2 * trips) for _ in range(n))
-        self._half_s[n_bytes] = self._agree(median(seconds))
-        self.times.ping_pongs.append(PingPong(**self._between, bytes=n_bytes, seconds=seconds))
+        self._half_s[n_bytes] = everywhere(self._comm, median(seconds))
+        self._add("ping_pongs", PingPong, bytes=n_bytes, seconds=seconds)
 
     def _measure_idling(self) -> float:
         """Return what share of a processor the engine takes while it waits."""
         shares = []
-        with self._bound(burst_plan(1, 1)) as exchange:
+        with bind_messages(burst_plan(1, 1), self._comm) as exchange:
             for _ in range(self._effort.least):
                 self._comm.Barrier()
                 if self._comm.rank == 0:
@@ -262,7 +272,7 @@ class PairTimer:
                 exchange()
                 elapsed = time.perf_counter() - begin
                 shares.append((time.process_time() - busy) / elapsed)
-        return float(self._comm.bcast(median(shares), root=1))
+        return everywhere(self._comm, median(shares), root=1)
 
     def _burst(self, n_bytes: int, n: int) -> None:
         # Both come from sleep, and to lanes that were idle. A receiver that comes later finds
@@ -270,8 +280,8 @@ class PairTimer:
         pause = _LEAST_DELAY_S / 4
         late = pause if n_bytes <= self.times.limit else 0.0
         found: list[tuple[float, float]] = []
-        with self._bound(burst_plan(n_bytes, n)) as exchange:
-            for _ in range(1 + self._agree(self._repetitions(pause))):
+        with bind_messages(burst_plan(n_bytes, n), self._comm) as exchange:
+            for _ in range(1 + everywhere(self._comm, self._repetitions(pause))):
                 self._comm.Barrier()
                 time.sleep(pause + (late if self._comm.rank == 1 else 0.0))
                 begin, before = time.perf_counter(), time.process_time()
@@ -284,16 +294,9 @@ class PairTimer:
         sides = self._comm.gather(own, root=0)
         if sides is None:
             return
-        self.times.bursts.append(
-            Burst(
-                **self._between,
-                bytes=n_bytes,
-                messages=n,
-                send_cpu_s=tuple(busy for busy, _ in sides[0]),
-                recv_cpu_s=tuple(busy for busy, _ in sides[1]),
-                send_s=tuple(elapsed for _, elapsed in sides[0]),
-            )
-        )
+        (send_cpu_s, send_s), (recv_cpu_s, _) = (zip(*side, strict=True) for side in sides)
+        times = {"send_cpu_s": send_cpu_s, "recv_cpu_s": recv_cpu_s, "send_s": send_s}
+        self._add("bursts", Burst, bytes=n_bytes, messages=n, **times)
 
     def _transfer(self, n_bytes: int) -> None:
         """Take the processor time of a message while both ranks sleep between rare polls."""
@@ -308,14 +311,8 @@ class PairTimer:
             own.append(max(0.0, time.process_time() - before - polls * poll))
         sides = self._comm.gather(tuple(own[1:]), root=0)
         if sides is not None:
-            self.times.transfers.append(
-                Transfer(
-                    **self._between,
-                    bytes=n_bytes,
-                    send_cpu_s=sides[0],
-                    recv_cpu_s=sides[1],
-                )
-            )
+            times = dict(zip(("send_cpu_s", "recv_cpu_s"), sides, strict=True))
+            self._add("transfers", Transfer, bytes=n_bytes, **times)
 
     def _poll_cpu(self) -> float:
         """Return the processor time of a rare poll that finds nothing."""
@@ -371,15 +368,10 @@ class PairTimer:
         delay = _LEAST_DELAY_S + 4 * self._expected_s(n_bytes)
         message = np.ones(n_bytes, np.uint8)
         seconds = [self._late_send(message, delay) for _ in range(self._effort.tries)]
-        self.times.late_receives.append(
-            LateReceive(
-                **self._between,
-                bytes=n_bytes,
-                delay_s=delay,
-                seconds=tuple(seconds),
-            )
+        self._add(
+            "late_receives", LateReceive, bytes=n_bytes, delay_s=delay, seconds=tuple(seconds)
         )
-        return bool(self._agree(median(seconds) < delay / 2))
+        return everywhere(self._comm, median(seconds) < delay / 2)
 
     def _late_send(self, message: npt.NDArray[np.uint8], delay: float) -> float:
         """Return how long the send takes; on the receiver, something else."""
@@ -391,8 +383,3 @@ class PairTimer:
         request = self._start(message)
         sleep_until(request.Test, _POLL_S)
         return time.perf_counter() - begin
-
-    def _agree(self, value: T) -> T:
-        """Return rank 0's value."""
-        agreed: T = self._comm.bcast(value)
-        return agreed

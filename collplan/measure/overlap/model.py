@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,8 @@ from collplan.specs.numbers import MAX_RANKS
 Times = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What the model has to know of a collective.
+class Shape(NamedTuple):
+    """A collective as the model sees it.
 
     Parameters
     ----------
@@ -53,8 +52,7 @@ SHAPES: Final = {
 """The collectives that have a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A number of ranks, levels on the application cores, and how long that takes.
 
     Parameters
@@ -67,10 +65,6 @@ class Choice:
     ranks: int
     levels: int
     time: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return {"ranks": self.ranks, "levels": self.levels, "time": self.time}
 
 
 @dataclass(frozen=True, eq=False)

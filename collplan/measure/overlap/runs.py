@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -19,11 +19,7 @@ from collplan.executors.mpi.together import first_alone
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep
-from collplan.measure.run import (
-    Case,
-    WrongElement,
-    find_truth,
-)
+from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.cores import CorePlacement
@@ -75,7 +71,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Where ranks are, after each has been put on the processor of its core.
+    """Places of ranks, after each has been put on the processor of its core.
 
     Parameters
     ----------
@@ -184,7 +180,7 @@ class Timed:
         return 0 if self.thread is None else clock_gettime_ns(self.thread)
 
 
-class Collectives:
+class Collectives(AbstractContextManager["Collectives"]):
     """The collective by plans and by MPI, on this rank's input; free it by leaving it.
 
     Parameters
@@ -207,9 +203,6 @@ class Collectives:
         native = NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf)
         self._native = self._stack.enter_context(native)
         self._received: dict[str, Array] = {}
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         # After an error other ranks may be anywhere: freeing is collective.

@@ -8,10 +8,10 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from collplan.executors.cost import simulate
+from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
 from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
-from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_row
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
@@ -197,7 +197,7 @@ class _Trees:
 
 def blocking_s(sweep: Sweep) -> float:
     """Return T_blocking(N_proc): what the collective takes on all cores, in s."""
-    return _makespan_s(sweep, sweep.n_cores, BLOCKING)
+    return _simulate(sweep, sweep.n_cores, BLOCKING).makespan_s
 
 
 def simulate_sweep(
@@ -224,35 +224,16 @@ def simulate_sweep(
     for n_ranks in sweep.ranks:
         computation_s = sweep.computation_s(n_ranks, on_all_cores_s)
         for method in sweep.methods(n_ranks):
-            communication_s = _makespan_s(sweep, n_ranks, method)
-            states = None
-            total_s = communication_s + computation_s
+            communication_s = _simulate(sweep, n_ranks, method).makespan_s
+            total_s, states = communication_s + computation_s, None
             if not method.blocking:
-                total_s, states = _both(sweep, n_ranks, method, computation_s)
-            yield (
-                {
-                    "ranks": n_ranks,
-                    "method": method.name,
-                    "levels": method.levels,
-                    "policy": method.policy,
-                    "communication_s": communication_s,
-                    "computation_s": computation_s,
-                    "total_s": total_s,
-                    "overlap": overlap_ratio(communication_s, computation_s, total_s),
-                },
-                states,
-            )
+                both = _simulate(sweep, n_ranks, method, round(computation_s * 1e9))
+                total_s, label = both.makespan_s, f"simulated, {n_ranks} ranks, {method.name}"
+                states = simulated_states(both, sweep.machine.network, label)
+            yield overlap_row(n_ranks, method, communication_s, computation_s, total_s), states
 
 
-def _makespan_s(sweep: Sweep, n_ranks: int, method: Method) -> float:
-    plan = compile_plan(sweep.spec(n_ranks, method))
-    return simulate(plan, allocated=True).makespan_s
-
-
-def _both(
-    sweep: Sweep, n_ranks: int, method: Method, computation_s: float
-) -> tuple[float, CoreStates]:
-    plan = compile_plan(sweep.spec(n_ranks, method, round(computation_s * 1e9)))
-    timeline = simulate(plan, allocated=True)
-    label = f"simulated, {n_ranks} ranks, {method.name}"
-    return timeline.makespan_s, simulated_states(timeline, sweep.machine.network, label)
+def _simulate(
+    sweep: Sweep, n_ranks: int, method: Method, compute_ns: int | None = None
+) -> Timeline:
+    return simulate(compile_plan(sweep.spec(n_ranks, method, compute_ns)), allocated=True)

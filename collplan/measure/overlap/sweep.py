@@ -200,6 +200,22 @@ class Sweep:
         return float(blocking_time(self.n_cores, doubling) / blocking_time(n_ranks, doubling))
 
 
+def overlap_row(
+    n_ranks: int, method: Method, communication_s: float, computation_s: float, total_s: float
+) -> dict[str, Any]:
+    """Return the row of a method: its name, times in s, and the overlap ratio."""
+    return {
+        "ranks": n_ranks,
+        "method": method.name,
+        "levels": method.levels,
+        "policy": method.policy,
+        "communication_s": communication_s,
+        "computation_s": computation_s,
+        "total_s": total_s,
+        "overlap": overlap_ratio(communication_s, computation_s, total_s),
+    }
+
+
 def overlap_ratio(communication_s: float, computation_s: float, total_s: float) -> float:
     """Return which part of the shorter of the two is hidden behind the other.
 

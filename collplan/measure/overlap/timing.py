@@ -22,7 +22,7 @@ from collplan.executors.cost.traces.states import CoreStates, State
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
-from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep, overlap_ratio
+from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep, overlap_row
 from collplan.measure.statistics import summarize
 from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
@@ -35,7 +35,7 @@ Share = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class OverlapTimes:
-    """What was measured on one number of ranks.
+    """Measurements on one number of ranks.
 
     Parameters
     ----------
@@ -149,22 +149,13 @@ def _rows(
         progress = "thread" if ("thread", None) in by_rank else each.progress
         reasons = [reason for _, reason in by_rank if reason is not None]
         alone, both = summarize(times[1 + 2 * i]), summarize(times[2 + 2 * i])
-        medians = (alone.median_s, computation.median_s, both.median_s)
-        rows.append(
-            {
-                "ranks": comm.size,
-                "method": each.method.name,
-                "levels": each.method.levels,
-                "policy": each.method.policy,
-                "progress": progress,
-                "why_caller": reasons[0] if reasons else None,
-                "communication_s": medians[0],
-                "computation_s": medians[1],
-                "total_s": medians[2],
-                "total_ci95_s": (both.low_s, both.high_s),
-                "overlap": overlap_ratio(*medians),
-            }
+        row = overlap_row(
+            comm.size, each.method, alone.median_s, computation.median_s, both.median_s
         )
+        row["progress"] = progress
+        row["why_caller"] = reasons[0] if reasons else None
+        row["total_ci95_s"] = (both.low_s, both.high_s)
+        rows.append(row)
     return rows
 
 
