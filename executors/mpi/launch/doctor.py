@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.jobs import capture_job
+from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
     Library,
@@ -163,7 +163,7 @@ def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
     command = launcher.command(n_ranks, [sys.executable, "-P", "-c", _HELLO])
     environment = clean_environment() | launch_environment(launcher.library.family, n_ranks)
     limit_s = LAUNCH_TIMEOUT_S + TIMEOUT_PER_RANK_S * n_ranks
-    result = capture_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}")
+    result = run_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}", capture=True)
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
     if result.returncode != 0 or not lines:
         reason = next(filter(str.strip, result.stderr.splitlines()), "no output")

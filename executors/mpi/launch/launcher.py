@@ -349,9 +349,9 @@ def path_launchers() -> list[Path]:
     found: dict[Path, Path] = {}
     for directory in os.get_exec_path():
         for name in ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"):
-            path = Path(directory) / name
-            if _is_program(path):
-                found.setdefault(path.resolve(), path)
+            program = shutil.which(name, path=directory)
+            if program is not None:
+                found.setdefault(Path(program).resolve(), Path(program))
     return list(found.values())
 
 
@@ -359,13 +359,8 @@ def _candidates(library: Library) -> list[Path]:
     near = [Path(sys.prefix) / "bin" / "mpiexec"]
     # lib/libmpi.so and lib/x86_64-linux-gnu/libmpi.so both have their bin further up.
     near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]
-    usable = [path for path in near if _is_program(path)]
+    usable = [path for path in near if shutil.which(path) is not None]
     return list(dict.fromkeys([*usable, *path_launchers()]))
-
-
-def _is_program(path: Path) -> bool:
-    """Return whether `path` can be run; False where its folder cannot be read."""
-    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def n_cores() -> int:
