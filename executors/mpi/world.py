@@ -23,7 +23,6 @@ from collplan.executors.mpi.launch.launcher import (
     slurm_tasks,
     way_to_mpi,
 )
-from collplan.executors.mpi.stall.on_signal import speak_when_ended
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -107,6 +106,8 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
         with limit_start():
             MPI.Init_thread()
     if MPIEXEC in os.environ:
+        from collplan.executors.mpi.stall.watchdog import speak_when_ended
+
         speak_when_ended()
     comm = MPI.COMM_WORLD
     if comm.size == 1 and slurm_tasks() > 1:

@@ -35,8 +35,10 @@ class Claim:
 
     Parameters
     ----------
+    is_watched : bool
+        Whether it has a time limit.
     error : Exception or None
-        Why it cannot bind.
+        Why it cannot bind; then it has nothing else to bring.
     shape : int or None
         A digest of what any two ranks' programs share.
     whole : int or None
@@ -49,26 +51,19 @@ class Claim:
         Whether it needs no time to load compiled code.
     shares_memory : bool
         Whether ranks of a node share memory, as far as its plan shows.
-    is_watched : bool
-        Whether it has a time limit.
     has_background : bool
         Whether it may have a progress thread, or insists on one.
     """
 
-    error: Exception | None
-    shape: int | None
-    whole: int | None
-    dtype: str | None
-    operation: str | None
-    is_loaded: bool
-    shares_memory: bool
     is_watched: bool
-    has_background: bool
-
-    @classmethod
-    def of_error(cls, error: Exception, *, is_watched: bool) -> Claim:
-        """Return the claim of a rank that has nothing to bring."""
-        return cls(error, None, None, None, None, True, False, is_watched, False)
+    error: Exception | None = None
+    shape: int | None = None
+    whole: int | None = None
+    dtype: str | None = None
+    operation: str | None = None
+    is_loaded: bool = True
+    shares_memory: bool = False
+    has_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)

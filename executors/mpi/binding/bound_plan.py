@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.agreement import (
-    DOING,
-    Agreement,
-    agree,
-)
+from collplan.executors.mpi.binding.agreement import DOING, Agreement, agree
 from collplan.executors.mpi.binding.prepared import Local, prepare
 from collplan.executors.mpi.engine.background import (
     Background,
@@ -342,12 +337,7 @@ class BoundPlan:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         # After an error other ranks may be anywhere: freeing is collective and could hang.
         if error is None:
             self.free()

@@ -171,7 +171,6 @@ def prepare(
         wish.check(plan, comm.rank)
         shape, whole = _digests(plan)
         claim = Claim(
-            error=None,
             shape=shape,
             whole=whole,
             dtype=None if prepared.arrays is None else prepared.dtype_name,
@@ -183,7 +182,7 @@ def prepare(
             or is_placed(plan, prepared.program, comm.rank),
         )
     except Exception as error:
-        return Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
+        return Local(Claim(limit_s is not None, error), limit_s, wish)
     return Local(claim, limit_s, wish, prepared)
 
 

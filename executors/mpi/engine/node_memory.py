@@ -304,12 +304,11 @@ def _refuse_misfit(
     sharing = program.sharing
     sizes = {size for size, _ in seen}
     place = np.minimum(np.searchsorted(ranks, sharing.rank), len(ranks) - 1)
-    fits = len(sizes) == 1 and np.array_equal(ranks[place], sharing.rank)
-    if fits:
-        for other, row, flag in zip(place, sharing.row, sharing.flag, strict=True):
-            awaited = seen[other][1]
-            fits &= bool(0 <= flag < len(awaited)) and bool(awaited[flag] == row)
-    if not fits:
+    waits = zip((seen[i][1] for i in place), sharing.row, sharing.flag, strict=True)
+    is_known = len(sizes) == 1 and np.array_equal(ranks[place], sharing.rank)
+    if not is_known or not all(
+        0 <= flag < len(awaited) and awaited[flag] == row for awaited, row, flag in waits
+    ):
         raise BindError(
             f"what rank {rank} waits for in shared memory other ranks of its node do not "
             "announce; compile the same spec on all ranks"

@@ -111,16 +111,6 @@ class RollCall:
         pieces = zip((ends - n_bytes).tolist(), ends.tolist(), strict=True)
         return [MPI.pickle.loads(everything[low:high]) for low, high in pieces]
 
-    def least(self, value: int) -> int:
-        """Return the least of all ranks' numbers."""
-        lowest = np.empty(1, dtype=np.int64)
-        mine = np.array([value], dtype=np.int64)
-        if self.timeout_s is None:
-            self._comm.Allreduce(mine, lowest, MPI.MIN)
-        else:
-            self.wait(self._comm.Iallreduce(mine, lowest, MPI.MIN))
-        return int(lowest[0])
-
     def together(self, make: Callable[[], T]) -> T:
         """Return what `make` returns; where it raises on one rank, all ranks raise.
 
@@ -138,14 +128,15 @@ class RollCall:
             raise
         except Exception as caught:
             error = caught
-        self.raise_any(error)
+        mine = np.array([self._comm.size if error is None else self._comm.rank])
+        lowest = np.empty_like(mine)
+        if self.timeout_s is None:
+            self._comm.Allreduce(mine, lowest, MPI.MIN)
+        else:
+            self.wait(self._comm.Iallreduce(mine, lowest, MPI.MIN))
+        if lowest[0] < self._comm.size:
+            self.raise_first(int(lowest[0]), error)
         return cast("T", made)
-
-    def raise_any(self, error: Exception | None) -> None:
-        """Raise on all ranks if one has an error: its own there, elsewhere one that names it."""
-        culprit = self.least(self._comm.size if error is None else self._comm.rank)
-        if culprit < self._comm.size:
-            self.raise_first(culprit, error)
 
     def raise_first(self, culprit: int, error: Exception | None) -> NoReturn:
         """Raise a rank's own error, or the first one's; collective."""
