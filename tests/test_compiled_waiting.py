@@ -54,9 +54,9 @@ class FakeMPI:
         self.sleeps_ns: list[int] = []
         self._n_vain, self._left, self._on_post = n_vain_polls, n_vain_polls, on_post
         self._functions = {
-            "isend": MESSAGE(self._poster("send")),
-            "irecv": MESSAGE(self._poster("recv")),
-            "testsome": TESTSOME(self._testsome),
+            "MPI_Isend": MESSAGE(self._poster("send")),
+            "MPI_Irecv": MESSAGE(self._poster("recv")),
+            "MPI_Testsome": TESTSOME(self._testsome),
             "nanosleep": NANOSLEEP(self._nanosleep),
             "sched_yield": YIELD(self._yield),
         }

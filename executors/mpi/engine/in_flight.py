@@ -107,10 +107,6 @@ class Flight(SharedRecord):
         """Let whoever waits see an error of MPI's."""
         self.words[_CODE] = code
 
-    def mark_over(self) -> None:
-        """Let it be over, though nothing has run."""
-        self.words[_OVER] = 1
-
     def end(self) -> None:
         """Do Python's part and complete the request, if that is left to do."""
         with self._finishing:
@@ -216,7 +212,7 @@ def load_machine_code() -> None:
     load(None)
     _callbacks()
     over = Flight(0)
-    over.mark_over()
+    over.set(is_over=1)
     run_board(over.address, codes.TEST_FLIGHT, 0)
 
 

@@ -70,18 +70,10 @@ def _start_message(state: Record) -> Long:
     go_to_core(state, row)
     note_start(state, task)
     place = state.n_active
-    code = call(
-        state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv,
-        (
-            pointer(base_of(state, row.buffer) + row.offset),
-            row.count,
-            row.datatype,
-            row.peer,
-            row.tag,
-            state.comm,
-            pointer(state.requests + place * state.handle_bytes),
-        ),
-    )
+    begin = state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv
+    buffer = pointer(base_of(state, row.buffer) + row.offset)
+    request = pointer(state.requests + place * state.handle_bytes)
+    code = call(begin, (buffer, row.count, row.datatype, row.peer, row.tag, state.comm, request))
     if code != 0:
         state.code = code
         return codes.FAILED
@@ -135,16 +127,9 @@ def _run_local(state: Record, end_ns: int) -> Long:
 @compiled
 def _push_on(state: Record) -> Long:
     """Let MPI push on what this rank has sent, for which it asks no more."""
-    code = call(
-        state.MPI_Iprobe,
-        (
-            np.int32(state.any_source),
-            np.int32(state.any_tag),
-            state.comm,
-            pointer(state.probed),
-            pointer(state.statuses),
-        ),
-    )
+    source, tag = np.int32(state.any_source), np.int32(state.any_tag)
+    probed, status = pointer(state.probed), pointer(state.statuses)
+    code = call(state.MPI_Iprobe, (source, tag, state.comm, probed, status))
     if code != 0:
         state.code = code
         return codes.FAILED
@@ -163,16 +148,9 @@ def _poll(state: Record) -> Long:
         return codes.DONE
     # The count comes first, then the places.
     finished = ints(state.finished, n + 1)
-    code = call(
-        state.MPI_Testsome,
-        (
-            np.int32(n),
-            pointer(state.requests),
-            pointer(state.finished),
-            pointer(state.finished + 4),
-            pointer(state.statuses),
-        ),
-    )
+    count, places = pointer(state.finished), pointer(state.finished + 4)
+    requests, statuses = pointer(state.requests), pointer(state.statuses)
+    code = call(state.MPI_Testsome, (np.int32(n), requests, count, places, statuses))
     n_finished = finished[0]
     if code != 0:
         state.code = code

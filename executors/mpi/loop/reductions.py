@@ -255,7 +255,7 @@ def compile_combine(combine: Combine, dtype: np.dtype[Any]) -> int:
     dtype : dtype
         As compiled code sees the elements.
     """
-    function = _make(combine, dtype) if dtype.names is None else _make_on_structs(combine, dtype)
+    function = _make(combine, dtype)
     # One file of the cache for each.
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
     name = "_".join([combine.__name__, *(field.name for field in fields)])
@@ -294,8 +294,9 @@ def _make(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
     """Return the function for one pair; its loops differ in what may be the same memory.
 
     That two addresses are equal defeats the checks before a vectorised loop, so
-    such operands are one array.
+    such operands are one array. Of structs `combine` reads two before it writes the third.
     """
+    is_struct = dtype.names is not None
 
     def reduce(
         left: int,
@@ -307,6 +308,14 @@ def _make(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
         right_stride: int,
         out_stride: int,
     ) -> int:
+        if is_struct:
+            for row in range(n_rows):
+                a = array_at(left + row * left_stride, n, dtype)
+                b = array_at(right + row * right_stride, n, dtype)
+                c = array_at(out + row * out_stride, n, dtype)
+                for i in range(n):
+                    combine(a[i], b[i], c[i])
+            return 0
         if n == 1:
             for row in range(n_rows):
                 a = array_at(left + row * left_stride, 1, dtype)
@@ -327,30 +336,6 @@ def _make(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
             else:
                 for i in range(n):
                     c[i] = combine(a[i], b[i])
-        return 0
-
-    return reduce
-
-
-def _make_on_structs(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
-    """Return the function for structs, which `combine` reads before it writes."""
-
-    def reduce(
-        left: int,
-        right: int,
-        out: int,
-        n: int,
-        n_rows: int,
-        left_stride: int,
-        right_stride: int,
-        out_stride: int,
-    ) -> int:
-        for row in range(n_rows):
-            a = array_at(left + row * left_stride, n, dtype)
-            b = array_at(right + row * right_stride, n, dtype)
-            c = array_at(out + row * out_stride, n, dtype)
-            for i in range(n):
-                combine(a[i], b[i], c[i])
         return 0
 
     return reduce
