@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -22,11 +23,23 @@ from collplan.executors.mpi.stall.watchdog import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 N_SPEAKERS: Final = 8
 """Maximum number of ranks that report missing ranks."""
+
+
+@contextmanager
+def freed_on_error(free: Callable[[], None]) -> Iterator[None]:
+    """Free what ranks make together where all of them raise; a job that ends frees nothing."""
+    try:
+        yield
+    except StallError:
+        raise
+    except Exception:
+        free()
+        raise
 
 
 class RollCall:
@@ -75,13 +88,12 @@ class RollCall:
             if is_over:
                 self._report_absent(wait.waited_s)
 
-    def meet(self, among: MPI.Comm | None = None) -> None:
-        """Return when all ranks are here, or all of those among whom they meet."""
-        comm = self._comm if among is None else among
+    def meet(self) -> None:
+        """Return when all ranks are here."""
         if self.timeout_s is None:
-            comm.Barrier()
+            self._comm.Barrier()
         else:
-            self.wait(comm.Ibarrier())
+            self.wait(self._comm.Ibarrier())
 
     def before_blocking(self) -> None:
         """See that all ranks are here, if there is a limit: MPI has no other for what follows."""
