@@ -114,11 +114,10 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
         raise lone_tasks()
     if comm.size == 1 and _n_started() > 1:
         raise _foreign(_n_started())
-    needed = n_ranks if n_ranks is not None else comm.size
-    if comm.size != needed:
+    if n_ranks not in (None, comm.size):
         raise LaunchError(
-            f"the spec needs {needed} ranks, the MPI world has {comm.size}; "
-            f"start it with -n {needed}"
+            f"the spec needs {n_ranks} ranks, the MPI world has {comm.size}; "
+            f"start it with -n {n_ranks}"
         )
     return comm
 

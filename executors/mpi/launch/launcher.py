@@ -188,7 +188,7 @@ def probe_library(python: str = sys.executable) -> Library:
         If mpi4py is not installed or cannot load its library.
     """
     try:
-        result = _ask([python, "-P", "-c", _PROBE], timeout_s=60)
+        result = ask([python, "-P", "-c", _PROBE], timeout_s=60)
     except subprocess.TimeoutExpired:
         raise LaunchError(f"mpi4py: {python} did not import it within 60 s; reinstall it") from None
     if result.returncode == 0:
@@ -238,7 +238,7 @@ def find_launcher() -> Launcher:
 def launcher_family(mpiexec: Path) -> str | None:
     """Return the MPI family an mpiexec says it is of, None where it does not say."""
     try:
-        result = _ask([mpiexec, "--version"], timeout_s=20)
+        result = ask([mpiexec, "--version"], timeout_s=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = (result.stdout + result.stderr).lower()
@@ -252,7 +252,7 @@ def launcher_family(mpiexec: Path) -> str | None:
     return None
 
 
-def _ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a command as if started by hand, and return what it printed."""
     return subprocess.run(
         command,
