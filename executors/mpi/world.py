@@ -18,6 +18,7 @@ from collplan.executors.mpi.launch.launcher import (
     MPIEXEC,
     family_of,
     find_launcher,
+    first_number,
     launcher_rank,
     lone_tasks,
     slurm_tasks,
@@ -124,10 +125,7 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
 
 def _n_started() -> int:
     """Return how many ranks the launcher says it started, 0 where there is none."""
-    for name in (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
-        if os.environ.get(name, "").isdecimal():
-            return int(os.environ[name])
-    return 0
+    return first_number(os.environ, EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE") or 0
 
 
 def _is_foreign_launcher(family: str) -> bool:

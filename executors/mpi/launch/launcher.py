@@ -135,11 +135,9 @@ def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
     started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD")
     if "SLURM_PROCID" not in environ or any(name in environ for name in started_otherwise):
         return 0
-    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
-        is_task = name.startswith("SLURM_STEP") or environ["SLURM_PROCID"] != "0"
-        if is_task and environ.get(name, "").isdecimal():
-            return int(environ[name])
-    return 0
+    # A batch script has the job's number, too.
+    names = ["SLURM_NTASKS"] if environ["SLURM_PROCID"] != "0" else []
+    return first_number(environ, "SLURM_STEP_NUM_TASKS", *names) or 0
 
 
 def lone_tasks(environ: Mapping[str, str] = os.environ) -> LaunchError:
@@ -158,8 +156,7 @@ def default_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     >>> default_ranks({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}), default_ranks({})
     (4, None)
     """
-    text = environ.get("SLURM_NTASKS", "")
-    return int(text) if text.isdecimal() else None
+    return first_number(environ, "SLURM_NTASKS")
 
 
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
@@ -173,10 +170,14 @@ def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
     >>> launcher_rank({"PMI_RANK": "3", "PMI_SIZE": "4"})
     3
     """
-    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if environ.get(name, "").isdecimal():
-            return int(environ[name])
-    return 0
+    names = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
+    return first_number(environ, *names) or 0
+
+
+def first_number(environ: Mapping[str, str], *names: str) -> int | None:
+    """Return the number in the first of some environment variables that has one."""
+    texts = (environ.get(name, "") for name in names)
+    return next((int(text) for text in texts if text.isdecimal()), None)
 
 
 def probe_library(python: str = sys.executable) -> Library:

@@ -298,11 +298,6 @@ class Watch:
         """Return the ranks whose processes are known to be over."""
         return self._peers.all_ended()
 
-    @property
-    def rank(self) -> int:
-        """Return this rank."""
-        return self._comm.rank
-
     def _is_alarmed(self, engine: Watched, now: float) -> bool:
         """Return whether another rank waits too long, or one that this one waits for has ended."""
         if self._notices.collect():
