@@ -37,7 +37,7 @@ from never_slower_verdicts import (
 
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.running import run_emulated
-from collplan.executors.mpi.launch.jobs import capture_job
+from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import find_launcher
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import format_seconds, print_line, print_table
@@ -83,7 +83,7 @@ class Place:
         else:
             launcher = find_launcher()
             environment = launcher.environment(n_ranks)
-            done = capture_job(launcher.command(n_ranks, command), environment, timeout_s)
+            done = run_job(launcher.command(n_ranks, command), environment, timeout_s, capture=True)
         if done.returncode != 0:
             raise CollplanError(f"{' '.join(program)}: exit {done.returncode}: {done.stderr}")
         if shown:

@@ -9,7 +9,7 @@ import numpy as np
 
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.loop.state import COMPUTE
+from collplan.executors.mpi.loop import codes
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
 from mpi_plans import PlanWriter, refuses
 from progress_plans import OTHER, OWN, bind_placed, comm, copies, p, placed, rank
@@ -127,7 +127,7 @@ def computes() -> None:
         assert isinstance(bound._engine, Engine)
         memory = bound._engine._memory
         assert memory.get("beside_ns") == duration_ns
-        assert not (memory.tasks["kind"][:-1] == COMPUTE).any()
+        assert not (memory.tasks["kind"][:-1] == codes.COMPUTE).any()
         for by_tests in (False, True):
             vector[:] = 3 if rank == p - 1 else -1
             bound.start()

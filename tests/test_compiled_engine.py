@@ -13,13 +13,13 @@ from numba.extending import register_jitable
 
 from collplan.executors.mpi.engine.loop_memory import LoopMemory
 from collplan.executors.mpi.engine.reduction import Callback
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.reductions import (
     compile_combine,
     is_compiled,
     reduction_address,
 )
-from collplan.executors.mpi.loop.state import DEADLOCK, DONE, PENDING, RUN, START, TEST, WAIT
 from collplan.executors.mpi.program.program import rank_program
 from collplan.planner.collective.operations import (
     BUILTIN_OPERATIONS,
@@ -179,8 +179,8 @@ def test_any_extents(data: st.DataObject, op: Op, dtype: str) -> None:
         for i, (b, place) in enumerate(cells):
             value = values[i] if op is Op.COPY else int(values[i]) - int(values[n + i])
             wanted[b][place] = np.int64(value).astype(dtype)
-        assert run_loop(memory.address, RUN) == DONE
-        assert run_loop(other_memory.address, RUN) == DONE
+        assert run_loop(memory.address, codes.RUN) == codes.DONE
+        assert run_loop(other_memory.address, codes.RUN) == codes.DONE
     for buffer, want, view in zip(buffers, wanted, viewed, strict=True):
         assert np.array_equal(buffer, want)
         assert np.array_equal(view, want)
@@ -203,7 +203,7 @@ def test_staged_tasks_of_several_sizes() -> None:
         wanted[1 : n + 1] = wanted[:n] - wanted[n : 2 * n]
     nothing = np.zeros(0, dtype=np.int64)
     memory = loop_memory(writer.plan(), [nothing, values, nothing], subtraction("int64"))
-    assert run_loop(memory.address, RUN) == DONE
+    assert run_loop(memory.address, codes.RUN) == codes.DONE
     assert values.tolist() == wanted.tolist()
 
 
@@ -226,7 +226,7 @@ def test_large_strided_copies(itemsize: int, count: int) -> None:
     wanted = target.copy().reshape(rows, width, itemsize)
     wanted[:, 100 : 100 + count] = block
     memory = loop_memory(writer.plan(), [source, target, scratch])
-    assert run_loop(memory.address, RUN) == DONE
+    assert run_loop(memory.address, codes.RUN) == codes.DONE
     assert np.array_equal(target.reshape(wanted.shape), wanted)
     assert np.array_equal(scratch[: rows * count].reshape(block.shape), block)
     transposed = scratch[rows * count : 2 * rows * count].reshape(count, rows, itemsize)
@@ -276,7 +276,7 @@ def test_order_of_a_program() -> None:
     memory = loop_memory(writer.plan(), [clock, order, np.zeros(0, np.int64)], add)
     for _ in range(3):
         clock[0] = 0
-        assert run_loop(memory.address, RUN) == DONE
+        assert run_loop(memory.address, codes.RUN) == codes.DONE
         assert order.tolist() == priorities.tolist()
 
 
@@ -290,15 +290,15 @@ def test_stages() -> None:
     writer.add(Op.COPY, 0, [one], [(Buffer.RECV, 3, 1)], stage=Stage.WAIT, after=[late])
     send, recv = np.array([7]), np.zeros(4, dtype=np.int64)
     memory = loop_memory(writer.plan(), [send, recv, send])
-    assert run_loop(memory.address, START) == DONE
+    assert run_loop(memory.address, codes.START) == codes.DONE
     assert recv.tolist() == [7, 0, 7, 0]
     assert memory.get("n_left") == 2
-    assert run_loop(memory.address, TEST) == DONE
+    assert run_loop(memory.address, codes.TEST) == codes.DONE
     assert recv.tolist() == [7, 7, 7, 7]
-    assert run_loop(memory.address, TEST) == DONE
+    assert run_loop(memory.address, codes.TEST) == codes.DONE
     recv[:] = 0
-    assert run_loop(memory.address, START) == DONE
-    assert run_loop(memory.address, WAIT) == DONE
+    assert run_loop(memory.address, codes.START) == codes.DONE
+    assert run_loop(memory.address, codes.WAIT) == codes.DONE
     assert recv.tolist() == [7, 7, 7, 7]
     assert memory.get("n_left") == 0
 
@@ -308,7 +308,7 @@ def test_a_cycle_is_a_deadlock() -> None:
     for other in (1, 0):
         writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 1)], [(Buffer.RECV, 0, 1)], after=[other])
     memory = loop_memory(writer.plan(), [np.zeros(1, np.int32)] * 3)
-    assert run_loop(memory.address, RUN) == DEADLOCK
+    assert run_loop(memory.address, codes.RUN) == codes.DEADLOCK
     assert memory.get("n_left") == 2
 
 
@@ -321,11 +321,11 @@ def test_computation_lets_python_in() -> None:
     memory = loop_memory(writer.plan(), [send, recv, recv])
     memory.set(turn_ns=500_000)
     turns = 1
-    found = run_loop(memory.address, RUN)
-    while found == PENDING:
-        found = run_loop(memory.address, WAIT)
+    found = run_loop(memory.address, codes.RUN)
+    while found == codes.PENDING:
+        found = run_loop(memory.address, codes.WAIT)
         turns += 1
-    assert found == DONE
+    assert found == codes.DONE
     assert turns > 1
     assert recv[0] == 1
     assert memory.get("progress") == 2
@@ -333,5 +333,5 @@ def test_computation_lets_python_in() -> None:
 
 def test_empty_program() -> None:
     memory = loop_memory(PlanWriter([[0, 0, 0]]).plan(), [np.zeros(0, np.int32)] * 3)
-    for what in (START, TEST, WAIT, RUN):
-        assert run_loop(memory.address, what) == DONE
+    for what in (codes.START, codes.TEST, codes.WAIT, codes.RUN):
+        assert run_loop(memory.address, what) == codes.DONE

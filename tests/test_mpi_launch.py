@@ -17,7 +17,7 @@ import pytest
 from collplan.cli.main import main
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.launch import launcher as launch
-from collplan.executors.mpi.launch.jobs import capture_job, run_job
+from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import Library, is_under_mpi, launcher_rank
 from mpi_launching import MPIS, PROGRAMS, assert_passes, mpi_environment, mpi_python, mpiexec_of
 from mpi_launching import mpirun as mpirun_program
@@ -207,7 +207,7 @@ def test_jobs_that_cannot_start() -> None:
 
 
 def test_output_of_a_job_is_captured() -> None:
-    result = capture_job(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {})
+    result = run_job(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {}, capture=True)
     assert (result.returncode, result.stdout, result.stderr) == (3, "out\n", "err\n")
 
 

@@ -16,7 +16,7 @@ from collplan.emulate.cluster import Cluster, EmulationError
 from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepare_launch
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
-from collplan.executors.mpi.launch.jobs import capture_job, run_job
+from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     EXPECTED_RANKS,
     MPIEXEC,
@@ -142,11 +142,8 @@ def _run_sandboxed(
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            if capture:
-                done = capture_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
-            else:
-                status = run_job(command, variables, timeout_s, name=_NAME, stdin=theirs.fileno())
-                done = subprocess.CompletedProcess(command, status)
+            stdin = theirs.fileno()
+            done = run_job(command, variables, timeout_s, name=_NAME, stdin=stdin, capture=capture)
         _raise_reported(ours, done.returncode)
     return done
 

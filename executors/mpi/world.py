@@ -18,12 +18,12 @@ from collplan.executors.mpi.launch.launcher import (
     MPIEXEC,
     family_of,
     find_launcher,
+    first_number,
     launcher_rank,
     lone_tasks,
     slurm_tasks,
     way_to_mpi,
 )
-from collplan.executors.mpi.stall.on_signal import speak_when_ended
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -107,27 +107,25 @@ def join_world(n_ranks: int | None = None) -> MPI.Intracomm:
         with limit_start():
             MPI.Init_thread()
     if MPIEXEC in os.environ:
+        from collplan.executors.mpi.stall.watchdog import speak_when_ended
+
         speak_when_ended()
     comm = MPI.COMM_WORLD
     if comm.size == 1 and slurm_tasks() > 1:
         raise lone_tasks()
     if comm.size == 1 and _n_started() > 1:
         raise _foreign(_n_started())
-    needed = n_ranks if n_ranks is not None else comm.size
-    if comm.size != needed:
+    if n_ranks not in (None, comm.size):
         raise LaunchError(
-            f"the spec needs {needed} ranks, the MPI world has {comm.size}; "
-            f"start it with -n {needed}"
+            f"the spec needs {n_ranks} ranks, the MPI world has {comm.size}; "
+            f"start it with -n {n_ranks}"
         )
     return comm
 
 
 def _n_started() -> int:
     """Return how many ranks the launcher says it started, 0 where there is none."""
-    for name in (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"):
-        if os.environ.get(name, "").isdecimal():
-            return int(os.environ[name])
-    return 0
+    return first_number(os.environ, EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE") or 0
 
 
 def _is_foreign_launcher(family: str) -> bool:

@@ -189,10 +189,10 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         environment |= launch_environment(launcher.library.family, job.sweep.n_cores)
         if variable is not None:
             environment[variable] = str(int(job.part == "asynchronous"))
-        status = run_job(launcher.command(n_ranks, program), environment, timeout_s)
+        done = run_job(launcher.command(n_ranks, program), environment, timeout_s)
         result = _result_path(path)
         if not result.exists():
-            raise typer.Exit(status or 1)
+            raise typer.Exit(done.returncode or 1)
         document: Document = json.loads(result.read_text())
         return document
 

@@ -35,8 +35,10 @@ class Claim:
 
     Parameters
     ----------
+    limit_s : float or None
+        The time limit for other ranks.
     error : Exception or None
-        Why it cannot bind.
+        Why it cannot bind; then it has nothing else to bring.
     shape : int or None
         A digest of what any two ranks' programs share.
     whole : int or None
@@ -49,26 +51,19 @@ class Claim:
         Whether it needs no time to load compiled code.
     shares_memory : bool
         Whether ranks of a node share memory, as far as its plan shows.
-    is_watched : bool
-        Whether it has a time limit.
     has_background : bool
         Whether it may have a progress thread, or insists on one.
     """
 
-    error: Exception | None
-    shape: int | None
-    whole: int | None
-    dtype: str | None
-    operation: str | None
-    is_loaded: bool
-    shares_memory: bool
-    is_watched: bool
-    has_background: bool
-
-    @classmethod
-    def of_error(cls, error: Exception, *, is_watched: bool) -> Claim:
-        """Return the claim of a rank that has nothing to bring."""
-        return cls(error, None, None, None, None, True, False, is_watched, False)
+    limit_s: float | None
+    error: Exception | None = None
+    shape: int | None = None
+    whole: int | None = None
+    dtype: str | None = None
+    operation: str | None = None
+    is_loaded: bool = True
+    shares_memory: bool = False
+    has_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +87,7 @@ class Agreement:
     limit_s: float | None
 
 
-def agree(
-    plan: Plan, comm: MPI.Intracomm, claim: Claim, timeout_s: float | None = None
-) -> Agreement:
+def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
     """See that all ranks bring the same; collective.
 
     Raises
@@ -102,7 +95,7 @@ def agree(
     BindError
         On all ranks, if one cannot bind, or brings something else than the others.
     StallError
-        If a rank does not come within `timeout_s`: the job has been told to end.
+        If a rank does not come within the time limit: the job has been told to end.
     """
     digests = {
         "plan": claim.shape,
@@ -112,16 +105,16 @@ def agree(
     }
     aspects = {name: None if n is None else n & _NOTHING for name, n in digests.items()}
     culprit = comm.size if claim.error is None else comm.rank
-    words = [culprit, claim.is_loaded, not claim.shares_memory, not claim.is_watched]
+    words = [culprit, claim.is_loaded, not claim.shares_memory, claim.limit_s is None]
     words.append(not claim.has_background)
     for value in aspects.values():
         words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
     mine = np.array(words, dtype=np.int64)
     lowest = np.empty_like(mine)
     # The messages on this communicator are the program's, so nobody listens.
-    RollCall(comm, timeout_s, DOING, listens=False).wait(comm.Iallreduce(mine, lowest, MPI.MIN))
+    RollCall(comm, claim.limit_s, DOING, listens=False).wait(comm.Iallreduce(mine, lowest, MPI.MIN))
     culprit, is_loaded, is_unshared, is_unwatched, is_alone = (int(value) for value in lowest[:5])
-    limit_s = None if is_unwatched else timeout_s or math.inf
+    limit_s = None if is_unwatched else claim.limit_s or math.inf
     call = RollCall(comm, limit_s, DOING, listens=False)
     if culprit < comm.size:
         call.raise_first(culprit, claim.error)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.agreement import (
-    DOING,
-    Agreement,
-    agree,
-)
-from collplan.executors.mpi.binding.prepared import Local, prepare
+from collplan.executors.mpi.binding.agreement import DOING, Agreement, agree
+from collplan.executors.mpi.binding.prepared import Prepared, prepare
 from collplan.executors.mpi.engine.background import (
     Background,
     Progress,
@@ -29,10 +24,10 @@ from collplan.executors.mpi.engine.background import (
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
-from collplan.executors.mpi.errors import BindError, StallError, still_running
+from collplan.executors.mpi.errors import BindError, still_running
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.host.peers import Peers
-from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import Watch
 
 if TYPE_CHECKING:
@@ -94,27 +89,14 @@ def bind(
     StallError
         If a rank did not come in time: the job has been told to end.
     """
-    if comm.Is_inter():
-        raise BindError(
-            "comm is an intercommunicator, plans run among the ranks of one group; "
-            "pass an intracommunicator, such as comm.Merge() returns"
-        )
-    local = prepare(plan, comm, (sendbuf, recvbuf), operation, Wish(progress, cores), timeout_s)
-    return _acquire(plan, comm, local, recorder)
-
-
-def _acquire(plan: Plan, comm: MPI.Intracomm, local: Local, recorder: Recorder | None) -> BoundPlan:
-    """Agree with other ranks, and make with them what the bound plan needs."""
-    agreed = agree(plan, comm, local.claim, local.limit_s)
+    wish = Wish(progress, cores)
+    claim, prepared = prepare(plan, comm, (sendbuf, recvbuf), operation, wish, timeout_s)
+    agreed = agree(plan, comm, claim)
+    assert prepared is not None  # or all ranks have raised
     resources = _Resources(comm, agreed)
-    try:
-        resources.acquire(plan, local, agreed)
-        return resources.call.together(lambda: BoundPlan(plan, local, resources, recorder))
-    except StallError:
-        raise
-    except Exception:  # on all ranks
-        resources.free()
-        raise
+    with freed_on_error(resources.free):
+        resources.acquire(plan, prepared, wish, agreed)
+        return resources.call.together(lambda: BoundPlan(plan, prepared, resources, recorder))
 
 
 class _Resources:
@@ -127,17 +109,15 @@ class _Resources:
         self.background: Background | str = ""
         self.engine: Engine | None = None
 
-    def acquire(self, plan: Plan, local: Local, agreed: Agreement) -> None:
+    def acquire(self, plan: Plan, prepared: Prepared, wish: Wish, agreed: Agreement) -> None:
         """Load machine code, find a place for a thread, and make the node's memory."""
-        program, reduction = local.prepared.program, local.prepared.reduction
+        program, reduction = prepared.program, prepared.reduction
         if not agreed.is_loaded:
             load_by_turns(self.comm, reduction, self.call)
         rank = self.comm.rank
         self.background = why_not_placed(plan, rank)
         if agreed.has_background:
-            self.background = place_background(
-                plan, rank, program, reduction, local.wish, self.call
-            )
+            self.background = place_background(plan, rank, program, reduction, wish, self.call)
         if agreed.shares_memory:
             self.node = NodeMemory(plan, program, self.comm, self.call)
 
@@ -202,16 +182,16 @@ class BoundPlan:
     """
 
     def __init__(
-        self, plan: Plan, local: Local, resources: _Resources, recorder: Recorder | None
+        self, plan: Plan, prepared: Prepared, resources: _Resources, recorder: Recorder | None
     ) -> None:
-        comm, call, program = resources.comm, resources.call, local.prepared.program
+        comm, call, program = resources.comm, resources.call, prepared.program
         background = resources.background
-        self.why_callback = local.prepared.reduction.why_callback
+        self.why_callback = prepared.reduction.why_callback
         self.why_caller = background if isinstance(background, str) else None
         self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
         self.lacks_thread = self.progress == "caller" and is_placed(plan, program, comm.rank)
         self._comm, self._node, self._resources = comm, resources.node, resources
-        self._buffers = local.prepared.buffers
+        self._buffers = prepared.buffers
         self._timeout_s = call.timeout_s
         watch = None
         if call.timeout_s is not None:
@@ -221,7 +201,7 @@ class BoundPlan:
             program,
             plan.patterns,
             comm=comm,
-            reduction=local.prepared.reduction,
+            reduction=prepared.reduction,
             ranks_per_core=ranks_per_core(comm),
             node=resources.node,
             background=None if isinstance(background, str) else background,
@@ -232,8 +212,8 @@ class BoundPlan:
         self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
         )
-        if local.prepared.arrays is not None:
-            self._use(local.prepared.arrays)
+        if prepared.arrays is not None:
+            self._use(prepared.arrays)
 
     def start(self) -> None:
         """Start the collective; the buffers belong to it until it completes."""
@@ -342,12 +322,7 @@ class BoundPlan:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
         # After an error other ranks may be anywhere: freeing is collective and could hang.
         if error is None:
             self.free()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,27 +129,6 @@ def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) 
     return get_operation(op.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
-    """Results of one rank's preparation.
-
-    Parameters
-    ----------
-    claim : Claim
-        What it tells the others: its programs' digests, or what went wrong here.
-    limit_s : float or None
-        The time limit for other ranks.
-    wish : Wish
-    prepared : Prepared
-        Not there if something went wrong, which no rank survives.
-    """
-
-    claim: Claim
-    limit_s: float | None
-    wish: Wish
-    prepared: Prepared = None  # type: ignore[assignment]
-
-
 def prepare(
     plan: Plan,
     comm: MPI.Intracomm,
@@ -157,8 +136,13 @@ def prepare(
     operation: Applies | None,
     wish: Wish,
     timeout_s: float | None,
-) -> Local:
+) -> tuple[Claim, Prepared | None]:
     """Check all that one rank can check alone; what fails becomes its claim."""
+    if comm.Is_inter():
+        raise BindError(
+            "comm is an intercommunicator, plans run among the ranks of one group; "
+            "pass an intracommunicator, such as comm.Merge() returns"
+        )
     is_limit = isinstance(timeout_s, Real) and float(timeout_s) > 0
     limit_s = timeout_s if is_limit else None
     # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
@@ -171,20 +155,19 @@ def prepare(
         wish.check(plan, comm.rank)
         shape, whole = _digests(plan)
         claim = Claim(
-            error=None,
             shape=shape,
             whole=whole,
             dtype=None if prepared.arrays is None else prepared.dtype_name,
             operation=prepared.operation_name,
             is_loaded=prepared.reduction.is_loaded,
             shares_memory=shares_memory(plan),
-            is_watched=limit_s is not None,
+            limit_s=limit_s,
             has_background=wish.progress == "thread"
             or is_placed(plan, prepared.program, comm.rank),
         )
     except Exception as error:
-        return Local(Claim.of_error(error, is_watched=limit_s is not None), limit_s, wish)
-    return Local(claim, limit_s, wish, prepared)
+        return Claim(limit_s, error), None
+    return claim, prepared
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:

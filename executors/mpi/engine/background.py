@@ -166,14 +166,14 @@ def place_background(
         lambda: _Fact(host(), name, sorted(affinity()), node, cores_of_node(plan, rank))
     )
     facts: list[_Fact] = call.gather(fact)
-    offer, used, processor = call.together(
+    offer, processor = call.together(
         lambda: _find_place(plan, rank, program, reduction, wish, facts)
     )
     offers: list[_Offer] = call.gather(offer)
     _refuse(offers, rank)
     if offer.reason is not None:
         return offer.reason
-    return Background(used, processor, _crowd(facts, offers, rank))
+    return Background(offer.processors, processor, _crowd(facts, offers, rank))
 
 
 def _find_place(
@@ -183,28 +183,24 @@ def _find_place(
     reduction: Reduction,
     wish: Wish,
     facts: Sequence[_Fact],
-) -> tuple[_Offer, list[int], npt.NDArray[np.int16]]:
-    """Return what a rank offers, its processors, and which of them each task runs on."""
+) -> tuple[_Offer, npt.NDArray[np.int16]]:
+    """Return what a rank offers, and which of its processors each task runs on."""
     computes = own_computations(plan, program, rank)
     in_background = (program.stage == Stage.BACKGROUND) & ~computes
     core = plan.core[program.row]
     cores: Sequence[int] = ()
     reason = _own_reason(plan, program, rank, reduction, wish) or why_not_apart(program, computes)
     if reason is None:
-        if wish.cores is None:
-            cores, reason = _cores_of(facts, rank)
-        else:
-            cores = wish.cores
+        cores, reason = _cores_of(facts, rank) if wish.cores is None else (wish.cores, None)
     used = [] if reason else sorted({int(cores[c]) for c in np.unique(core[in_background])})
     reason = reason or _pinning_reason(rank, used)
-    offer = _Offer(
-        is_placed(plan, program, rank), wish.progress == "thread", reason, [] if reason else used
-    )
+    insists = wish.progress == "thread"
+    offer = _Offer(is_placed(plan, program, rank), insists, reason, [] if reason else used)
     processor = np.full(program.n_tasks, -1, dtype=np.int16)
     if reason is None:
         row_of_core = np.array([used.index(p) if p in used else -1 for p in cores], dtype=np.int16)
         processor[in_background] = row_of_core[core[in_background]]
-    return offer, used, processor
+    return offer, processor
 
 
 @dataclass(frozen=True, slots=True)

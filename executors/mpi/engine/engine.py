@@ -22,23 +22,9 @@ from collplan.executors.mpi.engine.progress_thread import ProgressThread
 from collplan.executors.mpi.errors import still_running
 from collplan.executors.mpi.host.cores import yields_help
 from collplan.executors.mpi.host.waiting import sleep_between_polls
-from collplan.executors.mpi.loop.calls import address_of
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.loop import run_loop
-from collplan.executors.mpi.loop.state import (
-    BUSY,
-    DEADLOCK,
-    DONE,
-    FAILED_IN_STATUS,
-    GO_ON_STARTING,
-    PENDING,
-    RAISED,
-    RUN,
-    SERVE,
-    START,
-    STATE,
-    TEST,
-    WAIT,
-)
+from collplan.executors.mpi.loop.state import STATE
 from collplan.executors.mpi.program.messages import Messages, handle_of
 from collplan.executors.mpi.stall.watchdog import Standstill
 from collplan.planner.errors import DeadlockError
@@ -77,12 +63,6 @@ class _Running(threading.local):
 
 this_thread = _Running()
 """Engines that this thread has started and that have not completed."""
-
-
-def note_start(engine: Engine) -> None:
-    """Let others' waits advance an engine from now on, if it has anything left to do."""
-    if engine.is_running:
-        this_thread.engines.append(engine)
 
 
 def note_end(engine: Engine) -> None:
@@ -163,13 +143,11 @@ class Engine:
         self._memory.set_idling(self._sleep_s, yields_help(comm))
         self._memory.set(
             comm=handle_of(comm),
-            isend=address_of("MPI_Isend", MPI.__file__),
-            irecv=address_of("MPI_Irecv", MPI.__file__),
-            testsome=address_of("MPI_Testsome", MPI.__file__),
-            iprobe=address_of("MPI_Iprobe", MPI.__file__),
             any_source=MPI.ANY_SOURCE,
             any_tag=MPI.ANY_TAG,
         )
+        names = "MPI_Isend", "MPI_Irecv", "MPI_Testsome", "MPI_Iprobe"
+        self._memory.find(*names, library=MPI.__file__)
         if node is not None:
             self._memory.share(node)
         if recorder is not None:
@@ -248,9 +226,9 @@ class Engine:
         """Start every task that is ready, and finish those that belong inside the start."""
         engines = this_thread.engines
         self._words[_TURN] = self._turn_ns() if engines else TURN_NS
-        found = run_loop(self._address, START)
-        if found != DONE:
-            self._go_on(found, GO_ON_STARTING)
+        found = run_loop(self._address, codes.START)
+        if found != codes.DONE:
+            self._go_on(found, codes.GO_ON_STARTING)
         if self._words[_LEFT]:
             engines.append(self)
 
@@ -269,19 +247,19 @@ class Engine:
 
     def advance(self) -> bool:
         """Do what `test` does, for another plan's wait."""
-        found = run_loop(self._address, TEST)
-        if found > PENDING:
+        found = run_loop(self._address, codes.TEST)
+        if found > codes.PENDING:
             self._raise(found)
-        return bool(found == DONE)
+        return bool(found == codes.DONE)
 
     def wait(self) -> None:
         """Advance until everything is done."""
         if not self._words[_LEFT]:
             return
         self._words[_TURN] = self._turn_ns()
-        found = run_loop(self._address, WAIT)
-        if found != DONE:
-            self._go_on(found, WAIT)
+        found = run_loop(self._address, codes.WAIT)
+        if found != codes.DONE:
+            self._go_on(found, codes.WAIT)
         note_end(self)
 
     def run(self) -> None:
@@ -291,9 +269,9 @@ class Engine:
             self.wait()
             return
         self._words[_TURN] = TURN_NS
-        found = run_loop(self._address, RUN)
-        if found != DONE:
-            self._go_on(found, WAIT)
+        found = run_loop(self._address, codes.RUN)
+        if found != codes.DONE:
+            self._go_on(found, codes.WAIT)
 
     def rebind(self, buffers: Sequence[Array]) -> None:
         """Use other buffers of the same dtype from now on; the program must not be running."""
@@ -316,11 +294,11 @@ class Engine:
 
     def _go_on(self, found: int, what: int) -> None:
         """Let other plans advance, and Python handle signals, between turns; raise what failed."""
-        while found == PENDING:
+        while found == codes.PENDING:
             if self._watch is not None:
                 self._watch.look(self)
             found = self._take_turn(what)
-        if found != DONE:
+        if found != codes.DONE:
             self._raise(found)
 
     def _take_turn(self, what: int) -> int:
@@ -345,22 +323,22 @@ class Engine:
 
     def _raise(self, found: int) -> NoReturn:
         """Raise what went wrong."""
-        if found == BUSY:
+        if found == codes.BUSY:
             raise still_running("started")
         note_end(self)
-        if found == DEADLOCK:
+        if found == codes.DEADLOCK:
             raise DeadlockError(
                 f"{self._words[_LEFT]} tasks of this rank wait for each other or for a later "
                 "wait; collplan.verify(plan) names them"
             )
-        if found == RAISED:
+        if found == codes.RAISED:
             assert self._reduction.callback is not None
             raise self._reduction.callback.take_error()
         raise MPI.Exception(self._error_code(found))
 
     def _error_code(self, found: int) -> int:
         code = self._memory.get("code")
-        if found != FAILED_IN_STATUS or code != MPI.ERR_IN_STATUS:
+        if found != codes.FAILED_IN_STATUS or code != MPI.ERR_IN_STATUS:
             return code
         status = MPI.Status()
         there = MPI.buffer.fromaddress(MPI._addressof(status), STATUS_BYTES)
@@ -373,4 +351,4 @@ class Engine:
 
 def _serve(memory: LoopMemory) -> None:
     """Run the background of every start, in the thread of an engine that may be gone."""
-    run_loop(memory.address, SERVE)
+    run_loop(memory.address, codes.SERVE)

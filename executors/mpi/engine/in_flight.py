@@ -20,22 +20,18 @@ from numba import types
 from collplan.executors.mpi.engine.engine import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.engine.loop_memory import SharedRecord
 from collplan.executors.mpi.engine.progress_thread import ProgressThread, semaphore, semaphore_call
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import address_of, write_word
 from collplan.executors.mpi.loop.reductions import load
 from collplan.executors.mpi.loop.serving import (
     BOARD,
-    COMPLETE_FLIGHT,
     FLIGHT,
-    SERVE_BOARD,
-    TEST_FLIGHT,
-    WAIT_FOR_FLIGHT,
     cancel_flight,
     free_flight,
     publish,
     query_flight,
     run_board,
 )
-from collplan.executors.mpi.loop.state import DONE
 from collplan.planner.arrays.jit import compile_callback
 
 TURN_NS: Final = 50_000_000
@@ -111,10 +107,6 @@ class Flight(SharedRecord):
         """Let whoever waits see an error of MPI's."""
         self.words[_CODE] = code
 
-    def mark_over(self) -> None:
-        """Let it be over, though nothing has run."""
-        self.words[_OVER] = 1
-
     def end(self) -> None:
         """Do Python's part and complete the request, if that is left to do."""
         with self._finishing:
@@ -126,7 +118,7 @@ class Flight(SharedRecord):
                 except MPI.Exception as error:
                     self.fail(error.Get_error_code())
                 self.finish = None
-            run_board(self.address, COMPLETE_FLIGHT, 0)
+            run_board(self.address, codes.COMPLETE_FLIGHT, 0)
 
 
 class Board(SharedRecord):
@@ -155,7 +147,7 @@ class Board(SharedRecord):
             longest_sleep_ns=LONGEST_SLEEP_NS,
         )
         self.find("sem_wait", "sem_trywait", "sem_post", "nanosleep")
-        self.set(grequest_complete=address_of("MPI_Grequest_complete", MPI.__file__))
+        self.find("MPI_Grequest_complete", library=MPI.__file__)
         self._over, self._work_at = self.get("over"), self.get("work")
         name, stopping = "collplan flights", self.get("stopping")
         self._thread = ProgressThread(name, self._serve, stopping, self._work_at, self)
@@ -173,13 +165,13 @@ class Board(SharedRecord):
 
     def wait(self, flight: Flight) -> None:
         """Return when a flight is done; advance all meanwhile."""
-        while run_board(flight.address, WAIT_FOR_FLIGHT, TURN_NS) != DONE:
+        while run_board(flight.address, codes.WAIT_FOR_FLIGHT, TURN_NS) != codes.DONE:
             pass
         flight.end()
 
     def test(self, flight: Flight) -> bool:
         """Advance all once, if nobody does; return whether a flight is done."""
-        if run_board(flight.address, TEST_FLIGHT, 0) != DONE:
+        if run_board(flight.address, codes.TEST_FLIGHT, 0) != codes.DONE:
             return False
         flight.end()
         return True
@@ -207,7 +199,7 @@ class Board(SharedRecord):
 
     def _serve(self) -> None:
         _shorten_timer_slack()
-        while run_board(self.address, SERVE_BOARD, 0) != DONE:
+        while run_board(self.address, codes.SERVE_BOARD, 0) != codes.DONE:
             write_word(self._over, 0)
             for flight in list(self._flights.values()):
                 flight.end()
@@ -220,8 +212,8 @@ def load_machine_code() -> None:
     load(None)
     _callbacks()
     over = Flight(0)
-    over.mark_over()
-    run_board(over.address, TEST_FLIGHT, 0)
+    over.set(is_over=1)
+    run_board(over.address, codes.TEST_FLIGHT, 0)
 
 
 @cache

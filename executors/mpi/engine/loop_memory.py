@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.engine.progress_thread import semaphore
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import address_of
 from collplan.executors.mpi.loop.moves import N_CURSORS
-from collplan.executors.mpi.loop.state import CURSOR, IDLING, RECV, STATE, TASK
+from collplan.executors.mpi.loop.state import CURSOR, IDLING, STATE, TASK
 from collplan.executors.mpi.program.local_tasks import (
     LEFT_STAGE,
     N_BASES,
@@ -178,7 +179,7 @@ class LoopMemory(SharedRecord):
         if background is not None:
             program, beside_ns = left_to_caller(program, background.processor >= 0)
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
-        self.statuses = np.zeros(int((program.op <= RECV).sum()) * status_bytes, np.uint8)
+        self.statuses = np.zeros(int((program.op <= codes.RECV).sum()) * status_bytes, np.uint8)
         self._bases = np.zeros(N_BASES, dtype=np.int64)
         self.bases: memoryview[int] = self._bases.data
         self.place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
@@ -261,7 +262,7 @@ class LoopMemory(SharedRecord):
     def _fill_queues(self, program: Program, handle_bytes: int, *, has_thread: bool) -> None:
         # A thread, where there is one, runs what is not inside the start.
         is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
-        waits, is_message = program.sharing.waits, program.op <= RECV
+        waits, is_message = program.sharing.waits, program.op <= codes.RECV
         is_root = program.n_before == 0
         is_free = is_root & ~is_held & ~waits
         for name, chosen in (

@@ -23,9 +23,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.engine.progress_thread import stop_all
-from collplan.executors.mpi.errors import BindError, StallError
+from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.loop.calls import read_word
+from collplan.executors.mpi.stall.timed_collectives import freed_on_error
 from collplan.executors.mpi.stall.watchdog import end_job, say
 from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan.plan import Buffer
@@ -90,7 +91,7 @@ class NodeMemory:
         size = int(plan.shared_sizes[own_node]) * plan.itemsize
         offsets = plan.mirrors[comm.rank, : Buffer.SCRATCH]
         self.mirrors = [int(x) * plan.itemsize if x >= 0 else -1 for x in offsets]
-        try:
+        with freed_on_error(lambda: self.free(call)):
             ranks = np.flatnonzero(plan.rank_node == own_node)
             mine = comm.rank, MPI.Get_processor_name(), self._count_neighbors(call)
             there: list[tuple[int, str, int]] = call.gather(mine, self._comm)
@@ -104,11 +105,6 @@ class NodeMemory:
             self._allocate(size, [len(rows) for _, rows in seen], call)
             place = np.searchsorted(ranks, program.sharing.rank)
             self.waits: Index = self._flags[place] + program.sharing.flag * WORD_BYTES
-        except StallError:
-            raise
-        except Exception:
-            self.free(call)
-            raise
         self.own_counter = self.counters + self._comm.rank * LINE_BYTES
         self.own_flags = int(self._flags[self._comm.rank])
 
@@ -304,12 +300,11 @@ def _refuse_misfit(
     sharing = program.sharing
     sizes = {size for size, _ in seen}
     place = np.minimum(np.searchsorted(ranks, sharing.rank), len(ranks) - 1)
-    fits = len(sizes) == 1 and np.array_equal(ranks[place], sharing.rank)
-    if fits:
-        for other, row, flag in zip(place, sharing.row, sharing.flag, strict=True):
-            awaited = seen[other][1]
-            fits &= bool(0 <= flag < len(awaited)) and bool(awaited[flag] == row)
-    if not fits:
+    waits = zip((seen[i][1] for i in place), sharing.row, sharing.flag, strict=True)
+    is_known = len(sizes) == 1 and np.array_equal(ranks[place], sharing.rank)
+    if not is_known or not all(
+        0 <= flag < len(awaited) and awaited[flag] == row for awaited, row, flag in waits
+    ):
         raise BindError(
             f"what rank {rank} waits for in shared memory other ranks of its node do not "
             "announce; compile the same spec on all ranks"

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.host.cores import host
+from collplan.executors.mpi.loop import reductions
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Op
 
@@ -60,24 +61,11 @@ class Callback:
         assert error is not None
         return error
 
-    def _reduce(
-        self,
-        left: int,
-        right: int,
-        out: int,
-        n: int,
-        n_rows: int,
-        left_stride: int,
-        right_stride: int,
-        out_stride: int,
-    ) -> int:
+    def _reduce(self, left: int, right: int, out: int, n: int, n_rows: int, *strides: int) -> int:
+        places = zip((left, right, out), strides, strict=True)
         # An exception cannot pass through the loop: it is kept, and raised after it.
         try:
-            self._apply(
-                self._rows(left, n, n_rows, left_stride),
-                self._rows(right, n, n_rows, right_stride),
-                self._rows(out, n, n_rows, out_stride),
-            )
+            self._apply(*(self._rows(address, n, n_rows, stride) for address, stride in places))
         except BaseException as error:
             self._error = error
             return 1
@@ -119,10 +107,8 @@ class Reduction:
         """Return how a program reduces by an operation on elements of `dtype`."""
         if operation is None or not np.any(program.op == Op.REDUCE):
             return cls()
-        from collplan.executors.mpi.loop.reductions import is_compiled
-
         name = str(getattr(operation, "name", type(operation).__name__))
-        if is_compiled(operation, dtype):
+        if reductions.is_compiled(operation, dtype):
             return cls((name, dtype))
         reason = f"operation {name} on {dtype} has no compiled form"
         return cls(None, Callback(operation, dtype), reason)
@@ -130,15 +116,11 @@ class Reduction:
     @property
     def is_loaded(self) -> bool:
         """Return whether `load` takes no time."""
-        from collplan.executors.mpi.loop.reductions import is_loaded
-
-        return is_loaded(self.predefined)
+        return reductions.is_loaded(self.predefined)
 
     def load(self) -> int:
         """Bring compiled code into this process; return the reduction's address."""
-        from collplan.executors.mpi.loop.reductions import load
-
-        address = load(self.predefined)
+        address = reductions.load(self.predefined)
         return address if self.callback is None else self.callback.address
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from collplan.specs.errors import CollplanError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
-_cached_on_comm: list[int] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +57,21 @@ def _crowding(comm: MPI.Intracomm) -> _Crowding:
     return found
 
 
-def _keep(comm: MPI.Comm, keyval: int, known: Any) -> Any:
-    """Let a duplicate have what its original knows."""
-    return known
-
-
+@cache
 def _keyval() -> int:
-    if not _cached_on_comm:
-        _cached_on_comm.append(MPI.Comm.Create_keyval(_keep))
-    return _cached_on_comm[0]
+    # A duplicate has what its original knows.
+    return MPI.Comm.Create_keyval(lambda comm, keyval, known: known)
 
 
 def _find_crowding(comm: MPI.Intracomm) -> _Crowding:
-    ranks: dict[str, int] = {}
-    cores: dict[str, set[int]] = {}
-    groups: dict[str, set[str]] = {}
+    ranks: Counter[str] = Counter()
+    cores: defaultdict[str, set[int]] = defaultdict(set)
+    groups: defaultdict[str, set[str]] = defaultdict(set)
     own = host(), sorted(affinity()), scheduling_group()
-    seen: list[tuple[str, Any, str]] = comm.allgather(own)
-    for name, usable, group in seen:
-        ranks[name] = ranks.get(name, 0) + 1
-        cores.setdefault(name, set()).update(usable)
-        groups.setdefault(name, set()).add(group)
+    for name, usable, group in comm.allgather(own):
+        ranks[name] += 1
+        cores[name].update(usable)
+        groups[name].add(group)
     return _Crowding(
         max(ranks[name] / len(cores[name]) for name in ranks),
         all(len(group) == 1 for group in groups.values()),

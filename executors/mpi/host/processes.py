@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -39,8 +40,9 @@ def main(command: list[str]) -> int:
     if killer not in PASSED_ON:
         name = signal.Signals(killer).name
         say(f"process {child} was killed by signal {killer} ({name}); the job is ended")
-        for rank in cousins():
-            tell(rank)
+        for rank in other_ranks():
+            with suppress(OSError):
+                os.kill(rank, signal.SIGUSR1)
         time.sleep(LINGER_S)
     return 128 + killer
 
@@ -77,7 +79,7 @@ def say(text: str) -> None:
     os.write(2, f"collplan: rank {os.environ.get('PMI_RANK', '?')}: {text}\n".encode())
 
 
-def cousins() -> list[int]:
+def other_ranks() -> list[int]:
     """Return the processes that other guardians of this launcher stand before."""
     parents = {pid: parent for pid, (parent, _) in all_processes().items()}
     mine, launcher = os.getpid(), os.getppid()
@@ -106,14 +108,6 @@ def affinity() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
-
-
-def tell(pid: int) -> None:
-    """Tell a rank that another has died."""
-    try:
-        os.kill(pid, signal.SIGUSR1)
-    except OSError:
-        return
 
 
 if __name__ == "__main__":

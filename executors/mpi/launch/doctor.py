@@ -5,20 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from collplan.executors.mpi.errors import LaunchError
-from collplan.executors.mpi.launch.jobs import capture_job
+from collplan.executors.mpi.launch.jobs import run_job
 from collplan.executors.mpi.launch.launcher import (
     Launcher,
     Library,
+    ask,
     clean_environment,
     find_launcher,
     is_compatible,
@@ -120,16 +119,19 @@ def _mpi() -> list[Finding]:
     try:
         library = probe_library()
     except LaunchError as error:
-        found, _, advice = str(error).rpartition("; ")
-        return [mpi4py, Finding("MPI library", False, found, advice), *_strangers(None)]
+        return [mpi4py, _missing("MPI library", error), *_strangers(None)]
     loads = Finding("MPI library", True, f"{library.version}, {library.library or library.module}")
     try:
         launcher = find_launcher()
     except LaunchError as error:
-        found, _, advice = str(error).rpartition("; ")
-        return [mpi4py, loads, Finding("mpiexec", False, found, advice)]
+        return [mpi4py, loads, _missing("mpiexec", error)]
     chosen = Finding("mpiexec", True, str(launcher.mpiexec))
     return [mpi4py, loads, chosen, *_launch(launcher), *_strangers(library)]
+
+
+def _missing(name: str, error: LaunchError) -> Finding:
+    found, _, advice = str(error).rpartition("; ")
+    return Finding(name, False, found, advice)
 
 
 def _launch(launcher: Launcher) -> list[Finding]:
@@ -163,7 +165,7 @@ def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
     command = launcher.command(n_ranks, [sys.executable, "-P", "-c", _HELLO])
     environment = clean_environment() | launch_environment(launcher.library.family, n_ranks)
     limit_s = LAUNCH_TIMEOUT_S + TIMEOUT_PER_RANK_S * n_ranks
-    result = capture_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}")
+    result = run_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}", capture=True)
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
     if result.returncode != 0 or not lines:
         reason = next(filter(str.strip, result.stderr.splitlines()), "no output")
@@ -224,14 +226,8 @@ def _graphviz() -> Finding:
         advice = "apt install graphviz, or pip install pygraphviz"
         return Finding("graphviz", False, "neither dot nor pygraphviz", advice)
     draws = "import pygraphviz as g; a = g.AGraph(); a.add_edge(1, 2); a.layout('dot')"
-    result = subprocess.run(
-        [sys.executable, "-P", "-c", f"{draws}; assert a.draw(format='svg')"],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    program = f"{draws}; assert a.draw(format='svg')"
+    result = ask([sys.executable, "-P", "-c", program], timeout_s=60)
     if result.returncode == 0:
         return Finding("graphviz", True, "no dot on PATH; pygraphviz's bundled libraries draw")
     reason = (result.stderr.strip().splitlines() or [f"exit {result.returncode}"])[-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import stat
@@ -12,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -87,7 +87,7 @@ def allow_files(n_ranks: int) -> None:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < n_files(n_ranks):
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (n_files(n_ranks), hard))
 
 
@@ -98,8 +98,9 @@ def run_job(
     *,
     name: str | None = None,
     stdin: int | None = subprocess.DEVNULL,
-) -> int:
-    """Run an mpiexec command and return its exit code, leaving none of its processes behind.
+    capture: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run an mpiexec command, leaving none of its processes behind.
 
     Parameters
     ----------
@@ -114,43 +115,15 @@ def run_job(
     stdin : int or None
         File descriptor of its standard input, None for this process's own; empty
         by default, as launchers read all there is, whether ranks want it or not.
+    capture : bool
+        Whether to return what it prints, instead of passing that through.
 
     Raises
     ------
     LaunchError
         If it takes longer than `timeout_s`, or cannot be started.
     """
-    return capture_job(
-        command, environment, timeout_s, name=name, stdin=stdin, pipe=None
-    ).returncode
-
-
-def capture_job(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    timeout_s: float | None = None,
-    *,
-    name: str | None = None,
-    stdin: int | None = subprocess.DEVNULL,
-    pipe: int | None = subprocess.PIPE,
-) -> subprocess.CompletedProcess[str]:
-    """Run an mpiexec command as `run_job` does, and return what it printed to `pipe`, too."""
-    own = os.getpid()
-    try:
-        # The child only asks the kernel to end it, politely, when this process is killed.
-        job = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=stdin,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            preexec_fn=lambda: die_with(own, signal.SIGTERM),
-        )
-    except OSError as error:
-        raise LaunchError(
-            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
-        ) from None
+    job = _start(command, environment, stdin, subprocess.PIPE if capture else None)
     try:
         with _terminated_as_interrupt():
             out, err = job.communicate(timeout=timeout_s)
@@ -166,6 +139,26 @@ def capture_job(
         if job.returncode is None:
             _stop(job, signal.SIGTERM)
     return subprocess.CompletedProcess(command, job.returncode, out, err)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], stdin: int | None, pipe: int | None
+) -> subprocess.Popen[str]:
+    """Start a command that the kernel is to end, politely, when this process is killed."""
+    try:
+        return subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            stdin=stdin,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
+        )
+    except OSError as error:
+        raise LaunchError(
+            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
+        ) from None
 
 
 @contextmanager
@@ -275,12 +268,10 @@ def relaunch(
         # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
         environment[INPUT] = str(os.getpid())
         is_passed = False
+    stdin = None if is_passed else subprocess.DEVNULL
     return run_job(
-        launcher.command(n_ranks, program),
-        environment,
-        timeout_s,
-        stdin=None if is_passed else subprocess.DEVNULL,
-    )
+        launcher.command(n_ranks, program), environment, timeout_s, stdin=stdin
+    ).returncode
 
 
 def take_input() -> None:

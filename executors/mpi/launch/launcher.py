@@ -135,11 +135,9 @@ def slurm_tasks(environ: Mapping[str, str] = os.environ) -> int:
     started_otherwise = (EXPECTED_RANKS, "OMPI_COMM_WORLD_SIZE", "HYDI_CONTROL_FD")
     if "SLURM_PROCID" not in environ or any(name in environ for name in started_otherwise):
         return 0
-    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"):
-        is_task = name.startswith("SLURM_STEP") or environ["SLURM_PROCID"] != "0"
-        if is_task and environ.get(name, "").isdecimal():
-            return int(environ[name])
-    return 0
+    # A batch script has the job's number, too.
+    names = ["SLURM_NTASKS"] if environ["SLURM_PROCID"] != "0" else []
+    return first_number(environ, "SLURM_STEP_NUM_TASKS", *names) or 0
 
 
 def lone_tasks(environ: Mapping[str, str] = os.environ) -> LaunchError:
@@ -158,8 +156,7 @@ def default_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
     >>> default_ranks({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}), default_ranks({})
     (4, None)
     """
-    text = environ.get("SLURM_NTASKS", "")
-    return int(text) if text.isdecimal() else None
+    return first_number(environ, "SLURM_NTASKS")
 
 
 def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
@@ -173,10 +170,14 @@ def launcher_rank(environ: Mapping[str, str] = os.environ) -> int:
     >>> launcher_rank({"PMI_RANK": "3", "PMI_SIZE": "4"})
     3
     """
-    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
-        if environ.get(name, "").isdecimal():
-            return int(environ[name])
-    return 0
+    names = "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
+    return first_number(environ, *names) or 0
+
+
+def first_number(environ: Mapping[str, str], *names: str) -> int | None:
+    """Return the number in the first of some environment variables that has one."""
+    texts = (environ.get(name, "") for name in names)
+    return next((int(text) for text in texts if text.isdecimal()), None)
 
 
 def probe_library(python: str = sys.executable) -> Library:
@@ -188,7 +189,7 @@ def probe_library(python: str = sys.executable) -> Library:
         If mpi4py is not installed or cannot load its library.
     """
     try:
-        result = _ask([python, "-P", "-c", _PROBE], timeout_s=60)
+        result = ask([python, "-P", "-c", _PROBE], timeout_s=60)
     except subprocess.TimeoutExpired:
         raise LaunchError(f"mpi4py: {python} did not import it within 60 s; reinstall it") from None
     if result.returncode == 0:
@@ -238,7 +239,7 @@ def find_launcher() -> Launcher:
 def launcher_family(mpiexec: Path) -> str | None:
     """Return the MPI family an mpiexec says it is of, None where it does not say."""
     try:
-        result = _ask([mpiexec, "--version"], timeout_s=20)
+        result = ask([mpiexec, "--version"], timeout_s=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
     text = (result.stdout + result.stderr).lower()
@@ -252,7 +253,7 @@ def launcher_family(mpiexec: Path) -> str | None:
     return None
 
 
-def _ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a command as if started by hand, and return what it printed."""
     return subprocess.run(
         command,
@@ -349,9 +350,9 @@ def path_launchers() -> list[Path]:
     found: dict[Path, Path] = {}
     for directory in os.get_exec_path():
         for name in ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi"):
-            path = Path(directory) / name
-            if _is_program(path):
-                found.setdefault(path.resolve(), path)
+            program = shutil.which(name, path=directory)
+            if program is not None:
+                found.setdefault(Path(program).resolve(), Path(program))
     return list(found.values())
 
 
@@ -359,13 +360,8 @@ def _candidates(library: Library) -> list[Path]:
     near = [Path(sys.prefix) / "bin" / "mpiexec"]
     # lib/libmpi.so and lib/x86_64-linux-gnu/libmpi.so both have their bin further up.
     near += [parent / "bin" / "mpiexec" for parent in list(Path(library.library).parents)[1:4]]
-    usable = [path for path in near if _is_program(path)]
+    usable = [path for path in near if shutil.which(path) is not None]
     return list(dict.fromkeys([*usable, *path_launchers()]))
-
-
-def _is_program(path: Path) -> bool:
-    """Return whether `path` can be run; False where its folder cannot be read."""
-    return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
 def n_cores() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
     Ints,
     compiled,
@@ -13,15 +14,7 @@ from collplan.executors.mpi.loop.calls import (
     longs,
     store_release,
 )
-from collplan.executors.mpi.loop.state import (
-    RECV,
-    STAGE_START,
-    STAGE_WAIT,
-    Long,
-    Record,
-    now,
-    task_at,
-)
+from collplan.executors.mpi.loop.state import Long, Record, now, task_at
 
 WORD_BYTES = 8
 COUNTER_BYTES = 64
@@ -76,7 +69,7 @@ def queue(state: Record, task: int, kind: int) -> None:
 @compiled_inline
 def queue_free(state: Record, task: int, kind: int) -> None:
     """Let a task run that waits for nothing at all."""
-    if kind <= RECV:
+    if kind <= codes.RECV:
         push(ints(state.messages, state.n_tasks), state.n_messages, task)
         state.n_messages += 1
     else:
@@ -127,9 +120,9 @@ def complete(state: Record, task: int) -> None:
         store_release(state.own_flags + flag * WORD_BYTES, state.epoch)
     if state.n_left == state.is_ending + state.is_handed and state.n_sharing:
         store_release(state.own_counter, state.epoch)
-    if task_at(state, task).stage == STAGE_START:
+    if task_at(state, task).stage == codes.STAGE_START:
         state.n_left_in_start -= 1
-    elif task_at(state, task).stage == STAGE_WAIT:
+    elif task_at(state, task).stage == codes.STAGE_WAIT:
         state.n_left_held -= 1
     first = task_at(state, task).first_on_completion
     last = task_at(state, task + 1).first_on_completion

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
     Ints,
     call,
@@ -31,28 +32,7 @@ from collplan.executors.mpi.loop.dependencies import (
 )
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
 from collplan.executors.mpi.loop.state import (
-    BUSY,
-    COMPUTE,
-    COPY,
-    DEADLOCK,
-    DONE,
-    FAILED,
-    FAILED_IN_STATUS,
-    GO_ON_STARTING,
     IDLING,
-    PENDING,
-    RAISED,
-    RECV,
-    REDUCE,
-    RUN,
-    SEND,
-    SERVE,
-    STAGE_BACKGROUND,
-    STAGE_START,
-    STAGE_WAIT,
-    START,
-    TEST,
-    WAIT,
     Long,
     Record,
     base_of,
@@ -90,25 +70,17 @@ def _start_message(state: Record) -> Long:
     go_to_core(state, row)
     note_start(state, task)
     place = state.n_active
-    code = call(
-        state.isend if row.kind == SEND else state.irecv,
-        (
-            pointer(base_of(state, row.buffer) + row.offset),
-            row.count,
-            row.datatype,
-            row.peer,
-            row.tag,
-            state.comm,
-            pointer(state.requests + place * state.handle_bytes),
-        ),
-    )
+    begin = state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv
+    buffer = pointer(base_of(state, row.buffer) + row.offset)
+    request = pointer(state.requests + place * state.handle_bytes)
+    code = call(begin, (buffer, row.count, row.datatype, row.peer, row.tag, state.comm, request))
     if code != 0:
         state.code = code
-        return FAILED
+        return codes.FAILED
     ints(state.active, place + 1)[place] = task
     state.n_active = place + 1
     started(state, task)
-    return DONE
+    return codes.DONE
 
 
 @compiled
@@ -140,13 +112,13 @@ def _run_local(state: Record, end_ns: int) -> Long:
         started(state, task)
     row = task_at(state, task)
     n_bytes = np.int64(0)
-    if row.kind == COPY:
+    if row.kind == codes.COPY:
         n_bytes = run_copy(state, row.local)
-    elif row.kind == REDUCE:
+    elif row.kind == codes.REDUCE:
         n_bytes = run_reduce(state, row.local)
         if n_bytes < 0:
             return n_bytes
-    elif row.kind == COMPUTE and not _compute(state, task, end_ns):
+    elif row.kind == codes.COMPUTE and not _compute(state, task, end_ns):
         return n_bytes
     complete(state, task)
     return n_bytes
@@ -155,20 +127,13 @@ def _run_local(state: Record, end_ns: int) -> Long:
 @compiled
 def _push_on(state: Record) -> Long:
     """Let MPI push on what this rank has sent, for which it asks no more."""
-    code = call(
-        state.iprobe,
-        (
-            np.int32(state.any_source),
-            np.int32(state.any_tag),
-            state.comm,
-            pointer(state.probed),
-            pointer(state.statuses),
-        ),
-    )
+    source, tag = np.int32(state.any_source), np.int32(state.any_tag)
+    probed, status = pointer(state.probed), pointer(state.statuses)
+    code = call(state.MPI_Iprobe, (source, tag, state.comm, probed, status))
     if code != 0:
         state.code = code
-        return FAILED
-    return DONE
+        return codes.FAILED
+    return codes.DONE
 
 
 @compiled
@@ -180,27 +145,20 @@ def _poll(state: Record) -> Long:
     if n == 0:
         if state.n_messages_in_all and (state.n_waiting or is_only_ending(state)):
             return _push_on(state)
-        return DONE
+        return codes.DONE
     # The count comes first, then the places.
     finished = ints(state.finished, n + 1)
-    code = call(
-        state.testsome,
-        (
-            np.int32(n),
-            pointer(state.requests),
-            pointer(state.finished),
-            pointer(state.finished + 4),
-            pointer(state.statuses),
-        ),
-    )
+    count, places = pointer(state.finished), pointer(state.finished + 4)
+    requests, statuses = pointer(state.requests), pointer(state.statuses)
+    code = call(state.MPI_Testsome, (np.int32(n), requests, count, places, statuses))
     n_finished = finished[0]
     if code != 0:
         state.code = code
         state.n_failed = n_finished
-        return FAILED_IN_STATUS
+        return codes.FAILED_IN_STATUS
     if n_finished > 0:
         _retire(state, finished, n_finished)
-    return DONE
+    return codes.DONE
 
 
 @compiled
@@ -236,9 +194,9 @@ def _is_after_reduction(state: Record) -> bool:
         return False
     local = np.int64(ints(state.local, 1)[0])
     message = np.int64(ints(state.messages, 1)[0])
-    if local > message or task_at(state, message).kind != RECV:
+    if local > message or task_at(state, message).kind != codes.RECV:
         return False
-    return bool(task_at(state, local).kind == REDUCE)
+    return bool(task_at(state, local).kind == codes.REDUCE)
 
 
 @compiled
@@ -249,23 +207,23 @@ def _run_ready(state: Record, end_ns: int) -> Long:
     while True:
         while state.n_messages and not _is_after_reduction(state):
             found = _start_message(state)
-            if found != DONE:
+            if found != codes.DONE:
                 return found
         if state.n_local == 0 and state.computing == NO_TASK:
-            return DONE
+            return codes.DONE
         moved = _run_local(state, end_ns)
         if moved < 0:
-            return RAISED
+            return codes.RAISED
         n_bytes += moved
         n_in_batch += 1
         if n_in_batch == LOCAL_BATCH or n_bytes > BATCH_BYTES or state.computing != NO_TASK:
             n_in_batch = 0
             n_bytes = np.int64(0)
             found = _poll(state)
-            if found != DONE:
+            if found != codes.DONE:
                 return found
             if now(state) >= end_ns:
-                return PENDING
+                return codes.PENDING
 
 
 @compiled
@@ -284,9 +242,9 @@ def idle(state: Record, polls: int) -> None:
 @compiled_inline
 def _n_left(state: Record, stage: int) -> Long:
     """Return how many tasks have to be over for a stage and those before it to be."""
-    if stage == STAGE_START:
+    if stage == codes.STAGE_START:
         return state.n_left_in_start
-    if stage == STAGE_BACKGROUND:
+    if stage == codes.STAGE_BACKGROUND:
         return state.n_left - state.n_left_held - state.is_ending - state.is_handed
     return state.n_left
 
@@ -298,15 +256,15 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
     spins = record_at(state.idling, 0, IDLING).spins
     while True:
         found = _run_ready(state, end_ns)
-        if found != DONE:
+        if found != codes.DONE:
             return found
         if _n_left(state, stage) == 0:
-            return DONE
+            return codes.DONE
         if state.n_active == 0 and state.n_waiting == 0 and not is_only_ending(state):
-            return DEADLOCK
+            return codes.DEADLOCK
         before = state.progress
         found = _poll(state)
-        if found != DONE:
+        if found != codes.DONE:
             return found
         if state.progress != before:
             polls = 0
@@ -315,7 +273,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
         idle(state, polls)
         # A sleep is longer than a look at the clock.
         if (polls % POLLS_A_CLOCK == 0 or polls > spins) and now(state) >= end_ns:
-            return PENDING
+            return codes.PENDING
 
 
 @compiled
@@ -330,7 +288,7 @@ def _begin(state: Record) -> None:
     state.n_left_in_start = state.n_in_start
     state.n_left_held = state.n_held_in_all
     # What is not inside the start is the thread's, where there is one.
-    state.last_stage = STAGE_START if state.has_thread else STAGE_BACKGROUND
+    state.last_stage = codes.STAGE_START if state.has_thread else codes.STAGE_BACKGROUND
     # Ascending lists are heaps already.
     state.n_messages = state.n_first_messages
     state.n_local = state.n_first_local
@@ -351,16 +309,16 @@ def _begin(state: Record) -> None:
 def _test(state: Record, end_ns: int) -> Long:
     """Go on without waiting; what belongs inside a wait runs when it alone is left."""
     if state.n_left - state.is_ending == state.n_left_held:
-        release_held(state, STAGE_WAIT)
+        release_held(state, codes.STAGE_WAIT)
     found = _run_ready(state, end_ns)
-    if found == DONE:
+    if found == codes.DONE:
         found = _poll(state)
-    if found == DONE:
+    if found == codes.DONE:
         found = _run_ready(state, end_ns)
-    if found == DONE and state.n_left > 0:
+    if found == codes.DONE and state.n_left > 0:
         if _is_in_start(state) and state.n_left_in_start == 0:
             hand_over(state)
-        return PENDING
+        return codes.PENDING
     return found
 
 
@@ -370,62 +328,62 @@ def _serve(state: Record) -> Long:
     while True:
         await_start(state)
         if is_stopping(state):
-            return DONE
-        release_held(state, STAGE_BACKGROUND)
-        found = np.int64(PENDING)
-        while found == PENDING:
-            found = _advance(state, STAGE_BACKGROUND, now(state) + state.thread_turn_ns)
+            return codes.DONE
+        release_held(state, codes.STAGE_BACKGROUND)
+        found = np.int64(codes.PENDING)
+        while found == codes.PENDING:
+            found = _advance(state, codes.STAGE_BACKGROUND, now(state) + state.thread_turn_ns)
             if is_stopping(state):
-                return DONE
+                return codes.DONE
         hand_back(state, found)
 
 
 @compiled_inline
 def _is_in_start(state: Record) -> bool:
     """Return whether the start has still to be handed over."""
-    return bool(state.has_thread and state.last_stage == STAGE_START)
+    return bool(state.has_thread and state.last_stage == codes.STAGE_START)
 
 
 @compiled
 def _begin_or_take_back(state: Record, what: int) -> Long:
     """Do what comes before the caller's own tasks; return DONE where they may go on."""
-    if what in (START, RUN):
+    if what in (codes.START, codes.RUN):
         if state.n_left > 0:
-            return BUSY
+            return codes.BUSY
         _begin(state)
     # An interrupt may have come out of a start.
-    is_waiting = what == WAIT and not state.is_handed and _is_in_start(state)
-    if what in (START, GO_ON_STARTING, RUN) or is_waiting:
-        found = _advance(state, STAGE_START, now(state) + state.turn_ns)
-        if found != DONE:
+    is_waiting = what == codes.WAIT and not state.is_handed and _is_in_start(state)
+    if what in (codes.START, codes.GO_ON_STARTING, codes.RUN) or is_waiting:
+        found = _advance(state, codes.STAGE_START, now(state) + state.turn_ns)
+        if found != codes.DONE:
             return found
         if state.has_thread:
             hand_over(state)
-    if state.is_handed and what != START and what != GO_ON_STARTING:
+    if state.is_handed and what != codes.START and what != codes.GO_ON_STARTING:
         if not compute_beside(state):
-            return PENDING
+            return codes.PENDING
         # Testing does not wait.
-        return take_back(state, 0 if what == TEST else state.turn_ns)
-    return DONE
+        return take_back(state, 0 if what == codes.TEST else state.turn_ns)
+    return codes.DONE
 
 
 @compile_with(_nrt=False, nogil=True)
 def run_loop(address: int, what: int) -> Long:
     """Do what is asked with the program whose state lies at an address; return how it went."""
     state = state_at(address)
-    if what == SERVE:
+    if what == codes.SERVE:
         return _serve(state)
-    if what in (START, RUN):
+    if what in (codes.START, codes.RUN):
         if state.n_tasks == 0 and state.n_sharing == 0:
-            return DONE
+            return codes.DONE
     elif state.n_left == 0:
-        return DONE
+        return codes.DONE
     found = _begin_or_take_back(state, what)
-    if found != DONE or what in (START, GO_ON_STARTING):
+    if found != codes.DONE or what in (codes.START, codes.GO_ON_STARTING):
         return found
     end_ns = now(state) + state.turn_ns
-    if what == TEST:
+    if what == codes.TEST:
         return _test(state, end_ns)
-    if state.last_stage < STAGE_WAIT:
-        release_held(state, STAGE_WAIT)
-    return _advance(state, STAGE_WAIT, end_ns)
+    if state.last_stage < codes.STAGE_WAIT:
+        release_held(state, codes.STAGE_WAIT)
+    return _advance(state, codes.STAGE_WAIT, end_ns)

@@ -143,14 +143,8 @@ def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -
         # Staging memory, and an extent that both operands share, hold more than n_bytes.
         piece = min(n_bytes, _contiguous(target), _contiguous(source))
         rows = min(n_bytes // piece, _repeats(target, piece), _repeats(source, piece))
-        _copy_rows(
-            target.address + target.at,
-            target.row_stride,
-            source.address + source.at,
-            source.row_stride,
-            piece,
-            rows,
-        )
+        to, of = target.address + target.at, source.address + source.at
+        _copy_rows(to, target.row_stride, of, source.row_stride, piece, rows)
         n_bytes -= piece * rows
         _go_on(state, target, piece, rows, n_bytes == 0)
         _go_on(state, source, piece, rows, n_bytes == 0)
@@ -163,25 +157,23 @@ def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_b
         piece = min(n_bytes, _contiguous(out), _contiguous(left), _contiguous(right))
         rows = min(n_bytes // piece, _repeats(out, piece), _repeats(left, piece))
         rows = min(rows, _repeats(right, piece))
-        code = call(
-            state.reduce,
-            (
-                left.address + left.at,
-                right.address + right.at,
-                out.address + out.at,
-                piece // state.element_bytes,
-                rows,
-                left.row_stride,
-                right.row_stride,
-                out.row_stride,
-            ),
-        )
-        if code != 0:
+        a, b, c = left.address + left.at, right.address + right.at, out.address + out.at
+        n = piece // state.element_bytes
+        strides = left.row_stride, right.row_stride, out.row_stride
+        if call(state.reduce, (a, b, c, n, rows, strides[0], strides[1], strides[2])) != 0:
             return False
         n_bytes -= piece * rows
         for cursor in (out, left, right):
             _go_on(state, cursor, piece, rows, n_bytes == 0)
     return True
+
+
+@compiled
+def _stage(state: Record, free: Record, operand: Record, number: int, n_bytes: int) -> None:
+    """Put an operand aside, and place its cursor there; another cursor is free meanwhile."""
+    _open(state, free, state.stage_extents, number)
+    _copy_between(state, free, operand, n_bytes)
+    _open(state, operand, state.stage_extents, number)
 
 
 @compiled
@@ -191,9 +183,7 @@ def run_copy(state: Record, row: int) -> Long:
     target, source = record_at(state.cursors, 0, CURSOR), record_at(state.cursors, 1, CURSOR)
     _open(state, source, state.reads, task.first_read)
     if task.is_staged:
-        _open(state, target, state.stage_extents, STAGED_LEFT)
-        _copy_between(state, target, source, task.n_bytes)
-        _open(state, source, state.stage_extents, STAGED_LEFT)
+        _stage(state, target, source, STAGED_LEFT, task.n_bytes)
     _open(state, target, state.writes, task.first_write)
     _copy_between(state, target, source, task.n_bytes)
     return np.int64(task.n_bytes)
@@ -209,20 +199,15 @@ def run_reduce(state: Record, row: int) -> Long:
     _open(state, left, state.reads, task.first_read)
     _open_right(state, right, task)
     if task.is_staged:
+        _stage(state, out, left, STAGED_LEFT, task.n_bytes)
+        _stage(state, out, right, STAGED_RIGHT, task.n_bytes)
         _open(state, out, state.stage_extents, STAGED_LEFT)
-        _copy_between(state, out, left, task.n_bytes)
-        _open(state, left, state.stage_extents, STAGED_RIGHT)
-        _copy_between(state, left, right, task.n_bytes)
-        _open(state, out, state.stage_extents, STAGED_LEFT)
-        _open(state, left, state.stage_extents, STAGED_LEFT)
-        _open(state, right, state.stage_extents, STAGED_RIGHT)
-        if not _reduce_between(state, out, left, right, task.n_bytes):
-            return np.int64(-1)
-        _open(state, left, state.stage_extents, STAGED_LEFT)
-        _open(state, out, state.writes, task.first_write)
-        _copy_between(state, out, left, task.n_bytes)
     else:
         _open(state, out, state.writes, task.first_write)
-        if not _reduce_between(state, out, left, right, task.n_bytes):
-            return np.int64(-1)
+    if not _reduce_between(state, out, left, right, task.n_bytes):
+        return np.int64(-1)
+    if task.is_staged:
+        _open(state, left, state.stage_extents, STAGED_LEFT)
+        _open(state, out, state.writes, task.first_write)
+        _copy_between(state, out, left, task.n_bytes)
     return np.int64(task.n_bytes)

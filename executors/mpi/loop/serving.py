@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
     call,
     compiled,
@@ -23,52 +24,26 @@ from collplan.executors.mpi.loop.calls import (
     store_release,
 )
 from collplan.executors.mpi.loop.loop import idle, run_loop
-from collplan.executors.mpi.loop.state import (
-    DONE,
-    PENDING,
-    TEST,
-    Long,
-    Record,
-    nap,
-    now,
-    sleep_on,
-    state_at,
-)
+from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at, words
 from collplan.planner.arrays.jit import compile_with
 
-FLIGHT: Final = np.dtype(
-    [
-        (name, "i8")
-        for name in (
-            *("state", "board", "request", "needs_python", "code"),
-            *("is_over", "is_done", "is_freed"),  # words that others watch
-            *("over", "done", "freed"),  # where those lie
-        )
-    ]
+FLIGHT: Final = words(
+    *("state", "board", "request", "needs_python", "code"),
+    *("is_over", "is_done", "is_freed"),  # words that others watch
+    *("over", "done", "freed"),  # where those lie
 )
 """A program in flight: over when all its tasks are, done when its request is complete, freed
 when MPI has let go of that."""
 
-BOARD: Final = np.dtype(
-    [
-        (name, "i8")
-        for name in (
-            *("places", "n_places", "progress", "lock", "work"),
-            *("stopping", "is_stopping", "wanted", "is_wanted"),
-            *("awake", "is_awake", "over", "is_over"),
-            *("grequest_complete", "sem_wait", "sem_trywait", "sem_post"),
-            *("status", "status_bytes", "nanosleep", "sleep", "sleep_s", "sleep_ns"),
-            *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
-        )
-    ]
+BOARD: Final = words(
+    *("places", "n_places", "progress", "lock", "work"),
+    *("stopping", "is_stopping", "wanted", "is_wanted"),
+    *("awake", "is_awake", "over", "is_over"),
+    *("MPI_Grequest_complete", "sem_wait", "sem_trywait", "sem_post"),
+    *("status", "status_bytes", "nanosleep", "sleep", "sleep_s", "sleep_ns"),
+    *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
 )
 """State shared by all programs in flight of a process; places hold addresses of flights, or 0."""
-
-# What a call is to do.
-SERVE_BOARD: Final = 0
-WAIT_FOR_FLIGHT: Final = 1
-TEST_FLIGHT: Final = 2
-COMPLETE_FLIGHT: Final = 3
 
 LOCK_SPINS = 1000
 """Attempts to take the lock before a waiting thread sleeps; most sweeps are short."""
@@ -100,13 +75,13 @@ def _sweep(board: Record) -> Long:
         flight = _flight_at(address)
         state = state_at(flight.state)
         before = state.progress
-        found = run_loop(flight.state, TEST)
+        found = run_loop(flight.state, codes.TEST)
         board.progress += state.progress - before
-        if found == PENDING:
+        if found == codes.PENDING:
             n_left += 1
             continue
         board.progress += 1
-        if found != DONE:
+        if found != codes.DONE:
             flight.code = state.code
         store_release(place, 0)
         if flight.needs_python:
@@ -121,7 +96,7 @@ def _sweep(board: Record) -> Long:
 def _complete(board: Record, flight: Record) -> None:
     """Complete a flight's request; from then on it may be used anew."""
     done = flight.done
-    call(board.grequest_complete, (flight.request,))
+    call(board.MPI_Grequest_complete, (flight.request,))
     store_release(flight.over, 1)
     store_release(done, 1)
 
@@ -159,7 +134,7 @@ def _serve(board: Record) -> Long:
         store_release(board.awake, 0)
         fence()
         # Who started something and saw the thread awake did not wake it.
-        if found == DONE and not load_acquire(board.stopping):
+        if found == codes.DONE and not load_acquire(board.stopping):
             if _are_any(board):
                 call(board.sem_post, (pointer(board.work),))
             continue
@@ -174,9 +149,9 @@ def _serve_awake(board: Record) -> Long:
     n_vain = np.int64(0)
     while n_vain < board.dozes:
         if load_acquire(board.stopping):
-            return DONE
+            return codes.DONE
         if load_acquire(board.over):
-            return PENDING
+            return codes.PENDING
         if not _are_any(board):
             n_vain += 1
             polls = np.int64(board.spins + 1)
@@ -189,7 +164,7 @@ def _serve_awake(board: Record) -> Long:
         before = board.progress
         _take_turn(board)
         polls = np.int64(0) if board.progress != before else polls + 1
-    return DONE
+    return codes.DONE
 
 
 @compiled
@@ -232,18 +207,18 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
     turn_ns : int
         How long a wait takes at most.
     """
-    if what == SERVE_BOARD:
+    if what == codes.SERVE_BOARD:
         return _serve(_board_at(address))
     flight = _flight_at(address)
-    if what != COMPLETE_FLIGHT and load_acquire(flight.over):
-        return DONE
+    if what != codes.COMPLETE_FLIGHT and load_acquire(flight.over):
+        return codes.DONE
     board = _board_at(flight.board)
-    if what == COMPLETE_FLIGHT:
+    if what == codes.COMPLETE_FLIGHT:
         _complete(board, flight)
-        return DONE
-    if what == TEST_FLIGHT:
+        return codes.DONE
+    if what == codes.TEST_FLIGHT:
         if call(board.sem_trywait, (pointer(board.lock),)) != 0:
-            return PENDING
+            return codes.PENDING
         _sweep(board)
     else:
         # A thread of its own need not interfere; of several who wait, one is enough to say so.
@@ -253,9 +228,9 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
             _advance(board, flight, turn_ns)
         store_release(board.wanted, 0)
         if not is_locked:
-            return PENDING
+            return codes.PENDING
     call(board.sem_post, (pointer(board.lock),))
-    return DONE if load_acquire(flight.over) else PENDING
+    return codes.DONE if load_acquire(flight.over) else codes.PENDING
 
 
 @compiled

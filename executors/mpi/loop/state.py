@@ -20,39 +20,19 @@ Record = Any
 Long = Any
 """A signed integer of 64 bits, in compiled code."""
 
-# What a task does; messages first.
-SEND: Final = 0
-RECV: Final = 1
-COPY: Final = 2
-REDUCE: Final = 3
-COMPUTE: Final = 4
-NOTHING: Final = 5
-
-# When tasks run, as in `collplan.planner.plan.plan.Stage`.
-STAGE_START: Final = 0
-STAGE_BACKGROUND: Final = 1
-STAGE_WAIT: Final = 2
-
-# What a call of the loop is to do; each names what must be over when it returns.
-START: Final = 0
-GO_ON_STARTING: Final = 1
-TEST: Final = 2
-WAIT: Final = 3
-RUN: Final = 4
-SERVE: Final = 5
-"""Run the background of every start that is handed over, until told to stop."""
-
-# What a call of the loop found.
-DONE: Final = 0
-PENDING: Final = 1
-DEADLOCK: Final = 2
-FAILED: Final = 3
-FAILED_IN_STATUS: Final = 4
-BUSY: Final = 5
-RAISED: Final = 6
-"""A reduction in Python raised an exception."""
-
 SECOND_NS: Final = 1_000_000_000
+
+
+def words(*names: str) -> np.dtype[Any]:
+    """Return the dtype of a record of words of 64 bits.
+
+    Examples
+    --------
+    >>> words("at", "n").itemsize
+    16
+    """
+    return np.dtype([(name, "i8") for name in names])
+
 
 TASK: Final = np.dtype(
     [
@@ -77,49 +57,28 @@ TASK: Final = np.dtype(
 )
 """One task; there is one row more, where the last task's successors end."""
 
-LOCAL: Final = np.dtype(
-    [
-        ("first_write", "i8"),
-        ("first_read", "i8"),
-        ("first_right", "i8"),
-        ("right_skip", "i8"),  # bytes of that extent which belong to the left operand
-        ("n_bytes", "i8"),
-        ("is_staged", "i8"),  # whether it would overwrite what it still has to read
-        ("duration_ns", "i8"),
-    ]
+LOCAL: Final = words(
+    *("first_write", "first_read", "first_right"),
+    "right_skip",  # bytes of that extent which belong to the left operand
+    *("n_bytes", "duration_ns"),
+    "is_staged",  # whether it would overwrite what it still has to read
 )
 """One task without a message."""
 
-EXTENT: Final = np.dtype(
-    [
-        ("buffer", "i8"),
-        ("offset", "i8"),
-        ("run", "i8"),
-        ("stride", "i8"),
-        ("repeat", "i8"),
-        ("outer_stride", "i8"),
-        ("outer_repeat", "i8"),
-    ]
+EXTENT: Final = words(
+    *("buffer", "offset", "run", "stride", "repeat", "outer_stride", "outer_repeat")
 )
 """Runs of contiguous bytes; everything in bytes."""
 
-CURSOR: Final = np.dtype(
-    [
-        ("extents", "i8"),
-        ("extent", "i8"),
-        ("outer", "i8"),
-        ("inner", "i8"),
-        ("at", "i8"),  # bytes of the run that are behind
-        ("address", "i8"),  # of the run
-        ("rows", "i8"),
-        ("row_stride", "i8"),
-    ]
+CURSOR: Final = words(
+    *("extents", "extent", "outer", "inner"),
+    "at",  # bytes of the run that are behind
+    "address",  # of the run
+    *("rows", "row_stride"),
 )
 """A place in a list of extents, and how far equal pieces go on from there."""
 
-IDLING: Final = np.dtype(
-    [(name, "i8") for name in ("spins", "yields", "sleep_step_ns", "longest_sleep_ns")]
-)
+IDLING: Final = words("spins", "yields", "sleep_step_ns", "longest_sleep_ns")
 """Idle policy of a thread."""
 
 _COUNTERS = (
@@ -140,11 +99,20 @@ _FIXED = (
     "is_recorded",
 )
 _ADDRESSES = (
-    *("isend", "irecv", "testsome", "clock_gettime", "nanosleep", "sched_yield", "reduce"),
+    *(
+        "MPI_Isend",
+        "MPI_Irecv",
+        "MPI_Testsome",
+        "MPI_Iprobe",
+        "clock_gettime",
+        "nanosleep",
+        "sched_yield",
+        "reduce",
+    ),
     *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
     *("messages", "local", "held", "first_messages", "first_local", "first_held"),
     *("requests", "active", "finished", "statuses"),
-    *("iprobe", "waiting", "first_waiting", "next_wait", "waits"),
+    *("waiting", "first_waiting", "next_wait", "waits"),
     *("probed", "counters", "own_counter", "own_flags"),
     *("locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
     *("idling", "caller_idling", "thread_idling"),
@@ -152,7 +120,7 @@ _ADDRESSES = (
     *("handed", "over", "deadline", "stopping", "masks"),
     *("start_ns", "end_ns"),  # when tasks started and ended, where they are recorded
 )
-STATE: Final = np.dtype([(name, "i8") for name in (*_COUNTERS, *_FIXED, *_ADDRESSES)])
+STATE: Final = words(*_COUNTERS, *_FIXED, *_ADDRESSES)
 """Everything a call of the loop gets: counters, and where the arrays lie."""
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, load_acquire, pointer
-from collplan.executors.mpi.loop.state import PENDING, SECOND_NS, Long, Record, sleep_on
+from collplan.executors.mpi.loop.state import SECOND_NS, Long, Record, sleep_on
 
 SHORTEST_SLEEP_NS = 1_000
 
@@ -33,7 +34,7 @@ def take_back(state: Record, turn_ns: int) -> Long:
     if not is_taken and turn_ns >= SHORTEST_SLEEP_NS:
         is_taken = sleep_on(state, state.over, turn_ns)
     if not is_taken:
-        return np.int64(PENDING)
+        return np.int64(codes.PENDING)
     state.n_left -= 1
     state.is_handed = 0
     state.idling = state.caller_idling

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.mpi.loop.state import COMPUTE, COPY, EXTENT, LOCAL, NOTHING, REDUCE
+from collplan.executors.mpi.loop import codes
+from collplan.executors.mpi.loop.state import EXTENT, LOCAL
 from collplan.planner.arrays.csr import running_total
 from collplan.planner.plan.plan import Op
 
@@ -62,17 +63,14 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
     stride, repeat, outer_stride, outer_repeat = _merge_levels(
         stride, repeat, outer_stride, outer_repeat
     )
-    continues = (stride == run) & (repeat > 1)
-    run = np.where(continues, run * repeat, run)
-    stride = np.where(continues, outer_stride, stride)
-    repeat = np.where(continues, outer_repeat, repeat)
-    outer_repeat = np.where(continues, 1, outer_repeat)
-    continues = (stride == run) & (repeat > 1) & (outer_repeat == 1)
-    rows["run"] = np.where(continues, run * repeat, run)
-    rows["stride"] = stride
-    rows["repeat"] = np.where(continues, 1, repeat)
-    rows["outer_stride"] = outer_stride
-    rows["outer_repeat"] = outer_repeat
+    for _ in range(2):
+        continues = (stride == run) & (repeat > 1)
+        run = np.where(continues, run * repeat, run)
+        stride = np.where(continues, outer_stride, stride)
+        repeat = np.where(continues, outer_repeat, repeat)
+        outer_repeat = np.where(continues, 1, outer_repeat)
+    rows["run"], rows["stride"], rows["repeat"] = run, stride, repeat
+    rows["outer_stride"], rows["outer_repeat"] = outer_stride, outer_repeat
     n_bytes = rows["run"] * rows["repeat"] * rows["outer_repeat"]
     has = n_bytes > 0
     kept = running_total(has)
@@ -181,9 +179,9 @@ def local_tasks(program: Program, patterns: Ints, itemsize: int) -> LocalTasks:
     writes = extent_table(program.writes, patterns, itemsize)
     n_written = writes.task_bytes()
     kind = program.op.astype(np.int8)
-    moves = (kind == COPY) | (kind == REDUCE)
-    kind[moves & (n_written == 0)] = NOTHING
-    kind[(kind == COMPUTE) & (program.duration_ns == 0)] = NOTHING
+    moves = (kind == codes.COPY) | (kind == codes.REDUCE)
+    kind[moves & (n_written == 0)] = codes.NOTHING
+    kind[(kind == codes.COMPUTE) & (program.duration_ns == 0)] = codes.NOTHING
     tasks = np.flatnonzero(program.op > Op.RECV)
     local = np.zeros(len(kind), dtype=np.int32)
     local[tasks] = np.arange(len(tasks))
@@ -202,22 +200,22 @@ def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> N
     """Say where right operands begin: behind as many bytes as the result has."""
     begin = reads.n_bytes[reads.indptr[tasks]] + rows["n_bytes"]
     first = np.searchsorted(reads.n_bytes, begin, side="right") - 1
-    rows["first_right"] = np.where(kind == REDUCE, first, reads.indptr[tasks + 1])
+    rows["first_right"] = np.where(kind == codes.REDUCE, first, reads.indptr[tasks + 1])
     skip = begin - reads.n_bytes[np.minimum(first, len(reads.n_bytes) - 1)]
-    rows["right_skip"] = np.where(kind == REDUCE, skip, 0)
+    rows["right_skip"] = np.where(kind == codes.REDUCE, skip, 0)
 
 
 def _find_unsafe(
     rows: Table, kind: Kinds, reads: ExtentTable, writes: ExtentTable, tasks: Index
 ) -> None:
     """Mark tasks that need memory besides; few tasks read and write the same buffer."""
-    for i in np.flatnonzero((kind == COPY) | (kind == REDUCE)):
+    for i in np.flatnonzero((kind == codes.COPY) | (kind == codes.REDUCE)):
         task = int(tasks[i])
         read = reads.rows["buffer"][reads.indptr[task] : reads.indptr[task + 1]]
         written = writes.rows["buffer"][writes.indptr[task] : writes.indptr[task + 1]]
         if not (read[:, None] == written).any():
             continue
-        if kind[i] == COPY and _is_plain(reads, task) and _is_plain(writes, task):
+        if kind[i] == codes.COPY and _is_plain(reads, task) and _is_plain(writes, task):
             continue
         rows["is_staged"][i] = is_unsafe(
             reads, writes, task, int(rows["first_right"][i]), int(rows["right_skip"][i])

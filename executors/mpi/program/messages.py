@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
-from numpy.lib.stride_tricks import as_strided
 
 from collplan.planner.plan.plan import Op
 
@@ -17,9 +16,12 @@ if TYPE_CHECKING:
     from collplan.planner.arrays import Ints
     from collplan.planner.plan.plan import Extents
 
-Message = list[Any]
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
+Shape = tuple[int, int, int]
+"""Outer repeats, inner repeats and contiguous elements of an extent."""
+Layout = tuple[tuple[int, Shape, tuple[int, int]], ...]
+"""Displacement, shape, and outer and inner stride of each extent of a message, in bytes."""
 
 LARGEST_COUNT: Final = 2**31 - 1
 """The most elements a call of MPI takes whose counts are ints; more become a datatype."""
@@ -27,30 +29,6 @@ _BY_SIZE = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T}
 """Messages only move bytes, so an element is an integer of its size whatever its dtype."""
 ABSOLUTE: Final = 4
 """The buffer number of a message that spans buffers: its offset is an address."""
-
-
-def extent_views(
-    buffers: Sequence[Array], patterns: Ints, extents: Extents, task: int
-) -> list[Array]:
-    """Return one view per non-empty extent of a task.
-
-    A contiguous extent is a 1-D view; a strided one has shape
-    ``(repeat1, repeat0, count)``, so that its elements are in C order.
-    """
-    views = []
-    for i in range(extents.indptr[task], extents.indptr[task + 1]):
-        count, offset = int(extents.count[i]), int(extents.offset[i])
-        if count == 0:
-            continue
-        flat = buffers[extents.buffer[i]]
-        stride0, repeat0, stride1, repeat1 = (int(x) for x in patterns[extents.pattern[i]])
-        if repeat0 == repeat1 == 1:
-            views.append(flat[offset : offset + count])
-            continue
-        strides = (stride1 * flat.itemsize, stride0 * flat.itemsize, flat.itemsize)
-        # The program checked every extent against its buffer.
-        views.append(as_strided(flat[offset:], (repeat1, repeat0, count), strides))
-    return views
 
 
 class MessageTypes:
@@ -66,30 +44,26 @@ class MessageTypes:
 
     def __init__(self, itemsize: int, largest_count: int = LARGEST_COUNT) -> None:
         self._owned: list[MPI.Datatype] = []
-        self._strided: dict[tuple[Any, ...], MPI.Datatype] = {}
+        self._strided: dict[Layout, MPI.Datatype] = {}
         self._itemsize = itemsize
         self.largest_count = largest_count
         self.element: MPI.Datatype
         self.reset()
 
-    def message(self, views: list[Array]) -> Message:
-        """Return the buffer argument for a message of `views`, in their order.
+    def describe(self, layout: Layout) -> tuple[int, MPI.Datatype]:
+        """Return the count and the datatype of a message that begins with its first extent.
 
-        One contiguous view is sent as it is; anything else through a derived
+        A lone contiguous extent counts elements; anything else is one element of a derived
         datatype, so that nothing is copied.
         """
-        if not views:
-            return [None, 0, self.element]
-        first = views[0]
-        if len(views) == 1 and first.ndim == 1 and first.size <= self.largest_count:
-            return [first, first.size, self.element]
-        address = _address(first)
-        layout = tuple((_address(view) - address, view.shape, view.strides) for view in views)
+        if not layout:
+            return 0, self.element
+        (_, shape, _), *more = layout
+        if not more and _is_contiguous(shape) and shape[2] <= self.largest_count:
+            return shape[2], self.element
         if layout not in self._strided:
-            self._strided[layout] = self._layout(layout)
-        # The datatype counts from the first element, whose own view keeps the buffer alive.
-        start = first if first.ndim == 1 else first[0, 0]
-        return [start, 1, self._strided[layout]]
+            self._strided[layout] = self._make(layout)
+        return 1, self._strided[layout]
 
     def reset(self) -> None:
         """Forget all datatypes but that of an element."""
@@ -108,11 +82,9 @@ class MessageTypes:
         self._owned.append(datatype.Commit())
         return datatype
 
-    def _layout(
-        self, layout: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
-    ) -> MPI.Datatype:
+    def _make(self, layout: Layout) -> MPI.Datatype:
         displs = [displ for displ, _, _ in layout]
-        lengths = [shape[0] for _, shape, _ in layout if len(shape) == 1]
+        lengths = [shape[2] for _, shape, _ in layout if _is_contiguous(shape)]
         if len(lengths) == len(layout) and max(lengths) <= self.largest_count:
             return self._own(self.element.Create_hindexed(lengths, displs))
         parts = [self._pattern(shape, strides) for _, shape, strides in layout]
@@ -120,9 +92,7 @@ class MessageTypes:
         _free(parts)
         return self._own(whole)
 
-    def _pattern(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> MPI.Datatype:
-        if len(shape) == 1:
-            return self._repeated(self.element, shape[0], self._itemsize)
+    def _pattern(self, shape: Shape, strides: tuple[int, int]) -> MPI.Datatype:
         if max(shape) <= self.largest_count:
             inner = self.element.Create_hvector(shape[1], shape[2], strides[1])
             outer = inner.Create_hvector(shape[0], 1, strides[0])
@@ -153,8 +123,8 @@ def _free(datatypes: list[MPI.Datatype]) -> None:
         datatype.Free()
 
 
-def _address(view: Array) -> int:
-    return int(view.__array_interface__["data"][0])
+def _is_contiguous(shape: Shape) -> bool:
+    return shape[:2] == (1, 1)
 
 
 def handle_of(handle: MPI.Comm | MPI.Datatype) -> int:
@@ -242,18 +212,28 @@ class Messages:
     def _describe_one(
         self, rows: Array, task: int, extents: Extents, buffers: Sequence[Array]
     ) -> None:
-        views = extent_views(buffers, self._patterns, extents, task)
-        first, last = extents.indptr[task], extents.indptr[task + 1]
-        counted = extents.count[first:last] > 0
-        used = extents.buffer[first:last][counted]
-        spans = bool((used != used[:1]).any())
+        entries = range(extents.indptr[task], extents.indptr[task + 1])
+        filled = [i for i in entries if extents.count[i] > 0]
+        spans = len({int(extents.buffer[i]) for i in filled}) > 1
+        itemsize = buffers[0].itemsize
+        places, forms = [], []
+        for i in filled:
+            stride0, repeat0, stride1, repeat1 = (
+                int(x) for x in self._patterns[extents.pattern[i]]
+            )
+            base = buffers[extents.buffer[i]].ctypes.data if spans else 0
+            places.append(base + int(extents.offset[i]) * itemsize)
+            shape = repeat1, repeat0, int(extents.count[i])
+            forms.append((shape, (stride1 * itemsize, stride0 * itemsize)))
+        # The datatype counts from the first element.
+        layout = tuple(
+            (place - places[0], *form) for place, form in zip(places, forms, strict=True)
+        )
         types = self._spanning_types if spans else self._types
-        _, count, datatype = types.message(views)
+        count, datatype = types.describe(layout)
         rows["count"][task], rows["datatype"][task] = count, handle_of(datatype)
+        if filled:
+            rows["buffer"][task] = ABSOLUTE if spans else extents.buffer[filled[0]]
+            rows["offset"][task] = places[0]
         if spans:
-            rows["buffer"][task] = ABSOLUTE
-            rows["offset"][task] = views[0].__array_interface__["data"][0]
             self._spanning.append(task)
-        elif views:
-            rows["buffer"][task] = used[0]
-            rows["offset"][task] = extents.offset[first:last][counted][0] * buffers[0].itemsize

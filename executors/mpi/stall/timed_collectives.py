@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -22,11 +23,23 @@ from collplan.executors.mpi.stall.watchdog import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 N_SPEAKERS: Final = 8
 """Maximum number of ranks that report missing ranks."""
+
+
+@contextmanager
+def freed_on_error(free: Callable[[], None]) -> Iterator[None]:
+    """Free what ranks make together where all of them raise; a job that ends frees nothing."""
+    try:
+        yield
+    except StallError:
+        raise
+    except Exception:
+        free()
+        raise
 
 
 class RollCall:
@@ -75,13 +88,12 @@ class RollCall:
             if is_over:
                 self._report_absent(wait.waited_s)
 
-    def meet(self, among: MPI.Comm | None = None) -> None:
-        """Return when all ranks are here, or all of those among whom they meet."""
-        comm = self._comm if among is None else among
+    def meet(self) -> None:
+        """Return when all ranks are here."""
         if self.timeout_s is None:
-            comm.Barrier()
+            self._comm.Barrier()
         else:
-            self.wait(comm.Ibarrier())
+            self.wait(self._comm.Ibarrier())
 
     def before_blocking(self) -> None:
         """See that all ranks are here, if there is a limit: MPI has no other for what follows."""
@@ -111,16 +123,6 @@ class RollCall:
         pieces = zip((ends - n_bytes).tolist(), ends.tolist(), strict=True)
         return [MPI.pickle.loads(everything[low:high]) for low, high in pieces]
 
-    def least(self, value: int) -> int:
-        """Return the least of all ranks' numbers."""
-        lowest = np.empty(1, dtype=np.int64)
-        mine = np.array([value], dtype=np.int64)
-        if self.timeout_s is None:
-            self._comm.Allreduce(mine, lowest, MPI.MIN)
-        else:
-            self.wait(self._comm.Iallreduce(mine, lowest, MPI.MIN))
-        return int(lowest[0])
-
     def together(self, make: Callable[[], T]) -> T:
         """Return what `make` returns; where it raises on one rank, all ranks raise.
 
@@ -138,14 +140,15 @@ class RollCall:
             raise
         except Exception as caught:
             error = caught
-        self.raise_any(error)
+        mine = np.array([self._comm.size if error is None else self._comm.rank])
+        lowest = np.empty_like(mine)
+        if self.timeout_s is None:
+            self._comm.Allreduce(mine, lowest, MPI.MIN)
+        else:
+            self.wait(self._comm.Iallreduce(mine, lowest, MPI.MIN))
+        if lowest[0] < self._comm.size:
+            self.raise_first(int(lowest[0]), error)
         return cast("T", made)
-
-    def raise_any(self, error: Exception | None) -> None:
-        """Raise on all ranks if one has an error: its own there, elsewhere one that names it."""
-        culprit = self.least(self._comm.size if error is None else self._comm.rank)
-        if culprit < self._comm.size:
-            self.raise_first(culprit, error)
 
     def raise_first(self, culprit: int, error: Exception | None) -> NoReturn:
         """Raise a rank's own error, or the first one's; collective."""

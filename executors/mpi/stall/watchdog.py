@@ -1,13 +1,21 @@
-"""End a job whose plan stands still, after every rank has said what it waits for."""
+"""End a job whose plan stands still, after every rank has said what it waits for.
+
+A rank that is told to end says so, too. That another rank has died Open MPI's launcher tells
+ranks by SIGTERM, and the guardian of `host/processes.py` by SIGUSR1. A rank may then be inside
+of MPI, where Python handles no signals; so a thread waits for them.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -16,6 +24,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.errors import StallError
 from collplan.executors.mpi.host.peers import name_ranks
 from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.launch.launcher import launcher_rank
 from collplan.executors.mpi.together import abort
 from collplan.planner.plan.plan import Op
 
@@ -34,6 +43,14 @@ GRACE_S: Final = 1.0
 """Time for other ranks to speak before a rank ends the job, in seconds."""
 VERDICT_S: Final = 0.5
 """Additional time for the rank that knows what all others said, in seconds."""
+
+
+WHEN: Final = {
+    signal.SIGTERM: "was told to end",
+    signal.SIGUSR1: "was told that another rank has died",
+}
+LINGER_S: Final = 0.5
+"""Time for other ranks to speak, too, in seconds."""
 
 
 class Notices:
@@ -281,11 +298,6 @@ class Watch:
         """Return the ranks whose processes are known to be over."""
         return self._peers.all_ended()
 
-    @property
-    def rank(self) -> int:
-        """Return this rank."""
-        return self._comm.rank
-
     def _is_alarmed(self, engine: Watched, now: float) -> bool:
         """Return whether another rank waits too long, or one that this one waits for has ended."""
         if self._notices.collect():
@@ -326,16 +338,7 @@ class Watch:
 
 _living: weakref.WeakSet[Watch] = weakref.WeakSet()
 _has_spoken = False
-
-
-def living() -> list[Watch]:
-    """Return the watches of this process."""
-    return list(_living)
-
-
-def has_spoken() -> bool:
-    """Return whether this process has said why it ends."""
-    return _has_spoken
+_installed: list[int] = []
 
 
 def say(rank: int, lines: list[str]) -> None:
@@ -351,3 +354,55 @@ def end_job(comm: MPI.Intracomm, reason: str) -> StallError:
     """Abort the job; return the error to raise where that returns."""
     abort(comm, 1)
     return StallError(f"{reason}; the job was aborted")
+
+
+def speak_when_ended() -> None:
+    """Let this process speak before a signal ends it, from now on.
+
+    For processes that are ranks of ours only: signals belong to whoever owns the
+    process. Where somebody handles these signals already, nothing changes.
+    """
+    if _installed or threading.current_thread() is not threading.main_thread():
+        return
+    if any(signal.getsignal(number) is not signal.SIG_DFL for number in WHEN):
+        return
+    others = signal.set_wakeup_fd(-1)
+    if others != -1:
+        signal.set_wakeup_fd(others)
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    _installed.extend((reading, writing))
+    for number in WHEN:
+        signal.signal(number, _leave_to_thread)
+    # Written to by the signal handler itself, whatever the main thread does.
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_listen, args=(reading,), name="last words", daemon=True).start()
+
+
+def _leave_to_thread(number: int, frame: FrameType | None) -> None:
+    """Python needs a handler; the thread has been told already."""
+
+
+def _listen(reading: int) -> None:
+    while True:
+        for number in os.read(reading, 64):
+            if number in WHEN:
+                _speak(WHEN[signal.Signals(number)])
+                sys.stdout.flush()
+                # Launchers end all others when the first one is gone.
+                time.sleep(LINGER_S)
+                # Without farewell: what MPI would still want from a dead rank could take for ever.
+                os._exit(1)
+
+
+def _speak(why: str) -> None:
+    if _has_spoken:
+        return
+    watches = list(_living)
+    ended = sorted({rank for watch in watches for rank in watch.ended()})
+    gone = f"; {name_ranks(ended)} ended" if ended else ""
+    lines = [line for watch in watches for line in watch.last_words()]
+    if lines:
+        lines[0] = f"in a plan, {lines[0]}"
+    say(launcher_rank(), [f"{why}{gone}", *lines])
