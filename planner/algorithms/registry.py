@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -17,6 +17,9 @@ Where = Literal["inside", "across"]
 """Inside nodes, and between them."""
 REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
 """Collectives whose result on one rank is its own operand."""
+KINDS: Final = ("allgather", "allreduce", "reduce_scatter_block", "bcast", "reduce", "alltoall",
+         "barrier", "scan", "exscan", "gather", "scatter")  # fmt: skip
+"""Collectives in the order in which their algorithms are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +110,16 @@ class Algorithm:
 
 
 class Registry:
-    """All algorithms, by collective and name, in the order of registration."""
+    """All algorithms, by collective and name, in the order of registration.
 
-    def __init__(self) -> None:
-        self._algorithms: dict[str, dict[str, Algorithm]] = {}
+    Parameters
+    ----------
+    kinds : iterable of str
+        Collectives that are listed first.
+    """
+
+    def __init__(self, kinds: Iterable[str] = ()) -> None:
+        self._algorithms: dict[str, dict[str, Algorithm]] = {kind: {} for kind in kinds}
 
     def add(self, algorithm: Algorithm) -> None:
         """Register `algorithm` once.
@@ -179,7 +188,7 @@ class Registry:
             raise AlgorithmError(f"{algorithm.kind}/{algorithm.name}: {refusal}; use {others}")
 
 
-registry = Registry()
+registry = Registry(KINDS)
 
 
 def algorithm(
