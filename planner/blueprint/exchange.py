@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import expand, row_numbers, running_total
 from collplan.planner.blueprint.groups import Rows, rows_by
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition, PlanSpec
@@ -146,7 +146,7 @@ class Exchange:
     @cached_property
     def row(self) -> Ints:
         """The node of every rank, in the order of `ranks`."""
-        return np.repeat(np.arange(self.n_rows), self.sizes)
+        return row_numbers(self.first)
 
     @cached_property
     def part(self) -> Ints:
@@ -168,10 +168,8 @@ class Exchange:
     def served(self, block: Ints) -> tuple[Ints, Ints, Ints]:
         """Return block, number in its team and place in `ranks` of all whom blocks serve."""
         blocks = self.blocks
-        each = np.repeat(block, blocks.team[block])
-        number = np.arange(len(each)) - np.repeat(
-            running_total(blocks.team[block])[:-1], blocks.team[block]
-        )
+        entry, number = expand(blocks.team[block])
+        each = block[entry]
         row = blocks.dest[each]
         stride = self.n_leaders[row] if self.n_parts > 1 else 1
         return each, number, self.first[row] + blocks.part[each] + number * stride

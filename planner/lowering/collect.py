@@ -49,17 +49,14 @@ class Runs:
 
     def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
         """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`."""
-        runs = where if isinstance(where, tuple) else (where,)
+        runs = _as_tuple(where)
         self.is_sorted &= len(runs) < 2
         n_kept = n if kept is None else int(np.count_nonzero(kept))
         self.n += n_kept * len(runs)
         for run in runs:
             self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
             for name in self.FIELDS[1:]:
-                value = getattr(run, name)
-                if kept is not None and np.ndim(value):
-                    value = value[kept]
-                self.columns[name].add(value, n_kept)
+                self.columns[name].add(_kept(getattr(run, name), kept), n_kept)
 
     def arrays(self) -> tuple[Ints, ...]:
         """Return the columns, owners ascending."""
@@ -108,14 +105,8 @@ class Collected:
         """Return the number of messages, local steps and runs."""
         return self.n_messages + self.n_locals + sum(runs.n for runs in self.runs.values())
 
-    def add(self, number: int, step: Message | Copy | Reduce) -> None:
-        """Add a step of round `number`."""
-        if isinstance(step, Message):
-            self._add_message(number, step)
-        else:
-            self._add_local(number, step)
-
-    def _add_message(self, number: int, step: Message) -> None:
+    def add_message(self, number: int, step: Message) -> None:
+        """Add messages of round `number`."""
         n = max(np.size(step.source), np.size(step.dest))
         if np.size(step.source) == 0 or np.size(step.dest) == 0:
             return
@@ -128,8 +119,8 @@ class Collected:
             return
         row = {
             "round": number,
-            "source": source if kept is None else source[kept],
-            "dest": dest if kept is None else dest[kept],
+            "source": _kept(source, kept),
+            "dest": _kept(dest, kept),
             "incoming_left": _kept(step.incoming_left, kept),
             "combining": step.combine is not None,
             "ordered": step.ordered,
@@ -142,7 +133,8 @@ class Collected:
                 self.runs[name].add(where, self.n_messages, n, kept)
         self.n_messages += n_kept
 
-    def _add_local(self, number: int, step: Copy | Reduce) -> None:
+    def add_local(self, number: int, step: Copy | Reduce) -> None:
+        """Add local steps of round `number`."""
         n = np.size(step.rank)
         rank = np.broadcast_to(step.rank, (n,))
         kept = None if self.only is None else self.only[rank]
@@ -150,7 +142,7 @@ class Collected:
         if n_kept == 0:
             return
         self.local["round"].add(number, n_kept)
-        self.local["rank"].add(rank if kept is None else rank[kept], n_kept)
+        self.local["rank"].add(_kept(rank, kept), n_kept)
         self.local["op"].add(Op.COPY if isinstance(step, Copy) else Op.REDUCE, n_kept)
         reads = (step.read,) if isinstance(step, Copy) else (step.left, step.right)
         runs = tuple(run for where in reads for run in _as_tuple(where))
@@ -189,7 +181,10 @@ def collect(rounds: Iterable[Round], only: Bools | None = None, n_groups: int = 
     for number, step_round in enumerate(rounds):
         collected.n_rounds = number + 1
         for step in step_round.steps:
-            collected.add(number, step)
+            if isinstance(step, Message):
+                collected.add_message(number, step)
+            else:
+                collected.add_local(number, step)
             if n_groups * collected.n_rows > n_allowed:
                 require_memory(n_groups * collected.n_rows * BYTES_PER_ROW)
                 n_allowed = 2 * n_groups * collected.n_rows

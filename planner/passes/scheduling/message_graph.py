@@ -124,6 +124,12 @@ class MessageGraph:
             )
 
 
+def crosses_nodes(plan: Plan) -> Bools:
+    """Mark messages, both ends, between ranks of different nodes."""
+    peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
+    return np.asarray(plan.rank_node[plan.rank] != plan.rank_node[peer])
+
+
 def previous_on_link(plan: Plan) -> Ints:
     """Return, for sends to other nodes, the send before it on the same link; -1 for others.
 
