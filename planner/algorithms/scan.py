@@ -41,10 +41,11 @@ def tree_prefixes(group: Group, result: int, size: int) -> Rounds:
     me = np.arange(0, size, 2)
     yield Round(Copy(me, vector(group.input), vector(result)))
     levels = floor_log2(size)
-    for level in range(levels):
-        span = 1 << level
-        dest = np.arange(2 * span - 1, size, 2 * span)
-        value = group.input if level == 0 else result
+    # An odd rank that heard nobody on the way up does not exist: rank - 1 is always there.
+    up = [(1 << level, 2, result if level else group.input) for level in range(levels)]
+    down = [(1 << level, 3, result) for level in reversed(range(levels))]
+    for span, first, value in up + down:
+        dest = np.arange(first * span - 1, size, 2 * span)
         yield Round(
             Message(
                 dest - span,
@@ -52,20 +53,6 @@ def tree_prefixes(group: Group, result: int, size: int) -> Rounds:
                 vector(value),
                 vector(result),
                 combine=vector(value),
-                incoming_left=True,
-            )
-        )
-    # An odd rank that heard nobody on the way up does not exist: rank - 1 is always there.
-    for level in reversed(range(levels)):
-        span = 1 << level
-        dest = np.arange(3 * span - 1, size, 2 * span)
-        yield Round(
-            Message(
-                dest - span,
-                dest,
-                vector(result),
-                vector(result),
-                combine=vector(result),
                 incoming_left=True,
             )
         )

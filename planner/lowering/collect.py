@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,6 +67,16 @@ class Runs:
         return arrays
 
 
+MESSAGE: Final[Mapping[str, npt.DTypeLike]] = dict.fromkeys(
+    ("round", "source", "dest"), np.int32
+) | dict.fromkeys(("incoming_left", "combining", "ordered"), bool)
+"""Types of the columns of messages."""
+LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32, "op": np.int8}
+"""Types of the columns of local steps."""
+RUNS: Final = ("read", "write", "combine", "local_read", "local_write")
+"""Runs of chunks that messages, and local steps, have."""
+
+
 @dataclass
 class Collected:
     """Steps of rounds as columns that grow."""
@@ -76,27 +86,12 @@ class Collected:
     sends: list[int] = field(default_factory=list)
     """Rounds in which messages are sent, of whatever positions."""
     message: dict[str, Column] = field(
-        default_factory=lambda: {
-            "round": Column(np.int32),
-            "source": Column(np.int32),
-            "dest": Column(np.int32),
-            "incoming_left": Column(bool),
-            "combining": Column(bool),
-            "ordered": Column(bool),
-        }
+        default_factory=lambda: {name: Column(dtype) for name, dtype in MESSAGE.items()}
     )
     local: dict[str, Column] = field(
-        default_factory=lambda: {
-            "round": Column(np.int32),
-            "rank": Column(np.int32),
-            "op": Column(np.int8),
-        }
+        default_factory=lambda: {name: Column(dtype) for name, dtype in LOCAL.items()}
     )
-    runs: dict[str, Runs] = field(
-        default_factory=lambda: {
-            name: Runs() for name in ("read", "write", "combine", "local_read", "local_write")
-        }
-    )
+    runs: dict[str, Runs] = field(default_factory=lambda: {name: Runs() for name in RUNS})
     n_messages: int = 0
     n_locals: int = 0
 
@@ -104,6 +99,13 @@ class Collected:
     def n_rows(self) -> int:
         """Return the number of messages, local steps and runs."""
         return self.n_messages + self.n_locals + sum(runs.n for runs in self.runs.values())
+
+    def arrays(self, columns: dict[str, Column], n_groups: int = 1) -> dict[str, Any]:
+        """Return columns as arrays, repeated for every group."""
+        arrays = {name: column.array() for name, column in columns.items()}
+        if n_groups > 1:
+            arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
+        return arrays
 
     def add_message(self, number: int, step: Message) -> None:
         """Add messages of round `number`."""
