@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 
 Parts = Literal["whole", "size", "power_of_two"]
@@ -81,8 +81,7 @@ class Algorithm:
     def steps(self, group: Group) -> Rounds:
         """Generate the rounds on a group; who is alone with a reduction copies its own operand."""
         if group.size == 1 and self.kind in REDUCTIONS:
-            alone = Copy(0, group.whole(group.input), group.whole(group.output))
-            return iter((Round(alone),))
+            return _copy(group)
         return self.rounds(group)
 
     @property
@@ -107,6 +106,24 @@ class Algorithm:
         if self.regular_only and not is_regular:
             return "the blocks differ in size"
         return None
+
+
+def _copy(group: Group) -> Rounds:
+    """Copy the input to the output."""
+    yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+
+
+def _reduce(group: Group) -> Rounds:
+    """Combine the input, as the left operand, with the output."""
+    result = group.whole(group.output)
+    yield Round(Reduce(0, group.whole(group.input), result, result))
+
+
+LOCAL: Final = {
+    "copy": Algorithm("copy", "local", _copy),
+    "local_reduce": Algorithm("local_reduce", "local", _reduce),
+}
+"""The algorithms of copies and reductions between components, by kind; specs don't choose them."""
 
 
 class Registry:

@@ -220,17 +220,22 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
     elif refusal is not None:
         raise AlgorithmError(f"decomposition.form: {chosen.form} {refusal}")
     rows = rows_by(np.array(spec.machine.rank_to_node))
-    longest = max(len(row) for row in rows)
-    leaders = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
-    assert leaders is not None
     return Exchange(
         rows,
-        min(leaders, longest),
+        count_leaders(chosen, rows),
         spec.collective.count,
         spec.collective.in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
     )
+
+
+def count_leaders(chosen: Decomposition, rows: Rows) -> int:
+    """Return the leaders per row that a decomposition through leaders asks for."""
+    longest = max(len(row) for row in rows)
+    wanted = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
+    assert wanted is not None
+    return min(wanted, longest)
 
 
 def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
-from collplan.planner.algorithms.local import LOCAL
-from collplan.planner.algorithms.registry import Use
+from collplan.planner.algorithms.registry import LOCAL, Use
 from collplan.planner.arrays.csr import row_numbers
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable

@@ -62,13 +62,8 @@ class MessageGraph:
         node[recvs] = sends
         if previous is None:
             previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
-        successors = _join_ends(
-            np.ascontiguousarray(plan.deps.indptr),
-            np.ascontiguousarray(plan.deps.task),
-            np.ascontiguousarray(plan.deps.kind),
-            node,
-            previous,
-        )
+        deps = map(np.ascontiguousarray, (plan.deps.indptr, plan.deps.task, plan.deps.kind))
+        successors = _join_ends(*deps, node, previous)
         return cls(node, np.flatnonzero(node == np.arange(len(node))), *successors)
 
     def longest_paths(self, weight: Ints, part: Ints) -> Ints:
