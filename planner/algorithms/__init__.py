@@ -1,4 +1,4 @@
-"""Algorithms of every collective: a folder each, with a file per algorithm, which registers it."""
+"""Algorithms of every collective: a file per collective, which registers them."""
 
 from __future__ import annotations
 

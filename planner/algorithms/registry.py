@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from collplan.planner.algorithms.rounds import Copy, Group, Round, Rounds
+from collplan.planner.algorithms.rounds import Copy, Group, Reduce, Round, Rounds
 from collplan.planner.errors import AlgorithmError
 
 Parts = Literal["whole", "size", "power_of_two"]
@@ -17,6 +17,9 @@ Where = Literal["inside", "across"]
 """Inside nodes, and between them."""
 REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
 """Collectives whose result on one rank is its own operand."""
+KINDS: Final = ("allgather", "allreduce", "reduce_scatter_block", "bcast", "reduce", "alltoall",
+         "barrier", "scan", "exscan", "gather", "scatter")  # fmt: skip
+"""Collectives in the order in which their algorithms are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,7 @@ class Algorithm:
     def steps(self, group: Group) -> Rounds:
         """Generate the rounds on a group; who is alone with a reduction copies its own operand."""
         if group.size == 1 and self.kind in REDUCTIONS:
-            alone = Copy(0, group.whole(group.input), group.whole(group.output))
-            return iter((Round(alone),))
+            return _copy(group)
         return self.rounds(group)
 
     @property
@@ -106,11 +108,35 @@ class Algorithm:
         return None
 
 
-class Registry:
-    """All algorithms, by collective and name, in the order of registration."""
+def _copy(group: Group) -> Rounds:
+    """Copy the input to the output."""
+    yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
 
-    def __init__(self) -> None:
-        self._algorithms: dict[str, dict[str, Algorithm]] = {}
+
+def _reduce(group: Group) -> Rounds:
+    """Combine the input, as the left operand, with the output."""
+    result = group.whole(group.output)
+    yield Round(Reduce(0, group.whole(group.input), result, result))
+
+
+LOCAL: Final = {
+    "copy": Algorithm("copy", "local", _copy),
+    "local_reduce": Algorithm("local_reduce", "local", _reduce),
+}
+"""The algorithms of copies and reductions between components, by kind; specs don't choose them."""
+
+
+class Registry:
+    """All algorithms, by collective and name, in the order of registration.
+
+    Parameters
+    ----------
+    kinds : iterable of str
+        Collectives that are listed first.
+    """
+
+    def __init__(self, kinds: Iterable[str] = ()) -> None:
+        self._algorithms: dict[str, dict[str, Algorithm]] = {kind: {} for kind in kinds}
 
     def add(self, algorithm: Algorithm) -> None:
         """Register `algorithm` once.
@@ -179,7 +205,7 @@ class Registry:
             raise AlgorithmError(f"{algorithm.kind}/{algorithm.name}: {refusal}; use {others}")
 
 
-registry = Registry()
+registry = Registry(KINDS)
 
 
 def algorithm(

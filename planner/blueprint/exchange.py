@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import expand, row_numbers, running_total
 from collplan.planner.blueprint.groups import Rows, rows_by
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition, PlanSpec
@@ -146,7 +146,7 @@ class Exchange:
     @cached_property
     def row(self) -> Ints:
         """The node of every rank, in the order of `ranks`."""
-        return np.repeat(np.arange(self.n_rows), self.sizes)
+        return row_numbers(self.first)
 
     @cached_property
     def part(self) -> Ints:
@@ -168,10 +168,8 @@ class Exchange:
     def served(self, block: Ints) -> tuple[Ints, Ints, Ints]:
         """Return block, number in its team and place in `ranks` of all whom blocks serve."""
         blocks = self.blocks
-        each = np.repeat(block, blocks.team[block])
-        number = np.arange(len(each)) - np.repeat(
-            running_total(blocks.team[block])[:-1], blocks.team[block]
-        )
+        entry, number = expand(blocks.team[block])
+        each = block[entry]
         row = blocks.dest[each]
         stride = self.n_leaders[row] if self.n_parts > 1 else 1
         return each, number, self.first[row] + blocks.part[each] + number * stride
@@ -222,17 +220,22 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
     elif refusal is not None:
         raise AlgorithmError(f"decomposition.form: {chosen.form} {refusal}")
     rows = rows_by(np.array(spec.machine.rank_to_node))
-    longest = max(len(row) for row in rows)
-    leaders = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
-    assert leaders is not None
     return Exchange(
         rows,
-        min(leaders, longest),
+        count_leaders(chosen, rows),
         spec.collective.count,
         spec.collective.in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
     )
+
+
+def count_leaders(chosen: Decomposition, rows: Rows) -> int:
+    """Return the leaders per row that a decomposition through leaders asks for."""
+    longest = max(len(row) for row in rows)
+    wanted = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
+    assert wanted is not None
+    return min(wanted, longest)
 
 
 def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:

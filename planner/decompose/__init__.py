@@ -10,7 +10,7 @@ import numpy as np
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.blueprint.blueprint import Blueprint, Path, Sketch, Task, simplified
 from collplan.planner.blueprint.exchange import FORMS as EXCHANGES
-from collplan.planner.blueprint.exchange import exchange_of
+from collplan.planner.blueprint.exchange import count_leaders, exchange_of
 from collplan.planner.blueprint.groups import Rows, blocks_of, rows_by, runs_of
 from collplan.planner.blueprint.locations import bind_collective
 from collplan.planner.decompose import guideline, leaders, mesh, pairs, transpose
@@ -141,10 +141,7 @@ class _Expansion:
 
     def _expand_leaders(self, path: Path, task: Task, chosen: Decomposition) -> None:
         rows = self._rows(task, chosen)
-        longest = max(len(row) for row in rows)
-        wanted = {"hierarchical": 1, "full_lane": longest}.get(chosen.name, chosen.leaders)
-        assert wanted is not None
-        grid = Grid(rows, min(wanted, longest), task.root)
+        grid = Grid(rows, count_leaders(chosen, rows), task.root)
         parts = self._parts(path, task, grid, ("node", "lane"), chosen.node, chosen.lane)
         _leader_form(task.kind, chosen.form)(parts)
 

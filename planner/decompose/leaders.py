@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -28,6 +29,8 @@ Inner = Callable[[Path, Task], Bools]
 """Function that states a task of a part and marks the ranks with the result in its output."""
 Given = Callable[[int], Regions]
 """Function that returns what moves in a row or column of a grid."""
+Ends = tuple[Home, Home, Regions, Regions | None]
+"""Input and output of a task, what is given and, where it is numbered otherwise, received."""
 
 
 @dataclass(eq=False)
@@ -112,6 +115,10 @@ class Parts:
         """Return the whole of what the task moves, for any row or column."""
         return self.task.given
 
+    def whole_of(self, ranks: Ints) -> Regions:
+        """Return the whole vector, a row per rank."""
+        return self.task.given.take(np.zeros(len(ranks), dtype=np.int64))
+
     def _placed(self, task: Task, role: str) -> Task:
         return replace(task, role=role, ranks=self.task.ranks[task.ranks])
 
@@ -163,20 +170,22 @@ class Parts:
 
     def teams(self) -> list[tuple[int, int, Ints]]:
         """Return row, leader and followers wherever a leader serves more than itself."""
-        found = []
-        for row in range(self.n_rows):
-            for column in self.columns:
-                team = self.grid.followers(row, column)
-                if len(team) > 1:
-                    found.append((row, self.grid.leader(row, column), team))
-        return found
+        places = product(range(self.n_rows), self.columns)
+        found = ((row, self.grid.leader(row, c), self.grid.followers(row, c)) for row, c in places)
+        return [each for each in found if len(each[2]) > 1]
+
+    def in_team(
+        self, phase: int, row: int, leader: int, kind: str, positions: Ints, ends: Ends
+    ) -> Bools:
+        """State a gather to the leader of some positions of a row, or a scatter from it."""
+        root = int(np.flatnonzero(positions == leader)[0])
+        return self.row(phase, row, Task(kind, "", positions, root, *ends))
 
     def leads_itself(self) -> Bools:
         """Mark the ranks that lead themselves and nobody else."""
         alone = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
-        for row in range(self.n_rows):
-            for column in self.columns:
-                alone[self.task.ranks[self.grid.leader(row, column)]] = True
+        for column in self.columns:
+            alone[self.task.ranks[self.grid.column(column)]] = True
         for _, leader, _ in self.teams():
             alone[self.task.ranks[leader]] = False
         return alone
@@ -224,26 +233,33 @@ def scan(parts: Parts) -> None:
     """Scan or exscan on nodes; the sums of the nodes before come through the columns.
 
     Reduce-scatter on nodes, exscan shares along columns, allgather on nodes,
-    combine with the node's own scan. Of an exscan, a node's first rank has what
-    comes from the nodes before only.
+    combine with the node's own scan.
     """
-    task, sketch, grid = parts.task, parts.sketch, parts.grid
-    is_exclusive = task.kind == "exscan"
+    task, sketch = parts.task, parts.sketch
     sums, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     if parts.n_rows > 1:
         here = parts.in_rows(0, "reduce_scatter_block", task.input, sums, parts.shares_of_row)
         parts.in_columns(1, "exscan", here, before, parts.share)
     here = parts.in_rows(2, task.kind, task.input, task.output, parts.whole)
-    if not is_exclusive:
+    if task.kind != "exscan":
         settle(parts, 3, np.arange(task.size), here)
     later = range(1, parts.n_rows)
     parts.in_rows(4, "allgather", before, before, parts.shares_of_row, rows=later)
-    for row in later:
-        ranks = task.ranks[grid.rows[row]]
-        first, rest = (ranks[:1], ranks[1:]) if is_exclusive else (ranks[:0], ranks)
-        for ranks, state in ((first, sketch.copy), (rest, sketch.reduce)):
-            given = task.given.take(np.zeros(len(ranks), dtype=np.int64))
-            state((*parts.path, 5, 0), parts.roles[0], ranks, before, task.output, given)
+    combine_before(parts, 5, before)
+
+
+def combine_before(parts: Parts, phase: int, before: Home) -> None:
+    """Combine what comes from the rows before with the scan inside each row but the first.
+
+    Of an exscan, a row's first rank has what comes from the rows before only.
+    """
+    task, sketch = parts.task, parts.sketch
+    n_first = int(task.kind == "exscan")
+    for positions in parts.grid.rows[1:]:
+        ranks = task.ranks[positions]
+        for some, state in ((ranks[:n_first], sketch.copy), (ranks[n_first:], sketch.reduce)):
+            given = parts.whole_of(some)
+            state((*parts.path, phase, 0), parts.roles[0], some, before, task.output, given)
 
 
 def gather(parts: Parts) -> None:
@@ -299,11 +315,8 @@ def _to_leaders(parts: Parts, phase: int) -> Home:
     task = parts.task
     collects = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
     for row, leader, team in parts.teams():
-        root = int(np.flatnonzero(team == leader)[0])
-        blocks = task.given.take(team)
-        done = parts.row(
-            phase, row, Task("gather", "", team, root, task.input, task.output, blocks)
-        )
+        ends = (task.input, task.output, task.given.take(team), None)
+        done = parts.in_team(phase, row, leader, "gather", team, ends)
         collects[task.ranks[leader]] = done[task.ranks[leader]]
     return task.output.where(collects, task.input)
 
@@ -313,20 +326,17 @@ def _from_leaders(parts: Parts, phase: int, here: Home) -> Home:
     task = parts.task
     done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
     for row, leader, team in parts.teams():
-        root = int(np.flatnonzero(team == leader)[0])
-        blocks = task.given.take(team)
-        done |= parts.row(phase, row, Task("scatter", "", team, root, here, task.output, blocks))
+        ends = (here, task.output, task.given.take(team), None)
+        done |= parts.in_team(phase, row, leader, "scatter", team, ends)
     return task.output.where(done, here)
 
 
 def settle(parts: Parts, phase: int, positions: Ints, here: Home) -> None:
     """Copy results that nothing has moved yet to where they belong."""
     task = parts.task
-    rows = positions if task.traits.has_blocks else np.zeros(len(positions), dtype=np.int64)
-    parts.sketch.copy(
-        (*parts.path, phase, 0), parts.roles[0], task.ranks[positions], here, task.output,
-        task.given.take(rows),
-    )  # fmt: skip
+    given = task.given.take(positions) if task.traits.has_blocks else parts.whole_of(positions)
+    ranks, path = task.ranks[positions], (*parts.path, phase, 0)
+    parts.sketch.copy(path, parts.roles[0], ranks, here, task.output, given)
 
 
 FORMS: dict[str, Callable[[Parts], None]] = {

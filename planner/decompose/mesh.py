@@ -40,11 +40,8 @@ def reduce_scatter_block(parts: Parts) -> None:
     if not parts.is_commutative:
         leaders.reduce_scatter_block(parts)
         return
-    task, of_rows, kind = (
-        parts.task,
-        parts.task.given.union(parts.grid.rows),
-        "reduce_scatter_block",
-    )
+    task, kind = parts.task, "reduce_scatter_block"
+    of_rows = task.given.union(parts.grid.rows)
     stage = parts.sketch.scratch((*parts.path, -1, 0), task.ranks)
     target = stage if parts.grid.n_columns > 1 else task.output
     here = parts.in_columns(0, kind, task.input, target, lambda _: of_rows)
@@ -63,20 +60,19 @@ def scan(parts: Parts) -> None:
     inside = np.zeros(sketch.n_ranks, dtype=np.bool_)
     if is_exclusive:
         # A row's total is what its last rank adds itself to; in place it must be kept first.
-        whole = task.given.take(np.zeros(len(last), dtype=np.int64))
+        whole = parts.whole_of(last)
         sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
     for row in range(parts.n_rows):
         inside |= parts.row(
             1, row, parts.row_task(row, task.kind, 0, task.input, task.output, task.given)
         )
     if not is_exclusive:
-        everyone = np.arange(task.size)
         here = task.output.where(inside, task.input)
-        leaders.settle(parts, 2, everyone, here)
+        leaders.settle(parts, 2, np.arange(task.size), here)
         totals = task.output
     else:
         joined = last[inside[task.ranks[last]]]
-        whole = task.given.take(np.zeros(len(joined), dtype=np.int64))
+        whole = parts.whole_of(joined)
         sketch.reduce((*parts.path, 2, 0), role, task.ranks[joined], task.output, total, whole)
         totals = total
     sums = Task("exscan", "", last, 0, totals, before, task.given)
@@ -84,12 +80,7 @@ def scan(parts: Parts) -> None:
     for row in range(1, parts.n_rows):
         root = len(grid.rows[row]) - 1
         parts.row(4, row, parts.row_task(row, "bcast", root, before, before, task.given))
-    for row in range(1, parts.n_rows):
-        ranks = task.ranks[grid.rows[row]]
-        first, rest = (ranks[:1], ranks[1:]) if is_exclusive else (ranks[:0], ranks)
-        for some, state in ((first, sketch.copy), (rest, sketch.reduce)):
-            given = task.given.take(np.zeros(len(some), dtype=np.int64))
-            state((*parts.path, 5, 0), role, some, before, task.output, given)
+    leaders.combine_before(parts, 5, before)
 
 
 FORMS: dict[str, Callable[[Parts], None]] = {

@@ -15,7 +15,6 @@ import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.csr import running_total
-from collplan.planner.blueprint.blueprint import Task
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.leaders import Parts
 
@@ -46,9 +45,8 @@ def alltoall(parts: Parts) -> None:
         ends = blocks.exchanged(column, is_staged)
         parts.along(1, parts.column_task(column, "alltoall", here, middle, *ends))
     for row, leader, team in parts.teams():
-        root = int(np.flatnonzero(team == leader)[0])
-        ends = blocks.handed(team)
-        parts.row(2, row, Task("scatter", "", team, root, handed, task.output, *ends))
+        moved = blocks.handed(team)
+        parts.in_team(2, row, leader, "scatter", team, (handed, task.output, *moved))
 
 
 @dataclass(frozen=True, eq=False)

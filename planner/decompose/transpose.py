@@ -36,7 +36,7 @@ def scan(parts: Parts) -> None:
     if not is_exclusive:
         settle(parts, 5, alone, task.input)
     later = np.array([p for p in alone if p != rows[0][0]], dtype=np.int64)
-    whole = task.given.take(np.zeros(len(later), dtype=np.int64))
+    whole = parts.whole_of(later)
     state = sketch.copy if is_exclusive else sketch.reduce
     state((*parts.path, 6, 0), parts.roles[0], task.ranks[later], before, task.output, whole)
 

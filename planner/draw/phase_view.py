@@ -12,12 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.draw.sheet import Box, Sheet
+from collplan.planner.draw.sheet import TITLE_SIZE, Box, Sheet
 from collplan.planner.draw.style import (
     DEPENDENCY_COLOR,
     LOCAL_COLOR,
-    NODE_FILL,
-    NODE_LINE,
     RANK_FILL,
     format_bytes,
     format_count,
@@ -33,7 +31,6 @@ _MARGIN: Final = 12.0
 _GAP: Final = 26.0
 _COLUMN_GAP: Final = 70.0
 _ARC: Final = 16.0
-_TITLE_SIZE: Final = 11.0
 
 
 @dataclass(slots=True)
@@ -75,7 +72,7 @@ def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
         n_between = abs(place[phase] - place[before]) - 1
         _draw_phase_dependency(sheet, ends, n_between, frames_top, f"{n:,} deps")
     right = columns[-1].first.right + _MARGIN if columns else 0.0
-    return Box(right / 2, (top + bottom) / 2, right, bottom - top)
+    return Box.below(top, right, bottom)
 
 
 def _first_of_name(plan: Plan) -> list[int]:
@@ -96,7 +93,7 @@ def _columns(
         last = max(i for i, lead in enumerate(leads) if lead == phase)
         title = f"phase {phase}" if last == phase else f"phases {phase}–{last}"
         title += f": {plan.phases[phase]}" if plan.phases[phase].name else ""
-        width = max(_MIN_WIDTH, text_width([title], _TITLE_SIZE) - _MARGIN)
+        width = max(_MIN_WIDTH, text_width([title], TITLE_SIZE) - _MARGIN)
         columns.append(
             _Column(phase, title, chain, Box(x + _MARGIN + width / 2, y, width, _HEIGHT))
         )
@@ -109,15 +106,8 @@ def _draw_chain(sheet: Sheet, column: _Column) -> float:
     first, frame = column.first, f"phase_{column.phase}"
     top = first.top - 30
     bottom = first.top + len(column.chain) * (_HEIGHT + _GAP) - _GAP + _MARGIN
-    sheet.frame(
-        frame,
-        (first.left - _MARGIN, top, first.right + _MARGIN, bottom),
-        label=column.title,
-        label_at=(first.x, top + 14),
-        fontsize=f"{_TITLE_SIZE:g}",
-        fillcolor=NODE_FILL,
-        color=NODE_LINE,
-    )
+    corners = first.left - _MARGIN, top, first.right + _MARGIN, bottom
+    sheet.titled_frame(frame, corners, column.title, drop=14)
     for i, step in enumerate(column.chain):
         box = replace(first, y=first.y + i * (_HEIGHT + _GAP))
         sheet.box(

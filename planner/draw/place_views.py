@@ -16,7 +16,6 @@ from collplan.planner.draw.style import (
     FONT_SIZE,
     LOCAL_COLOR,
     NODE_FILL,
-    NODE_LINE,
     RANK_FILL,
     format_bytes,
     format_count,
@@ -212,15 +211,8 @@ def draw_ranks(sheet: Sheet, plan: Plan, flows: list[Flow], top: float) -> Box:
     boxes = [Box(0, 0, 0, 0)] * plan.n_ranks
     for node, ranks in enumerate(members):
         x, y = centres[node]
-        sheet.frame(
-            f"node_{node}",
-            (x - width / 2, y - height / 2, x + width / 2, y + height / 2),
-            label=f"node {node}",
-            label_at=(x, y - height / 2 + 12),
-            fontsize="11",
-            fillcolor=NODE_FILL,
-            color=NODE_LINE,
-        )
+        corners = x - width / 2, y - height / 2, x + width / 2, y + height / 2
+        sheet.titled_frame(f"node_{node}", corners, f"node {node}", drop=12)
         for rank, (dx, dy) in zip(ranks, _directions(len(ranks)), strict=True):
             at = (x + radius * dx, y + 7 + radius * dy)
             boxes[rank] = Box(*at, rank_width, _RANK_HEIGHT)

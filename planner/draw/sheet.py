@@ -16,13 +16,23 @@ from typing import Final
 
 import graphviz
 
-from collplan.planner.draw.style import FAINT_INK, FONT, FONT_SIZE, INK, text_width
+from collplan.planner.draw.style import (
+    FAINT_INK,
+    FONT,
+    FONT_SIZE,
+    INK,
+    NODE_FILL,
+    NODE_LINE,
+    text_width,
+)
 
 Point = tuple[float, float]
 
 _POINTS_PER_INCH: Final = 72.0
 _ARROW_POINTS: Final = 10.0
 """Length of graphviz's arrowhead at arrowsize 1."""
+TITLE_SIZE: Final = 11.0
+"""Size of the titles of frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,11 @@ class Box:
     y: float
     width: float
     height: float
+
+    @classmethod
+    def below(cls, top: float, right: float, bottom: float) -> Box:
+        """Return the area of a view, which begins at the left edge of the sheet."""
+        return cls(right / 2, (top + bottom) / 2, right, bottom - top)
 
     @property
     def left(self) -> float:
@@ -97,6 +112,21 @@ class Sheet:
             attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
         self._frames[name] = _Frame(attributes)
         self._frames[inside].frames.append(name)
+
+    def titled_frame(
+        self, name: str, corners: tuple[float, float, float, float], title: str, drop: float
+    ) -> None:
+        """Draw the frame of a node or phase, its title `drop` below the middle of the top."""
+        left, top, right, _ = corners
+        self.frame(
+            name,
+            corners,
+            label=title,
+            label_at=((left + right) / 2, top + drop),
+            fontsize=f"{TITLE_SIZE:g}",
+            fillcolor=NODE_FILL,
+            color=NODE_LINE,
+        )
 
     def box(
         self, name: str, box: Box, lines: Sequence[str], *, inside: str = "", **attributes: str

@@ -22,8 +22,6 @@ from collplan.planner.draw.style import (
     DEPENDENCY_COLOR,
     FAINT_INK,
     FONT_SIZE,
-    NODE_FILL,
-    NODE_LINE,
     RANK_FILL,
     RANK_LINE,
     Looks,
@@ -242,7 +240,7 @@ def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box
         )
     _draw_dependencies(sheet, plan, grid)
     _draw_messages(sheet, plan, ends, grid)
-    return Box(grid.right / 2, (top + grid.bottom) / 2, grid.right, grid.bottom - top)
+    return Box.below(top, grid.right, grid.bottom)
 
 
 def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores: bool) -> None:
@@ -260,15 +258,7 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores
         left = grid.column_x[ranks[start]] - half - PADDING
         right = grid.column_x[ranks[end]] + half + PADDING
         frame = f"node_{node}"
-        sheet.frame(
-            frame,
-            (left, top, right, grid.bottom),
-            label=f"node {node}",
-            label_at=((left + right) / 2, top + 11),
-            fontsize="11",
-            fillcolor=NODE_FILL,
-            color=NODE_LINE,
-        )
+        sheet.titled_frame(frame, (left, top, right, grid.bottom), f"node {node}", drop=11)
         for rank in ranks[start : end + 1]:
             x = grid.column_x[rank]
             sheet.frame(

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays.csr import group_offsets, running_total
+from collplan.planner.arrays.csr import group_by, group_offsets, running_total
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import (
     INTENT,
@@ -328,13 +328,9 @@ class _Reader:
 
     def _dependencies(self, n_tasks: int) -> Dependencies:
         after, before = np.array(self.after), np.array(self.before)
-        order = np.argsort(after, kind="stable")
-        counts = np.bincount(after, minlength=n_tasks)
-        return Dependencies(
-            indptr=running_total(counts),
-            task=before[order],
-            kind=np.where(np.array(self.on_start), INTENT | ON_START, INTENT)[order],
-        )
+        order, indptr = group_by(after, n_tasks)
+        kind = np.where(np.array(self.on_start), INTENT | ON_START, INTENT)
+        return Dependencies(indptr, before[order], kind[order])
 
 
 def _extents(
@@ -348,13 +344,12 @@ def _extents(
     count = n_bytes[has]
     owner = rank[has]
     n = len(count)
+    size = np.zeros(n_ranks, dtype=np.int64)
     if buffer is Buffer.SEND:
         offset = np.zeros(n, dtype=np.int64)
-        size = np.zeros(n_ranks, dtype=np.int64)
         np.maximum.at(size, owner, count)
     else:
         offset = group_offsets(owner, count)
-        size = np.zeros(n_ranks, dtype=np.int64)
         np.add.at(size, owner, count)
     extents = Extents(
         indptr=running_total(has),

@@ -33,8 +33,7 @@ META: Final = "plan.json"
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _WIDTHS: Final = ("|i1", "<i2", "<i4", "<i8")
-_ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", "reads", "writes", "deps",
-              "foreign", "awaited")  # fmt: skip
+_ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", *CSR_PARTS, "awaited")
 _MAX_ROWS: Final = 2**31 - 1
 _PHASES: Final = TypeAdapter(tuple[Phase, ...])
 _MAY_BE_CONSTANT: Final = ("reads.pattern", "writes.pattern", "deps.kind", "foreign.indptr")
@@ -111,20 +110,12 @@ def save(plan: Plan, path: str | Path) -> None:
         for name, member in _MEMBERS.items()
         if member.may_be_constant and _is_constant(arrays[name])
     ]
+    places = (plan.n_tasks, plan.n_ranks, plan.n_nodes, len(plan.patterns))
+    n_rows = *places, *(len(getattr(plan, part)) for part in CSR_PARTS), len(plan.foreign.awaited)
     meta = {
         "format": FORMAT,
         "version": VERSION,
-        "rows": {
-            "tasks": plan.n_tasks,
-            "ranks": plan.n_ranks,
-            "nodes": plan.n_nodes,
-            "patterns": len(plan.patterns),
-            "reads": len(plan.reads),
-            "writes": len(plan.writes),
-            "deps": len(plan.deps),
-            "foreign": len(plan.foreign),
-            "awaited": len(plan.foreign.awaited),
-        },
+        "rows": dict(zip(_ROW_NAMES, n_rows, strict=True)),
         "constant": constant,
         "itemsize": plan.itemsize,
         "only_rank": plan.only_rank,

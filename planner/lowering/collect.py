@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,17 +49,14 @@ class Runs:
 
     def add(self, where: Where, first_owner: int, n: int, kept: Bools | None) -> None:
         """Add the runs of `n` steps, of which those in `kept` are numbered from `first_owner`."""
-        runs = where if isinstance(where, tuple) else (where,)
+        runs = _as_tuple(where)
         self.is_sorted &= len(runs) < 2
         n_kept = n if kept is None else int(np.count_nonzero(kept))
         self.n += n_kept * len(runs)
         for run in runs:
             self.columns["owner"].add(np.arange(first_owner, first_owner + n_kept), n_kept)
             for name in self.FIELDS[1:]:
-                value = getattr(run, name)
-                if kept is not None and np.ndim(value):
-                    value = value[kept]
-                self.columns[name].add(value, n_kept)
+                self.columns[name].add(_kept(getattr(run, name), kept), n_kept)
 
     def arrays(self) -> tuple[Ints, ...]:
         """Return the columns, owners ascending."""
@@ -68,6 +65,16 @@ class Runs:
             order = np.argsort(arrays[0], kind="stable")
             arrays = tuple(array[order] for array in arrays)
         return arrays
+
+
+MESSAGE: Final[Mapping[str, npt.DTypeLike]] = dict.fromkeys(
+    ("round", "source", "dest"), np.int32
+) | dict.fromkeys(("incoming_left", "combining", "ordered"), bool)
+"""Types of the columns of messages."""
+LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32, "op": np.int8}
+"""Types of the columns of local steps."""
+RUNS: Final = ("read", "write", "combine", "local_read", "local_write")
+"""Runs of chunks that messages, and local steps, have."""
 
 
 @dataclass
@@ -79,27 +86,12 @@ class Collected:
     sends: list[int] = field(default_factory=list)
     """Rounds in which messages are sent, of whatever positions."""
     message: dict[str, Column] = field(
-        default_factory=lambda: {
-            "round": Column(np.int32),
-            "source": Column(np.int32),
-            "dest": Column(np.int32),
-            "incoming_left": Column(bool),
-            "combining": Column(bool),
-            "ordered": Column(bool),
-        }
+        default_factory=lambda: {name: Column(dtype) for name, dtype in MESSAGE.items()}
     )
     local: dict[str, Column] = field(
-        default_factory=lambda: {
-            "round": Column(np.int32),
-            "rank": Column(np.int32),
-            "op": Column(np.int8),
-        }
+        default_factory=lambda: {name: Column(dtype) for name, dtype in LOCAL.items()}
     )
-    runs: dict[str, Runs] = field(
-        default_factory=lambda: {
-            name: Runs() for name in ("read", "write", "combine", "local_read", "local_write")
-        }
-    )
+    runs: dict[str, Runs] = field(default_factory=lambda: {name: Runs() for name in RUNS})
     n_messages: int = 0
     n_locals: int = 0
 
@@ -108,14 +100,15 @@ class Collected:
         """Return the number of messages, local steps and runs."""
         return self.n_messages + self.n_locals + sum(runs.n for runs in self.runs.values())
 
-    def add(self, number: int, step: Message | Copy | Reduce) -> None:
-        """Add a step of round `number`."""
-        if isinstance(step, Message):
-            self._add_message(number, step)
-        else:
-            self._add_local(number, step)
+    def arrays(self, columns: dict[str, Column], n_groups: int = 1) -> dict[str, Any]:
+        """Return columns as arrays, repeated for every group."""
+        arrays = {name: column.array() for name, column in columns.items()}
+        if n_groups > 1:
+            arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
+        return arrays
 
-    def _add_message(self, number: int, step: Message) -> None:
+    def add_message(self, number: int, step: Message) -> None:
+        """Add messages of round `number`."""
         n = max(np.size(step.source), np.size(step.dest))
         if np.size(step.source) == 0 or np.size(step.dest) == 0:
             return
@@ -128,8 +121,8 @@ class Collected:
             return
         row = {
             "round": number,
-            "source": source if kept is None else source[kept],
-            "dest": dest if kept is None else dest[kept],
+            "source": _kept(source, kept),
+            "dest": _kept(dest, kept),
             "incoming_left": _kept(step.incoming_left, kept),
             "combining": step.combine is not None,
             "ordered": step.ordered,
@@ -142,7 +135,8 @@ class Collected:
                 self.runs[name].add(where, self.n_messages, n, kept)
         self.n_messages += n_kept
 
-    def _add_local(self, number: int, step: Copy | Reduce) -> None:
+    def add_local(self, number: int, step: Copy | Reduce) -> None:
+        """Add local steps of round `number`."""
         n = np.size(step.rank)
         rank = np.broadcast_to(step.rank, (n,))
         kept = None if self.only is None else self.only[rank]
@@ -150,7 +144,7 @@ class Collected:
         if n_kept == 0:
             return
         self.local["round"].add(number, n_kept)
-        self.local["rank"].add(rank if kept is None else rank[kept], n_kept)
+        self.local["rank"].add(_kept(rank, kept), n_kept)
         self.local["op"].add(Op.COPY if isinstance(step, Copy) else Op.REDUCE, n_kept)
         reads = (step.read,) if isinstance(step, Copy) else (step.left, step.right)
         runs = tuple(run for where in reads for run in _as_tuple(where))
@@ -189,7 +183,10 @@ def collect(rounds: Iterable[Round], only: Bools | None = None, n_groups: int = 
     for number, step_round in enumerate(rounds):
         collected.n_rounds = number + 1
         for step in step_round.steps:
-            collected.add(number, step)
+            if isinstance(step, Message):
+                collected.add_message(number, step)
+            else:
+                collected.add_local(number, step)
             if n_groups * collected.n_rows > n_allowed:
                 require_memory(n_groups * collected.n_rows * BYTES_PER_ROW)
                 n_allowed = 2 * n_groups * collected.n_rows

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays.csr import expand, group_by, group_offsets, running_total
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces as csr
@@ -90,12 +90,7 @@ class _Writer:
     def offset(self) -> Ints:
         """Where every block begins in the shared buffer of the node that receives it."""
         dest = self.exchange.blocks.dest
-        by_dest = np.argsort(dest, kind="stable")
-        ends = running_total(self.received[by_dest])
-        offset = np.empty_like(dest)
-        begins = np.searchsorted(dest[by_dest], np.arange(self.exchange.n_rows))
-        offset[by_dest] = ends[:-1] - ends[begins][dest[by_dest]]
-        return offset + self.sent_sizes[dest]
+        return group_offsets(dest, self.received) + self.sent_sizes[dest]
 
     @property
     def received_sizes(self) -> Ints:
@@ -109,8 +104,8 @@ class _Writer:
         touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         touched = np.flatnonzero(touches if count else np.zeros_like(touches))
         n_each = np.where(self.is_remapped, 1, exchange.sizes)[blocks.source[touched]]
-        block = np.repeat(touched, n_each)
-        place = np.arange(len(block)) - np.repeat(running_total(n_each)[:-1], n_each)
+        entry, place = expand(n_each)
+        block = touched[entry]
         step, source, dest, part, team, *ends = (column[block] for column in blocks)
         read = self._served.take(dest * exchange.n_parts + part)
         stages = exchange.stages[source]
@@ -175,12 +170,8 @@ class _Writer:
         return self._blocks_of(self.exchange.row, self.exchange.n_rows)
 
     def _blocks_of(self, group: Ints, n_groups: int) -> Pieces:
-        order = np.argsort(group, kind="stable")
-        ranks = self.exchange.ranks[order]
-        indptr = running_total(np.bincount(group, minlength=n_groups))
-        buffer = np.full(len(ranks), Buffer.RECV, dtype=np.int8)
-        count = self.exchange.count
-        return csr.contiguous(indptr, buffer, ranks * count, np.full(len(ranks), count))
+        order, indptr = group_by(group, n_groups)
+        return _blocks(Buffer.RECV, self.exchange.ranks[order], indptr, self.exchange.count)
 
     def copies(self) -> LocalTable:
         """Return what ranks stage, and what they copy out: own blocks, then step by step."""
@@ -207,17 +198,11 @@ class _Writer:
             write,
         )
 
-    def _entries(self, row: Ints) -> tuple[Ints, Ints]:
-        """Return the ranks of the given nodes: which entry of `row` each is of, and its place."""
-        sizes = self.exchange.sizes[row]
-        entry = np.repeat(np.arange(len(row)), sizes)
-        return entry, np.arange(len(entry)) - running_total(sizes)[:-1][entry]
-
     def _staging(self) -> _Copies:
         """Every rank's send buffer, in one copy."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept & exchange.stages)
-        entry, place = self._entries(row)
+        entry, place = expand(exchange.sizes[row])
         rank, n = exchange.ranks[exchange.first[row[entry]] + place], len(entry)
         whole, zero = np.full(n, self.n_ranks * count), np.zeros(n, dtype=np.int64)
         kind = Buffer.RECV if exchange.is_in_place else Buffer.SEND
@@ -234,7 +219,7 @@ class _Writer:
         """What ranks of a node have for each other: a column of what is sent."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept)
-        entry, place = self._entries(row)
+        entry, place = expand(exchange.sizes[row])
         row, n = row[entry], len(entry)
         rank = exchange.ranks[exchange.first[row] + place]
         stages = exchange.stages[row]
@@ -390,16 +375,17 @@ class _Coalesced:
         """Return where the ranks of a node stage what they send, a row a rank."""
         place = self._begins(row)
         n, n_ranks = place.shape
-        return _shared_blocks(place.ravel(), np.arange(n + 1) * n_ranks, count)
+        return _blocks(Buffer.SHARED, place.ravel(), np.arange(n + 1) * n_ranks, count)
 
     def own(self, row: int, count: int) -> Pieces:
         """Return where lies what a node's ranks have for each other, a row a receiver."""
         exchange = self.exchange
         own = exchange.ranks[exchange.first[row] : exchange.first[row + 1]]
         place = self._begins(row)[:, own].T
-        return _shared_blocks(place.ravel(), np.arange(len(own) + 1) * len(own), count)
+        return _blocks(Buffer.SHARED, place.ravel(), np.arange(len(own) + 1) * len(own), count)
 
 
-def _shared_blocks(place: Ints, indptr: Ints, count: int) -> Pieces:
-    buffer = np.full(len(place), Buffer.SHARED, dtype=np.int8)
+def _blocks(home: Buffer, place: Ints, indptr: Ints, count: int) -> Pieces:
+    """Return blocks of `count` elements each, given their places in blocks."""
+    buffer = np.full(len(place), home, dtype=np.int8)
     return csr.contiguous(indptr, buffer, place * count, np.full(len(place), count))

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
@@ -25,7 +24,7 @@ from collplan.planner.lowering.address import (
     locate,
     squeeze_scratch,
 )
-from collplan.planner.lowering.collect import Collected, collect
+from collplan.planner.lowering.collect import RUNS, Collected, collect
 from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
@@ -117,24 +116,22 @@ class Stated:
     @property
     def n_pairs(self) -> int:
         """Return how many messages an algorithm of p² of them goes through, 0 for others."""
-        component, per_pair = self.component, self.algorithm.per_pair
-        if component.is_local or not per_pair:
-            return 0
-        size = int(component.groups.sizes.max(initial=0))
-        return int(size * (size - 1) * per_pair)
+        size = int(self.component.groups.sizes.max(initial=0))
+        return int(size * (size - 1) * self._per_pair)
 
     @property
     def least_messages(self) -> int:
         """Return how many messages an algorithm of p² of them sends, 0 for others."""
-        component, per_pair = self.component, self.algorithm.per_pair
-        if component.is_local or not per_pair:
-            return 0
-        sizes = component.groups.sizes.astype(np.int64)
-        blocks = sizes
-        if not component.traits.has_blocks:
+        component = self.component
+        blocks = sizes = component.groups.sizes.astype(np.int64)
+        if self._per_pair and not component.traits.has_blocks:
             # A vector shorter than the group has one chunk per element.
             blocks = np.minimum(sizes, int(component.given.totals.max(initial=0)))
-        return int((blocks * (sizes - 1)).sum() * per_pair)
+        return int((blocks * (sizes - 1)).sum() * self._per_pair)
+
+    @property
+    def _per_pair(self) -> float:
+        return 0.0 if self.component.is_local else self.algorithm.per_pair
 
     def phase(self, first_round: int = 0, sends: Sends = MappingProxyType({})) -> Phase:
         """Return the phase of a plan that the component becomes.
@@ -334,9 +331,6 @@ def _other_shapes(part: Stated, seen: set[Shape]) -> Iterator[_Batch]:
             yield _Batch(part, np.array([group]), *shape, ())
 
 
-RUNS = ("read", "write", "combine", "local_read", "local_write")
-
-
 class _Lowering:
     """Tables that grow batch by batch."""
 
@@ -354,8 +348,8 @@ class _Lowering:
         buffers, bases, n_new = batch.homes(self.n_scratch)
         self.n_scratch += n_new
         assert self.n_scratch < MAX_SCRATCH, "more scratch spaces than addresses for them"
-        message = {name: _tiled(c.array(), n_groups) for name, c in collected.message.items()}
-        local = {name: _tiled(c.array(), n_groups) for name, c in collected.local.items()}
+        message = collected.arrays(collected.message, n_groups)
+        local = collected.arrays(collected.local, n_groups)
         n, n_local = collected.n_messages, collected.n_locals
         shift = np.repeat(np.arange(n_groups) * size, n)
         local_shift = np.repeat(np.arange(n_groups) * size, n_local)
@@ -387,7 +381,8 @@ class _Lowering:
         message: dict[str, Any] = {n: concatenated(parts) for n, parts in self.message.items()}
         local: dict[str, Any] = {n: concatenated(parts) for n, parts in self.local.items()}
         if not message:
-            message, local = _no_rows(MessageTable), _no_rows(LocalTable)
+            none, phase = Collected(None), {"phase": np.zeros(0, dtype=np.int16)}
+            message, local = none.arrays(none.message) | phase, none.arrays(none.local) | phase
         pieces = {
             name: runs.pieces(self.n_locals if name.startswith("local") else self.n_messages)
             for name, runs in located.items()
@@ -401,26 +396,12 @@ class _Lowering:
         return messages, steps, sizes
 
 
-def _tiled(column: npt.NDArray[Any], n_groups: int) -> npt.NDArray[Any]:
-    return column if n_groups == 1 else np.tile(column, n_groups)
-
-
 def _tiled_runs(runs: tuple[Ints, ...], n_groups: int, n_owners: int) -> tuple[Ints, ...]:
     if n_groups == 1:
         return runs
     owner, *rest = (np.tile(column, n_groups) for column in runs)
     owner = owner + np.repeat(np.arange(n_groups) * n_owners, len(runs[0]))
     return owner, *rest
-
-
-def _no_rows(table: type) -> dict[str, Any]:
-    """Return the columns of a table without rows, extents left out."""
-    extents = ("read", "write", "combine")
-    return {
-        name: np.zeros(0, dtype=bool if name in ("incoming_left", "combining", "ordered") else int)
-        for name in table.__annotations__
-        if name not in extents
-    }
 
 
 def _onto_itself(steps: LocalTable) -> Bools:

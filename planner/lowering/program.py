@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -17,37 +17,83 @@ from collplan.planner.lowering.select import state
 from collplan.planner.memory import require_memory
 
 
-class Program(Protocol):
-    """A blueprint that is ready to be lowered to tables."""
+@dataclass(frozen=True, eq=False)
+class ComponentProgram:
+    """Components, one phase each, with the algorithms that compute them.
 
-    @property
-    def blueprint(self) -> Blueprint:
-        """Return the blueprint."""
+    Parameters
+    ----------
+    blueprint : Blueprint
+    parts : tuple of Stated
+        Its components with their algorithms.
+    locality : {"rank", "node"}
+        The least part that can be lowered alone: a rank's, or a node's.
+    """
 
-    @property
-    def parts(self) -> tuple[Stated, ...]:
-        """Return its components with their algorithms, if it has any."""
-
-    @property
-    def locality(self) -> Literal["rank", "node"]:
-        """Return the least part that can be lowered alone: a rank's, or a node's."""
+    blueprint: Blueprint
+    parts: tuple[Stated, ...]
+    locality: Literal["rank", "node"] = "rank"
 
     @property
     def roles(self) -> tuple[str, ...]:
         """Return the roles of the phases, by which specs choose transports."""
+        return tuple(part.component.role for part in self.parts)
 
     @property
     def least_messages(self) -> int:
         """Return a lower bound of the number of messages, known before there are tables."""
+        return sum(part.least_messages for part in self.parts)
 
     def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return all messages and local steps, in program order.
+        """Return what the algorithms send, copy and reduce, in program order.
 
         Parameters
         ----------
         only_ranks : sequence of int, optional
-            Leave out what does not concern these ranks, or their nodes.
+            Leave out what does not concern these ranks.
         """
+        blueprint, machine = self.blueprint, self.blueprint.spec.machine
+        commutative = blueprint.spec.collective.is_commutative
+        messages, steps, scratch_sizes, phases = lower(
+            self.parts, machine.n_ranks, blueprint.n_scratch, commutative, only_ranks
+        )
+        shared_sizes = np.zeros(machine.nodes, dtype=np.int64)
+        return Tables(messages, steps, scratch_sizes, shared_sizes, phases)
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeProgram:
+    """An alltoall through memory that the ranks of a node share; fields as `ComponentProgram`."""
+
+    blueprint: Blueprint
+    exchange: Exchange
+    parts: tuple[Stated, ...] = ()
+    locality: Literal["rank", "node"] = "node"
+    roles: tuple[str, ...] = tuple(phase.role for phase in PHASES)
+
+    @property
+    def least_messages(self) -> int:
+        """Return the number of messages."""
+        return self.exchange.n_messages
+
+    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
+        """Return the messages of leaders, and what all ranks stage and copy out.
+
+        Parameters
+        ----------
+        only_ranks : sequence of int, optional
+            Leave out what does not concern the nodes of these ranks.
+        """
+        machine, exchange = self.blueprint.spec.machine, self.exchange
+        n_rows = exchange.n_rows * exchange.n_rows
+        if only_ranks is None:
+            n_rows += exchange.n_messages + exchange.n_rows * machine.n_ranks
+        require_memory(n_rows * BYTES_PER_ROW)
+        return exchange_tables(exchange, np.array(machine.rank_to_node), machine.nodes, only_ranks)
+
+
+Program = ComponentProgram | ExchangeProgram
+"""A blueprint that is ready to be lowered to tables."""
 
 
 def program_of(blueprint: Blueprint) -> Program:
@@ -62,57 +108,3 @@ def program_of(blueprint: Blueprint) -> Program:
     if blueprint.exchange is not None:
         return ExchangeProgram(blueprint, blueprint.exchange)
     return ComponentProgram(blueprint, tuple(state(blueprint)))
-
-
-@dataclass(frozen=True, eq=False)
-class ComponentProgram:
-    """Components, one phase each, with the algorithms that compute them."""
-
-    blueprint: Blueprint
-    parts: tuple[Stated, ...]
-    locality: Literal["rank", "node"] = "rank"
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Return the roles of the components."""
-        return tuple(part.component.role for part in self.parts)
-
-    @property
-    def least_messages(self) -> int:
-        """Return the number of messages of algorithms of p² messages."""
-        return sum(part.least_messages for part in self.parts)
-
-    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return what the algorithms send, copy and reduce."""
-        blueprint, machine = self.blueprint, self.blueprint.spec.machine
-        commutative = blueprint.spec.collective.is_commutative
-        messages, steps, scratch_sizes, phases = lower(
-            self.parts, machine.n_ranks, blueprint.n_scratch, commutative, only_ranks
-        )
-        shared_sizes = np.zeros(machine.nodes, dtype=np.int64)
-        return Tables(messages, steps, scratch_sizes, shared_sizes, phases)
-
-
-@dataclass(frozen=True, eq=False)
-class ExchangeProgram:
-    """An alltoall through memory that the ranks of a node share."""
-
-    blueprint: Blueprint
-    exchange: Exchange
-    parts: tuple[Stated, ...] = ()
-    locality: Literal["rank", "node"] = "node"
-    roles: tuple[str, ...] = tuple(phase.role for phase in PHASES)
-
-    @property
-    def least_messages(self) -> int:
-        """Return the number of messages."""
-        return self.exchange.n_messages
-
-    def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
-        """Return the messages of leaders, and what all ranks stage and copy out."""
-        machine, exchange = self.blueprint.spec.machine, self.exchange
-        n_rows = exchange.n_rows * exchange.n_rows
-        if only_ranks is None:
-            n_rows += exchange.n_messages + exchange.n_rows * machine.n_ranks
-        require_memory(n_rows * BYTES_PER_ROW)
-        return exchange_tables(exchange, np.array(machine.rank_to_node), machine.nodes, only_ranks)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
-from collplan.planner.algorithms.local import LOCAL
-from collplan.planner.algorithms.registry import Use
+from collplan.planner.algorithms.registry import LOCAL, Use
+from collplan.planner.arrays.csr import row_numbers
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
@@ -96,11 +96,8 @@ class _Choices:
             return Stated(component, LOCAL[component.kind])
         self.kinds.setdefault(component.role, set()).add(component.kind)
         choice, key, is_required = self._find(component)
-        if choice.name == "auto":
-            algorithm = self._preferred(component)
-            return Stated(component, algorithm, dict(algorithm.options or {}))
         names = {algorithm.name for algorithm in registry.of(component.kind)}
-        if choice.name not in names and not is_required:
+        if choice.name == "auto" or (choice.name not in names and not is_required):
             algorithm = self._preferred(component)
             return Stated(component, algorithm, dict(algorithm.options or {}))
         algorithm = registry.find(component.kind, choice.name)
@@ -130,15 +127,13 @@ class _Choices:
             # All read what all have staged: other algorithms spread work that is not there
             # then, and make ranks wait for each other more often.
             uses.insert(0, "shared")
-        sizes = [int(size) for size in np.unique(component.groups.sizes)]
+        limits = self.commutative, is_regular(component)
+        sizes = np.unique(component.groups.sizes).tolist()
         return next(
             algorithm
             for use in uses
             for algorithm in registry.preferred(kind, use)
-            if all(
-                algorithm.refusal(size, self.commutative, is_regular(component)) is None
-                for size in sizes
-            )
+            if all(algorithm.refusal(size, *limits) is None for size in sizes)
         )
 
     def _shares_memory(self, component: Component) -> bool:
@@ -148,7 +143,7 @@ class _Choices:
         if roles is not None and not any(is_inside(component.role, role) for role in roles):
             return False
         node = np.asarray(spec.machine.rank_to_node)[groups.ranks]
-        group = np.repeat(np.arange(len(groups)), groups.sizes)
+        group = row_numbers(groups.indptr)
         same = (node[1:] == node[:-1]) | (group[1:] != group[:-1])
         return bool(same.all())
 

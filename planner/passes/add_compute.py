@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import indptr_of, running_total
+from collplan.planner.arrays.csr import group_by, running_total
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.phases import Phase
@@ -128,7 +128,5 @@ class _Insertion:
             )
         )
         kind = np.concatenate((old.deps.kind, np.full(n_stated, INTENT, dtype=np.int8)))
-        order = np.argsort(after, kind="stable")
-        n = old.n_tasks + len(self.ranks)
-        indptr = indptr_of(after, n)
+        order, indptr = group_by(after, old.n_tasks + len(self.ranks))
         return Dependencies(indptr, before[order], kind[order])

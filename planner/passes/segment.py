@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import expand, running_total
+from collplan.planner.arrays.csr import expand, indptr_of, running_total
 from collplan.planner.memory import require_memory
 from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
@@ -83,7 +83,7 @@ def segment(
 def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
     """Return elements ``low:high`` of each of the given rows."""
     owner, buffer, offset, end = pieces.blocks()
-    indptr = running_total(np.bincount(owner, minlength=len(pieces)))
+    indptr = indptr_of(owner, len(pieces))
     buffer, offset, count = (
         np.ascontiguousarray(column, dtype=np.int64) for column in (buffer, offset, end - offset)
     )

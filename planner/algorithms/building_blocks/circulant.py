@@ -26,7 +26,7 @@ def skips(size: int) -> list[tuple[int, int]]:
     return rounds
 
 
-def reduce_scatter(group: Group, partial: Partial) -> Rounds:
+def circulant_reduce_scatter(group: Group, partial: Partial) -> Rounds:
     """Leave chunk r, combined, in the output of position r.
 
     A position holds the blocks from its own on. With skip s, position r sends
@@ -48,7 +48,7 @@ def reduce_scatter(group: Group, partial: Partial) -> Rounds:
         held, combined = skip, max(combined, n)
 
 
-def allgather(group: Group) -> Rounds:
+def circulant_allgather(group: Group) -> Rounds:
     """Spread chunk r from the output of position r to all outputs: the rounds above backwards."""
     me, size = group.positions, group.size
     for skip, n in reversed(skips(size)):

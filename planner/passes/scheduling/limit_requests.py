@@ -13,7 +13,7 @@ from collplan.planner.arrays.csr import joint_key
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.passes.scheduling.message_graph import require_all_ranks
+from collplan.planner.passes.scheduling.message_graph import crosses_nodes, require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
 from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
 
@@ -85,7 +85,7 @@ def _predecessors(plan: Plan, width: dict[str, int | None]) -> Ints:
     """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
     place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
-    crosses = is_send & (plan.rank_node[plan.rank] != plan.rank_node[plan.peer])
+    crosses = is_send & crosses_nodes(plan)
     stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
     of_rank, of_node = found = np.full((2, plan.n_tasks), -1, dtype=np.int32)
     for name, is_limited, group, predecessor in (

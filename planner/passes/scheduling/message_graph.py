@@ -62,13 +62,8 @@ class MessageGraph:
         node[recvs] = sends
         if previous is None:
             previous = np.full(plan.n_tasks, NONE, dtype=np.int64)
-        successors = _join_ends(
-            np.ascontiguousarray(plan.deps.indptr),
-            np.ascontiguousarray(plan.deps.task),
-            np.ascontiguousarray(plan.deps.kind),
-            node,
-            previous,
-        )
+        deps = map(np.ascontiguousarray, (plan.deps.indptr, plan.deps.task, plan.deps.kind))
+        successors = _join_ends(*deps, node, previous)
         return cls(node, np.flatnonzero(node == np.arange(len(node))), *successors)
 
     def longest_paths(self, weight: Ints, part: Ints) -> Ints:
@@ -122,6 +117,12 @@ class MessageGraph:
                 "as some wait for the start of messages that complete after them; leave out "
                 "prioritize and limit_requests, which need an order"
             )
+
+
+def crosses_nodes(plan: Plan) -> Bools:
+    """Mark messages, both ends, between ranks of different nodes."""
+    peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
+    return np.asarray(plan.rank_node[plan.rank] != plan.rank_node[peer])
 
 
 def previous_on_link(plan: Plan) -> Ints:

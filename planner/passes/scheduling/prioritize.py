@@ -16,6 +16,7 @@ from collplan.planner.passes.scheduling.message_graph import (
     FOLLOWS,
     START,
     MessageGraph,
+    crosses_nodes,
     previous_on_link,
     require_all_ranks,
 )
@@ -138,9 +139,7 @@ def serial_order(plan: Plan) -> Ints:
 
 def _weights(plan: Plan) -> Ints:
     """Return the duration of every task per unit of size."""
-    peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
-    crosses = plan.rank_node[plan.rank] != plan.rank_node[peer]
-    weight = np.where(crosses, REMOTE, LOCAL)
+    weight = np.where(crosses_nodes(plan), REMOTE, LOCAL)
     weight[plan.op > Op.RECV] = STEP
     return weight
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import ranges, running_total, sorted_unique, take_rows
+from collplan.planner.arrays.csr import indptr_of, ranges, running_total, sorted_unique, take_rows
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.passes.shared_memory.values import Positions
 from collplan.planner.plan.pieces import Pieces
@@ -74,7 +74,7 @@ Blocks = tuple[Ints, Ints, Ints]
 def _addresses(pieces: Pieces, base: Ints, rank: Ints) -> Blocks:
     row, buffer, low, high = pieces.blocks()
     start = base[rank[row], buffer]
-    return running_total(np.bincount(row, minlength=len(rank))), start + low, start + high
+    return indptr_of(row, len(rank)), start + low, start + high
 
 
 def _moves(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays.csr import row_numbers
 from collplan.planner.arrays.jit import compiled
 
 FOREVER = np.int64(2**62)
@@ -36,7 +37,7 @@ class Positions(NamedTuple):
     @property
     def owner(self) -> Ints:
         """Return the task of every position."""
-        return np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return row_numbers(self.indptr)
 
 
 class Values(NamedTuple):

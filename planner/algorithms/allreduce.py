@@ -1,0 +1,173 @@
+"""Algorithms of allreduce."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.planner.algorithms.bcast import binomial as bcast_binomial
+from collplan.planner.algorithms.building_blocks.circulant import (
+    circulant_allgather,
+    circulant_reduce_scatter,
+)
+from collplan.planner.algorithms.building_blocks.folding import (
+    doubling_allgather,
+    fold,
+    halving_reduce_scatter,
+)
+from collplan.planner.algorithms.reduce import to_rank
+from collplan.planner.algorithms.reduce_scatter_block import linear as reduce_scatter_linear
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
+from collplan.planner.arrays.logarithms import floor_log2
+
+
+@algorithm("allreduce", "circulant", parts="size", commutative_only=True)
+def circulant(group: Group) -> Rounds:
+    """Reduce-scatter by halves, then allgather the same way back, for any number of ranks.
+
+    Partial results lie where they belong in the receive buffer, wrapped
+    around its end, so nothing is rotated afterwards.
+
+    Notes
+    -----
+    2·⌈log₂ p⌉ rounds and 2(p - 1)/p·c a rank for any p: the bytes are optimal.
+
+    References
+    ----------
+    Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
+    2024, algorithm 2.
+    """
+    size, out = group.size, group.output
+    yield from circulant_reduce_scatter(group, lambda me, slot, n: at(out, (me + slot) % size, n))
+    yield from circulant_allgather(group)
+
+
+@algorithm("allreduce", "linear", parts="size", best_for=("shared",), streams=True, per_pair=2.0)
+def linear(group: Group) -> Rounds:
+    """Send every part straight to the rank that combines it, which sends it to all.
+
+    Notes
+    -----
+    2(p - 1) rounds, as a rank sends one at a time; 2(p - 1)/p·c a rank, which
+    is optimal; (p - 1)/p·c of scratch. Operands are combined in rank order.
+    Through shared memory every rank copies its vector there once, but for its
+    own part, and reads p - 1 operands and then p - 1 results in place.
+    """
+    yield from reduce_scatter_linear(group)
+    me, size = group.positions, group.size
+    part = at(group.output, me)
+    yield Round.of(Message(me, (me + d) % size, part, part) for d in range(1, size))
+
+
+@algorithm("allreduce", "rabenseifner", parts="power_of_two", next_best_for=("long",))
+def rabenseifner(group: Group) -> Rounds:
+    """Reduce-scatter by recursive halving, then allgather by recursive doubling.
+
+    Notes
+    -----
+    2·log₂ p rounds for powers of two, two more else; 2(p - 1)/p·c a rank for
+    powers of two.
+
+    References
+    ----------
+    Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+    """
+    folding = fold(group.size)
+    yield folding.fold(group)
+    yield from halving_reduce_scatter(group, folding)
+    yield from doubling_allgather(group, folding)
+    yield folding.unfold(group)
+
+
+@algorithm("allreduce", "recursive_doubling", best_for=("short",))
+def recursive_doubling(group: Group) -> Rounds:
+    """Exchange and combine whole vectors with partners at distance 1, 2, 4, ...
+
+    Surplus ranks fold into a neighbour and get the result at the end.
+
+    Notes
+    -----
+    log₂ p rounds for powers of two, ⌊log₂ p⌋ + 2 else; c a rank and round: best
+    for short vectors.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    folding = fold(group.size)
+    yield folding.fold(group)
+    me = np.arange(folding.n_survivors)
+    combined = me < len(folding.folded)
+    for level in range(floor_log2(folding.n_survivors)):
+        partner = me ^ (1 << level)
+        value = np.where(combined, group.output, group.input)
+        yield Round(
+            Message(
+                folding.survivors[me],
+                folding.survivors[partner],
+                group.whole(value),
+                group.whole(group.output),
+                combine=group.whole(value[partner]),
+                incoming_left=me < partner,
+            )
+        )
+        combined = np.ones_like(combined)
+    yield folding.unfold(group)
+
+
+@algorithm("allreduce", "reduce_bcast", tree="binomial")
+def reduce_bcast(group: Group) -> Rounds:
+    """Reduce up a binomial tree to rank 0, then broadcast down it.
+
+    Notes
+    -----
+    2·⌈log₂ p⌉ rounds; rank 0 sends ⌈log₂ p⌉·c.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    yield from to_rank(group, 0)
+    yield from bcast_binomial(group)
+
+
+@algorithm(
+    "allreduce",
+    "ring",
+    parts="size",
+    commutative_only=True,
+    best_for=("long",),
+    streams=True,
+    pipelines=("inside", "across"),
+    per_pair=2.0,
+    forwards=True,
+)
+def ring(group: Group) -> Rounds:
+    """Reduce-scatter around the ring, then pass the results around it.
+
+    Notes
+    -----
+    2(p - 1) rounds; 2(p - 1)/p·c a rank, which is optimal. LogGP:
+    2(p - 1)·(2o + L + (c/p - 1)·G) and (p - 1)/p·c reductions.
+
+    References
+    ----------
+    Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+    workstations", J. Parallel Distrib. Comput. 69, 2009.
+    """
+    me, size = group.positions, group.size
+    for step in range(size - 1):
+        chunk = (me - step) % size
+        yield Round(
+            Message(
+                me,
+                (me + 1) % size,
+                at(group.input if step == 0 else group.output, chunk),
+                at(group.output, chunk),
+                combine=at(group.input, chunk),
+                incoming_left=True,
+            )
+        )
+    for step in range(size - 1):
+        result = at(group.output, (me + 1 - step) % size)
+        yield Round(Message(me, (me + 1) % size, result, result))

@@ -1,0 +1,173 @@
+"""Algorithms of bcast."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at, option_int
+from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+
+
+@algorithm("bcast", "binary", tree="any", streams=True)
+def binary(group: Group) -> Rounds:
+    """Send down a complete binary tree: node v to 2v + 1, then to 2v + 2.
+
+    Notes
+    -----
+    At most 2⌊log₂ p⌋ rounds; no rank sends more than 2c, so it pipelines better
+    than the binomial tree.
+
+    References
+    ----------
+    Pješivac-Grbović et al., "Performance analysis of MPI collective
+    operations", Cluster Computing 10, 2007.
+    """
+    vector = group.whole(group.output)
+    for depth in range(floor_log2(group.size)):
+        parents = np.arange((1 << depth) - 1, (2 << depth) - 1)
+        for child in (1, 2):
+            sending = parents[2 * parents + child < group.size]
+            yield Round(
+                Message(
+                    group.from_root(sending),
+                    group.from_root(2 * sending + child),
+                    vector,
+                    vector,
+                )
+            )
+
+
+@algorithm("bcast", "binomial", tree="binomial", best_for=("short",), streams=True)
+def binomial(group: Group) -> Rounds:
+    """Double the number of holders in every round, farthest ranks first.
+
+    ::
+
+        0 ------> 4        round 0
+        0 -> 2    4 -> 6   round 1
+        0>1  2>3  4>5      round 2   (7 ranks)
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds, which is optimal; the root sends ⌈log₂ p⌉·c. LogGP:
+    ⌈log₂ p⌉·(2o + L + (c - 1)·G).
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    vector = group.whole(group.output)
+    for level in reversed(range(ceil_log2(group.size))):
+        span = 1 << level
+        sending = np.arange(0, group.size - span, 2 * span)
+        yield Round(
+            Message(group.from_root(sending), group.from_root(sending + span), vector, vector)
+        )
+
+
+@algorithm("bcast", "chain", tree="any", streams=True, pipelines=("across",))
+def chain(group: Group) -> Rounds:
+    """Pass the vector from rank to rank, beginning at the root.
+
+    Notes
+    -----
+    p - 1 rounds; every rank but the last sends c. LogGP:
+    (p - 1)·(2o + L + (c - 1)·G); with s segments, p - 2 + s steps of c/s.
+
+    References
+    ----------
+    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    """
+    vector = group.whole(group.output)
+    for hop in range(group.size - 1):
+        yield Round(Message(group.from_root(hop), group.from_root(hop + 1), vector, vector))
+
+
+@algorithm("bcast", "knomial", options={"radix": 4}, tree="any")
+def knomial(group: Group) -> Rounds:
+    """Send down a tree in which each holder feeds radix - 1 others a level.
+
+    Notes
+    -----
+    (radix - 1)·⌈log_radix p⌉ rounds at most; the root sends as many vectors.
+    Radix 2 is the binomial tree. Larger radices wait for fewer latencies.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp, "Optimization of collective communication
+    operations in MPICH", 2005.
+    """
+    # A larger radix than the group makes the same tree: the root sends to all.
+    radix = min(option_int(group, "radix", 2), max(2, group.size))
+    vector = group.whole(group.output)
+    span = 1
+    while span * radix < group.size:
+        span *= radix
+    while span:
+        holders = np.arange(0, group.size, span * radix)
+        for child in range(1, radix):
+            sending = holders[holders + child * span < group.size]
+            yield Round(
+                Message(
+                    group.from_root(sending),
+                    group.from_root(sending + child * span),
+                    vector,
+                    vector,
+                )
+            )
+        span //= radix
+
+
+@algorithm("bcast", "linear", tree="any", best_for=("shared",), streams=True, pipelines=("inside",))
+def linear(group: Group) -> Rounds:
+    """Send the vector from the root to every other rank.
+
+    Notes
+    -----
+    p - 1 rounds, as the root sends one at a time; the root sends (p - 1)·c.
+    LogGP: 2o + L + (p - 2)·max(g, o) + (p - 1)·(c - 1)·G.
+
+    References
+    ----------
+    Hartmann et al., "A decomposition approach for optimizing the performance
+    of MPI libraries", 2006: the star topology.
+    """
+    vector = group.whole(group.output)
+    yield Round(Message(group.root, group.others, vector, vector))
+
+
+@algorithm(
+    "bcast",
+    "scatter_allgather",
+    parts="size",
+    best_for=("long",),
+    per_pair=1.0,
+    forwards=True,
+)
+def scatter_allgather(group: Group) -> Rounds:
+    """Scatter the vector in p chunks, then pass all chunks around a ring.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ + p - 1 rounds; every rank sends and receives about 2c in all
+    instead of the binomial tree's ⌈log₂ p⌉·c at the root.
+
+    References
+    ----------
+    van de Geijn's algorithm, in Thakur, Rabenseifner, Gropp 2005.
+    """
+    size, out = group.size, group.output
+    # Chunk v belongs to the rank that lies v after the root.
+    for level in reversed(range(ceil_log2(size))):
+        span = 1 << level
+        receiving = np.arange(span, size, 2 * span)
+        subtree = at(out, receiving, np.minimum(span, size - receiving))
+        yield Round(
+            Message(group.from_root(receiving - span), group.from_root(receiving), subtree, subtree)
+        )
+    # The ring ends before the root, which has everything and may not be written to.
+    me = group.positions[:-1]
+    for step in range(size - 1):
+        chunk = at(out, (me - step) % size)
+        yield Round(Message(group.from_root(me), group.from_root(me + 1), chunk, chunk))

@@ -1,0 +1,99 @@
+"""Algorithms of gather."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("gather", "binomial", tree="binomial", best_for=("short",), streams=True)
+def binomial(group: Group) -> Rounds:
+    """Collect ever larger runs of blocks up a binomial tree.
+
+    Inner ranks collect their subtree's blocks side by side in scratch, so
+    each sends one contiguous message; the root receives in place.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; (p - 1)·c enter the root.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    size, root = group.size, group.root
+    subtree = group.rotated_scratch()
+    me = np.arange(2, size - 1, 2)
+    inner = group.from_root(me)
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(group.input, inner), at(subtree, 0)),
+    )
+    for level in range(ceil_log2(size)):
+        span = 1 << level
+        relative = np.arange(span, size, 2 * span)
+        source, dest = group.from_root(relative), group.from_root(relative - span)
+        n = np.minimum(span, size - relative)
+        # A leaf has nothing but its own block, which needs no staging.
+        leaf = (relative % 2 == 1) | (relative == size - 1)
+        read = at(np.where(leaf, group.input, subtree), np.where(leaf, source, 0), n)
+        to_root = relative == span
+        write = at(np.where(to_root, group.output, subtree), np.where(to_root, source, span), n)
+        yield Round(Message(source, dest, read, write))
+
+
+@algorithm("gather", "chain", tree="any", streams=True, per_pair=0.5, forwards=True)
+def chain(group: Group) -> Rounds:
+    """Move blocks towards the root along a chain, a block a round.
+
+    In round t the rank v after the root passes on block v + t: first its own,
+    then what arrived from v + 1.
+
+    Notes
+    -----
+    p - 1 rounds; the root's neighbour sends (p - 1)·c, and all blocks enter
+    the root over one link in the order of the chain. Two blocks of scratch.
+
+    References
+    ----------
+    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    """
+    size, root = group.size, group.root
+    relay = group.scratch_slots(2)
+    yield Round(Copy(root, at(group.input, root), at(group.output, root)))
+    for step in range(size - 1):
+        relative = np.arange(1, size - step)
+        source, dest = group.from_root(relative), group.from_root(relative - 1)
+        block = group.from_root(relative + step)
+        read = at(group.input, block) if step == 0 else at(relay, step % 2 * size + block)
+        at_root = relative == 1
+        write = at(
+            np.where(at_root, group.output, relay),
+            np.where(at_root, block, (step + 1) % 2 * size + block),
+        )
+        yield Round(Message(source, dest, read, write))
+
+
+@algorithm(
+    "gather",
+    "linear",
+    tree="any",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside", "across"),
+)
+def linear(group: Group) -> Rounds:
+    """Send every block straight to the root.
+
+    Notes
+    -----
+    p - 1 rounds, as the root receives one at a time; every rank sends its c.
+    """
+    me, root = group.others, group.root
+    yield Round(
+        Message(me, root, at(group.input, me), at(group.output, me)),
+        Copy(root, at(group.input, root), at(group.output, root)),
+    )

@@ -1,0 +1,143 @@
+"""Algorithms of reduce."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.planner.algorithms.building_blocks.folding import (
+    doubling_gather,
+    fold,
+    halving_reduce_scatter,
+)
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
+from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("reduce", "binomial", tree="binomial", best_for=("short",), streams=True)
+def binomial(group: Group) -> Rounds:
+    """Combine pairs of ever larger subtrees.
+
+    A non-commutative operation is reduced to rank 0, whose subtrees are
+    intervals of ranks, and sent on to the root.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds (one more for a non-commutative operation and a root other
+    than 0); every rank but the root sends c once.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    root = group.root if group.commutative else 0
+    yield from to_rank(group, root)
+    if root != group.root:
+        vector = group.whole(group.output)
+        yield Round(Message(root, group.root, vector, vector))
+
+
+def to_rank(group: Group, root: int) -> Rounds:
+    """Reduce to position `root`, in rank order where that is 0."""
+    size = group.size
+    for level in range(ceil_log2(size)):
+        span = 1 << level
+        me = np.arange(span, size, 2 * span)
+        # Leaves send their input as it is; a first combination reads the input, too.
+        sent = np.where((me % 2 == 1) | (me == size - 1), group.input, group.output)
+        yield Round(
+            Message(
+                (me + root) % size,
+                (me - span + root) % size,
+                group.whole(sent),
+                group.whole(group.output),
+                combine=group.whole(group.input if level == 0 else group.output),
+            )
+        )
+
+
+@algorithm("reduce", "chain", tree="any", streams=True, pipelines=("across",))
+def chain(group: Group) -> Rounds:
+    """Pass partial results from rank to rank towards the root.
+
+    A commutative operation takes one chain around all ranks. Otherwise two
+    chains, from rank 0 up and from rank p - 1 down, meet at the root, each
+    in rank order.
+
+    Notes
+    -----
+    p - 1 rounds in one chain, max(r, p - 1 - r) in two (for the root r the two
+    last messages share its receive); c a rank. With s segments: p - 2 + s steps.
+
+    References
+    ----------
+    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    """
+    size, root = group.size, group.root
+    if group.commutative:
+        hops = [((root + v) % size, (root + v - 1) % size) for v in range(size - 1, 0, -1)]
+    else:
+        down = [(v, v - 1) for v in range(size - 1, root, -1)]
+        hops = down + [(v, v + 1) for v in range(root)]
+    holds_partial: set[int] = set()
+    for source, dest in hops:
+        value = [group.output if r in holds_partial else group.input for r in (source, dest)]
+        yield Round(
+            Message(
+                source,
+                dest,
+                group.whole(value[0]),
+                group.whole(group.output),
+                combine=group.whole(value[1]),
+                incoming_left=source < dest,
+            )
+        )
+        holds_partial.add(dest)
+
+
+@algorithm("reduce", "linear", tree="any", streams=True, pipelines=("inside",))
+def linear(group: Group) -> Rounds:
+    """Send every vector to the root, which combines outwards from its own.
+
+    Notes
+    -----
+    p - 1 rounds, as the root receives one at a time; (p - 1)·c enter the root
+    and it computes all of (p - 1)·c.
+    """
+    root = group.root
+    # Nearest first on either side keeps the operands in rank order.
+    sources = np.concatenate((np.arange(root)[::-1], np.arange(root + 1, group.size)))
+    value = np.where(np.arange(group.size - 1) == 0, group.input, group.output)
+    yield Round(
+        Message(
+            sources,
+            root,
+            group.whole(group.input),
+            group.whole(group.output),
+            combine=group.whole(value),
+            incoming_left=sources < root,
+        )
+    )
+
+
+@algorithm("reduce", "rabenseifner", parts="power_of_two", best_for=("long",))
+def rabenseifner(group: Group) -> Rounds:
+    """Reduce-scatter by recursive halving, then gather at the root.
+
+    Surplus ranks fold into a neighbour first, so any p will do; nearest
+    partners come first, so operands stay in rank order.
+
+    Notes
+    -----
+    2·log₂ q + 1 rounds at most for q = 2^⌊log₂ p⌋; about 2c a rank instead of the
+    tree's ⌈log₂ p⌉·c at the root.
+
+    References
+    ----------
+    Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
+    """
+    folding = fold(group.size, survivor=group.root)
+    yield folding.fold(group)
+    yield from halving_reduce_scatter(group, folding)
+    root = int(np.flatnonzero(folding.survivors == group.root)[0])
+    yield from doubling_gather(group, folding, root)

@@ -1,0 +1,220 @@
+"""Algorithms of reduce_scatter_block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from collplan.planner.algorithms.building_blocks.circulant import circulant_reduce_scatter
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Group, Message, Reduce, Round, Rounds, at
+from collplan.planner.arrays.logarithms import floor_log2
+
+
+@algorithm("reduce_scatter_block", "circulant", commutative_only=True, best_for=("short",))
+def circulant(group: Group) -> Rounds:
+    """Fold the blocks still held in half in every round, for any number of ranks.
+
+    With skip s, rank r sends its partial blocks for ranks r + s onwards to
+    r + s, which needs them for the same ranks, now counted from itself.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds for any p and (p - 1)·c a rank: both optimal.
+
+    References
+    ----------
+    Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms",
+    2024, algorithm 1.
+    """
+    partial = group.rotated_scratch()
+    yield from circulant_reduce_scatter(group, lambda rank, slot, n: at(partial, slot, n))
+
+
+@algorithm(
+    "reduce_scatter_block",
+    "linear",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside",),
+    per_pair=1.0,
+)
+def linear(group: Group) -> Rounds:
+    """Send every block straight to its owner, all at once, nearest rank first.
+
+    An owner combines blocks in the order they were sent: those from r - 1 down
+    to 0 in front of its own, those from p - 1 down to r + 1 in front of one
+    another; at last it joins the two, in rank order.
+
+    Notes
+    -----
+    p - 1 rounds, as a rank sends one at a time; (p - 1)·c a rank, which is
+    optimal; p - 1 blocks of scratch and messages in flight a rank.
+    """
+    me, size = group.positions, group.size
+    arrived = group.scratch_slots(size - 1)
+    yield Round.of(
+        Message(me, dest, at(group.input, dest), at(arrived, (distance - 1) * size + dest))
+        for distance, dest in ((d, (me + d) % size) for d in range(1, size))
+    )
+    yield Round.of(_combinations(group, arrived))
+
+
+def _combinations(group: Group, arrived: int) -> Iterator[Reduce]:
+    """Combine what came over distance 1, 2, ... with what came before it."""
+    me, size = group.positions, group.size
+    for distance in range(1, size):
+        slot = (distance - 1) * size
+        below, above = me[distance:], me[: distance - 1]
+        value = group.input if distance == 1 else group.output
+        result = at(group.output, below)
+        yield Reduce(below, at(arrived, slot + below), at(value, below), result)
+        before = at(arrived, slot - size + above)
+        result = at(arrived, slot + above)
+        yield Reduce(above, result, before, result)
+    # Rank 0 has heard from nobody below it, the last rank from nobody above.
+    slot = (size - 2) * size
+    first, between = me[:1], me[1:-1]
+    for rank, value in ((first, group.input), (between, group.output)):
+        out = at(group.output, rank)
+        yield Reduce(rank, at(value, rank), at(arrived, slot + rank), out)
+
+
+@algorithm(
+    "reduce_scatter_block",
+    "pairwise",
+    next_best_for=("short", "long"),
+    streams=True,
+    per_pair=1.0,
+)
+def pairwise(group: Group) -> Rounds:
+    """Send every block straight to its owner, one partner a round.
+
+    In round t rank r hears from r - t: first from r - 1 down to 0, in front of
+    what it has, then from p - 1 down to r + 1, in front of what came from
+    above; the two halves are joined at the end, in rank order.
+
+    Notes
+    -----
+    p - 1 rounds; (p - 1)·c a rank; all reductions of a block at its owner.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    me, size = group.positions, group.size
+    above = group.scratch_slots(1)
+    for step in range(1, size):
+        dest = (me + step) % size
+        wraps = me > dest  # arrives at a lower rank: the half above the owner
+        first_above = wraps & (me == size - 1)
+        below, fresh, more = me[~wraps], me[first_above], me[wraps & ~first_above]
+        to = dest
+        yield Round(
+            Message(
+                below,
+                to[below],
+                at(group.input, to[below]),
+                at(group.output, to[below]),
+                combine=at(group.input if step == 1 else group.output, to[below]),
+                incoming_left=True,
+            ),
+            Message(fresh, to[fresh], at(group.input, to[fresh]), at(above, to[fresh])),
+            Message(
+                more,
+                to[more],
+                at(group.input, to[more]),
+                at(above, to[more]),
+                combine=at(above, to[more]),
+                incoming_left=True,
+            ),
+        )
+    joins = me[:-1]
+    left = at(np.where(joins == 0, group.input, group.output), joins)
+    yield Round(Reduce(joins, left, at(above, joins), at(group.output, joins)))
+
+
+@algorithm("reduce_scatter_block", "recursive_halving", power_of_two_only=True)
+def recursive_halving(group: Group) -> Rounds:
+    """Exchange half of the blocks still held, with ever nearer partners.
+
+    A non-commutative operation begins with the nearest partners instead, and
+    the blocks of one message are then every 2nd, 4th, 8th...: strided.
+
+    Notes
+    -----
+    log₂ p rounds for powers of two, (p - 1)·c a rank: both optimal.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    me, size = group.positions, group.size
+    levels = floor_log2(size)
+    partial = group.packed_scratch()
+    for step in range(levels):
+        level = levels - 1 - step if group.commutative else step
+        partner = me ^ (1 << level)
+        if group.commutative:
+            first = partner >> level << level
+            blocks = {"n": 1 << level}
+        else:
+            first = partner & ((2 << level) - 1)
+            blocks = {"stride": 2 << level, "repeat": size >> (level + 1)}
+        value = group.input if step == 0 else partial
+        last = step == levels - 1
+        write = at(group.output, first) if last else at(partial, first, **blocks)
+        yield Round(
+            Message(
+                me,
+                partner,
+                at(value, first, **blocks),
+                write,
+                combine=at(value, first, **blocks),
+                incoming_left=me < partner,
+            )
+        )
+
+
+@algorithm(
+    "reduce_scatter_block",
+    "ring",
+    commutative_only=True,
+    best_for=("long",),
+    streams=True,
+    pipelines=("across",),
+    per_pair=1.0,
+    forwards=True,
+)
+def ring(group: Group) -> Rounds:
+    """Pass every block's partial result once around the ring to its owner.
+
+    Notes
+    -----
+    p - 1 rounds; (p - 1)·c a rank, which is optimal; reductions spread evenly.
+
+    References
+    ----------
+    Patarasuk, Yuan 2009: the first half of the ring allreduce.
+    """
+    me, size = group.positions, group.size
+    partial = group.scratch_slots(2)
+    for step in range(size - 1):
+        chunk = (me - 1 - step) % size
+        read = at(group.input, chunk) if step == 0 else at(partial, step % 2 * size + chunk)
+        write = (
+            at(group.output, chunk)
+            if step == size - 2
+            else at(partial, (step + 1) % 2 * size + chunk)
+        )
+        yield Round(
+            Message(
+                me,
+                (me + 1) % size,
+                read,
+                write,
+                combine=at(group.input, chunk),
+                incoming_left=True,
+            )
+        )

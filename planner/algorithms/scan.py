@@ -1,0 +1,160 @@
+"""Algorithms of scan."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Reduce, Round, Rounds
+from collplan.planner.arrays.logarithms import ceil_log2, floor_log2
+
+
+@algorithm("scan", "binomial", streams=True)
+def binomial(group: Group) -> Rounds:
+    """Sum up a binomial tree, then hand prefixes down it.
+
+    ::
+
+        0>1  2>3  4>5  6>7     up: 1, 3, 5, 7 hold pairs
+             1---->3  5---->7  up: 3 and 7 hold fours
+                   3-------->7 up: 7 holds all
+                   3---->5     down
+             1>2   3>4   5>6   down
+
+    Notes
+    -----
+    At most 2·⌈log₂ p⌉ - 1 rounds; fewer reductions in all than recursive
+    doubling: at most 2p instead of about p·log₂ p.
+
+    References
+    ----------
+    Brent, Kung, "A regular layout for parallel adders", IEEE Trans. Comput.
+    C-31, 1982.
+    """
+    yield from tree_prefixes(group, group.output, group.size)
+
+
+def tree_prefixes(group: Group, result: int, size: int) -> Rounds:
+    """Leave the inclusive prefix of every position below `size` in space `result`."""
+    vector = group.whole
+    me = np.arange(0, size, 2)
+    yield Round(Copy(me, vector(group.input), vector(result)))
+    levels = floor_log2(size)
+    # An odd rank that heard nobody on the way up does not exist: rank - 1 is always there.
+    up = [(1 << level, 2, result if level else group.input) for level in range(levels)]
+    down = [(1 << level, 3, result) for level in reversed(range(levels))]
+    for span, first, value in up + down:
+        dest = np.arange(first * span - 1, size, 2 * span)
+        yield Round(
+            Message(
+                dest - span,
+                dest,
+                vector(value),
+                vector(result),
+                combine=vector(value),
+                incoming_left=True,
+            )
+        )
+
+
+@algorithm("scan", "chain", streams=True, pipelines=("inside", "across"))
+def chain(group: Group) -> Rounds:
+    """Pass prefixes from rank to rank.
+
+    Notes
+    -----
+    p - 1 rounds; c a rank. With s segments, p - 2 + s steps of c/s.
+
+    References
+    ----------
+    Denis et al., "Progress threads placement and dedicated cores for
+    overlapping MPI non-blocking collectives", 2022: the chain of iscan.
+    """
+    yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+    for rank in range(1, group.size):
+        yield Round(
+            Message(
+                rank - 1,
+                rank,
+                group.whole(group.input if rank == 1 else group.output),
+                group.whole(group.output),
+                combine=group.whole(group.input),
+                incoming_left=True,
+            )
+        )
+
+
+@algorithm("scan", "recursive_doubling", best_for=("short",))
+def recursive_doubling(group: Group) -> Rounds:
+    """Exchange block sums with partners at distance 1, 2, 4, ...
+
+    Everyone keeps the sum of its aligned block; what comes from a lower block
+    also goes in front of the rank's own prefix.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; c a rank and round.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    yield Round(Copy(group.positions, group.whole(group.input), group.whole(group.output)))
+    yield from doubling_prefixes(group, is_exclusive=False)
+
+
+Bools = npt.NDArray[np.bool_]
+
+
+def useful_messages(size: int) -> Bools:
+    """Return, level by level (rows), whose message to its partner ``me ^ 2**k`` is of use.
+
+    One to a higher rank is: it becomes part of its prefix. One to a lower rank
+    is where that rank has a useful message to send afterwards.
+
+    Examples
+    --------
+    >>> [np.flatnonzero(useful).tolist() for useful in useful_messages(4)]
+    [[0, 1, 2], [0, 1]]
+    """
+    me = np.arange(size)
+    sends_on = np.zeros(size, dtype=bool)
+    levels = np.zeros((ceil_log2(size), size), dtype=bool)
+    for level in reversed(range(ceil_log2(size))):
+        partner = me ^ (1 << level)
+        exists = partner < size
+        useful = exists & ((partner > me) | sends_on[np.where(exists, partner, 0)])
+        sends_on |= useful
+        levels[level] = useful
+    return levels
+
+
+def doubling_prefixes(group: Group, *, is_exclusive: bool) -> Rounds:
+    """Put what comes from lower blocks in front of every position's output.
+
+    Everyone keeps the sum of its aligned block. An inclusive prefix begins as
+    the position's own input, which must be in its output already; an
+    exclusive one as the first thing that comes from below.
+    """
+    vector, out = group.whole, group.output
+    block, incoming = group.scratch_slots(1), group.scratch_slots(1)
+    has_prefix = np.full(group.size, not is_exclusive)
+    useful = useful_messages(group.size)
+    for level, sending in enumerate(useful):
+        source = np.flatnonzero(sending)
+        dest = source ^ (1 << level)
+        above, below = dest[dest > source], dest[dest < source]
+        # Who sends on later keeps the sum of the block that has grown.
+        grows = np.logical_or.reduce(useful[level + 1 :], axis=0, initial=False)
+        value = group.input if level == 0 else block
+        later = has_prefix[above]
+        # Prefixes come last: in place, they overwrite the input that blocks still need.
+        yield Round(
+            Message(source, dest, vector(value), vector(incoming)),
+            Reduce(above[grows[above]], vector(incoming), vector(value), vector(block)),
+            Reduce(below, vector(value), vector(incoming), vector(block)),
+            Copy(above[~later], vector(incoming), vector(out)),
+            Reduce(above[later], vector(incoming), vector(out), vector(out)),
+        )
+        has_prefix[above] = True

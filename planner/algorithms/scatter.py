@@ -1,0 +1,99 @@
+"""Algorithms of scatter."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collplan.planner.algorithms.registry import algorithm
+from collplan.planner.algorithms.rounds import Copy, Group, Message, Round, Rounds, at
+from collplan.planner.arrays.logarithms import ceil_log2
+
+
+@algorithm("scatter", "binomial", tree="binomial", best_for=("short",), streams=True)
+def binomial(group: Group) -> Rounds:
+    """Halve runs of blocks down a binomial tree.
+
+    Notes
+    -----
+    ⌈log₂ p⌉ rounds; (p - 1)·c leave the root. Inner ranks hold their subtree's
+    blocks in scratch.
+
+    References
+    ----------
+    Thakur, Rabenseifner, Gropp 2005.
+    """
+    size, root = group.size, group.root
+    subtree = group.rotated_scratch()
+    for level in reversed(range(ceil_log2(size))):
+        span = 1 << level
+        relative = np.arange(span, size, 2 * span)
+        source, dest = group.from_root(relative - span), group.from_root(relative)
+        n = np.minimum(span, size - relative)
+        from_root = relative == span
+        read = at(np.where(from_root, group.input, subtree), np.where(from_root, dest, span), n)
+        leaf = (relative % 2 == 1) | (relative == size - 1)
+        write = at(np.where(leaf, group.output, subtree), np.where(leaf, dest, 0), n)
+        yield Round(Message(source, dest, read, write))
+    inner = group.from_root(np.arange(2, size - 1, 2))
+    yield Round(
+        Copy(root, at(group.input, root), at(group.output, root)),
+        Copy(inner, at(subtree, 0), at(group.output, inner)),
+    )
+
+
+@algorithm("scatter", "chain", tree="any", streams=True, per_pair=0.5, forwards=True)
+def chain(group: Group) -> Rounds:
+    """Move blocks away from the root along a chain, the farthest block first.
+
+    In round t the rank v after the root passes on the block of the rank
+    p - 1 - t + v after it, so all blocks arrive in the last round.
+
+    Notes
+    -----
+    p - 1 rounds; the root sends (p - 1)·c and its neighbour (p - 2)·c. Two
+    blocks of scratch.
+
+    References
+    ----------
+    Hartmann et al. 2006: the ring topology, for rooted collectives.
+    """
+    size, root = group.size, group.root
+    relay = group.scratch_slots(2)
+    for step in range(size - 1):
+        relative = np.arange(0, step + 1)
+        source, dest = group.from_root(relative), group.from_root(relative + 1)
+        block = group.from_root(size - 1 - step + relative)
+        from_root = relative == 0
+        read = at(
+            np.where(from_root, group.input, relay),
+            np.where(from_root, block, step % 2 * size + block),
+        )
+        write = (
+            at(group.output, block)
+            if step == size - 2
+            else at(relay, (step + 1) % 2 * size + block)
+        )
+        yield Round(Message(source, dest, read, write))
+    yield Round(Copy(root, at(group.input, root), at(group.output, root)))
+
+
+@algorithm(
+    "scatter",
+    "linear",
+    tree="any",
+    best_for=("shared",),
+    streams=True,
+    pipelines=("inside", "across"),
+)
+def linear(group: Group) -> Rounds:
+    """Send every block straight from the root.
+
+    Notes
+    -----
+    p - 1 rounds, as the root sends one at a time; (p - 1)·c leave the root.
+    """
+    dest, root = group.others, group.root
+    yield Round(
+        Message(root, dest, at(group.input, dest), at(group.output, dest)),
+        Copy(root, at(group.input, root), at(group.output, root)),
+    )
