@@ -78,9 +78,10 @@ def test_a_few_nodes_stand_for_a_large_machine(
         assert sampled.bound_s <= whole.bound_s * (1 + 1e-6), form.name
         assert 0.5 * whole.price_s < sampled.price_s < 2 * whole.price_s, form.name
         assert 0.5 * whole.n_tasks < sampled.n_tasks < 2 * whole.n_tasks, form.name
-        time_s = simulate(compile_plan(chosen)).makespan_s
-        assert whole.bound_s <= time_s, form.name
-        assert rough.bound_s <= time_s, form.name
+        if rough != sampled or form.name in (*FORMS, "rabenseifner", "binomial"):
+            time_s = simulate(compile_plan(chosen, is_proved=False)).makespan_s
+            assert whole.bound_s <= time_s, form.name
+            assert rough.bound_s <= time_s, form.name
 
 
 def test_a_gap_that_goes_on_when_all_is_done_is_not_counted() -> None:

@@ -16,7 +16,6 @@ from typing import Final, cast
 
 import numpy as np
 from mpi4py import MPI
-from pydantic import ValidationError
 
 from collplan.executors.mpi.errors import LaunchError
 from collplan.measure.native import NativeCollective
@@ -24,7 +23,7 @@ from collplan.measure.statistics import Summary, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.specs.collective import COLLECTIVES, Collective, validate_collective
 from collplan.specs.errors import CollplanError
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 
 DATATYPE: Final = "int32"
 """Datatype of multi-collectives: MPI_INT, as in [1]_."""
@@ -272,10 +271,8 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
             f"them into {blocks} blocks; give {blocks * _ITEMSIZE} bytes or more"
         )
     fields = {"kind": kind, "count": count // blocks, "datatype": DATATYPE}
-    try:
+    with explaining(before="--sizes: "):
         return validate_collective(fields)
-    except ValidationError as error:
-        raise CollplanError(explain(error, before="--sizes: ")) from None
 
 
 def _native(lanes: Lanes, collective: Collective, n_bytes: int) -> AbstractContextManager[Call]:
