@@ -19,6 +19,9 @@ from collplan.specs import Machine, Network
 
 Floats = npt.NDArray[np.float64]
 
+PART: Final = 0.1
+SHARED_PART: Final = 0.35
+"""Effort of a piece of memory, and of one that ranks of a node share, in tasks."""
 NOT_HIDDEN: Final = 0.5
 """Share of a segmented phase's time that does not overlap with other phases."""
 SPAN: Final = 1 << 40
@@ -175,8 +178,8 @@ class Costs:
         n += n_pieces[there[self.step_rank]].sum()
         return int(n * n_ranks / len(self.ranks))
 
-    def n_parts(self) -> tuple[int, int]:
-        """Return about how many pieces of memory the compiler works on: in all, and shared.
+    def effort_of_parts(self) -> int:
+        """Return about how much the pieces of memory add to the effort of compiling, in tasks.
 
         Messages and steps move between pieces, and shared memory is cut wherever some
         piece begins or ends.
@@ -184,12 +187,11 @@ class Costs:
         n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
         there = np.isin(self.dest, ranks)
         n = int(self.n_pieces[there].sum() + self.step_pieces[np.isin(self.step_rank, ranks)].sum())
-        n_shared = 0
-        sizes = self.n_bytes / np.maximum(1, self.n_pieces)
+        effort, sizes = PART * n, self.n_bytes / np.maximum(1, self.n_pieces)
         if self.is_copy.any() and sizes.any():
             least = np.percentile(sizes[sizes > 0], 5)
-            n_shared = int(float(self.n_bytes[there & self.is_copy].sum()) / least)
-        return n * n_ranks // len(ranks), n_shared * n_ranks // len(ranks)
+            effort += SHARED_PART * float(self.n_bytes[there & self.is_copy].sum()) / least
+        return int(effort * n_ranks / len(ranks))
 
     def estimate_ns(self, segment: int | None) -> float:
         """Return about how long the plan takes, in segments of so many bytes.

@@ -26,9 +26,6 @@ from collplan.specs import Link, Machine, PlanSpec, parse_bytes
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
-PART: Final = 0.1
-SHARED_PART: Final = 0.35
-"""Effort of a piece of memory, and of one that ranks share, in tasks."""
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 MANY_RANKS: Final = 4096
@@ -111,8 +108,7 @@ def estimate(
         tables, least = tables._replace(messages=coalesce_table(tables.messages)), 0
     itemsize = spec.collective.itemsize
     costs = Costs.of(tables, spec.machine, itemsize, _shared_phases(spec, program), ranks)
-    (n_parts, n_shared), longest = costs.n_parts(), int(costs.n_bytes.max(initial=0))
-    parts_effort = int(PART * n_parts + SHARED_PART * n_shared)
+    parts, longest = costs.effort_of_parts(), int(costs.n_bytes.max(initial=0))
     sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
@@ -123,7 +119,7 @@ def estimate(
             bound_ns = max(float(rough_ns[:, 0].max()), costs.busiest_ns(size))
             price_ns = max(bound_ns, float(rough_ns[:, 1].sum()) + costs.estimate_ns(size))
         name = f"{identity} {segment or ''}"
-        effort = max(n_tasks, n_compiled) + parts_effort
+        effort = max(n_tasks, n_compiled) + parts
         found.append(
             Estimate(segment, price_ns * 1e-9, bound_ns * 1e-9 * SLACK, n_tasks, effort, name)
         )
