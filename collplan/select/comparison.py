@@ -368,14 +368,24 @@ def _simulate_all(
             chosen = (small or queue)[:n]
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]
-        left_s, kept = jobs.left_s, []
-        for entry in sorted(wave, key=_is_large):
-            left_s -= TASK_S * entry.estimate.effort
-            if left_s > 0:
-                kept.append(entry)
+        kept, late = _in_time(sorted(wave, key=_is_large), jobs.left_s)
+        for entry in reversed(late):
+            if kept:  # there may be time when these are done
+                queues[_bytes_of(entry.spec)].insert(0, entry)
             else:
                 _leave_out(comparison, entry, "time")
         _simulate(kept, jobs, comparison)
+
+
+def _in_time(wave: Sequence[Entry], left_s: float) -> tuple[list[Entry], list[Entry]]:
+    """Return the candidates that there is time for, one after another, and the others."""
+    kept: list[Entry] = []
+    late: list[Entry] = []
+    for entry in wave:
+        takes_s = TASK_S * entry.estimate.effort
+        (kept if takes_s < left_s else late).append(entry)
+        left_s -= takes_s if takes_s < left_s else 0.0
+    return kept, late
 
 
 def _is_large(entry: Entry) -> bool:
