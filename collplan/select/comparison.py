@@ -41,7 +41,7 @@ TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
 LEFT_OUT: Final = ("tasks", "memory", "time")
 """Reasons for which a candidate that may be the best is not simulated."""
-TASK_S: Final = 4e-6
+TASK_S: Final = 3e-6
 TASK_BYTES: Final = 600.0
 """Seconds and bytes for compiling and simulating one task."""
 MEMORY_SHARE: Final = 0.5

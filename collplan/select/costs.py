@@ -186,8 +186,10 @@ class Costs:
         """
         n_ranks, ranks = self.machine.n_ranks, self.ranks or range(self.machine.n_ranks)
         there = np.isin(self.dest, ranks)
-        n = int(self.n_pieces[there].sum() + self.step_pieces[np.isin(self.step_rank, ranks)].sum())
-        effort, sizes = PART * n, self.n_bytes / np.maximum(1, self.n_pieces)
+        steps = np.isin(self.step_rank, ranks)
+        n_pieces = np.concatenate((self.n_pieces[there], self.step_pieces[steps]))
+        effort = PART * float(np.maximum(0, n_pieces - 1).sum())
+        sizes = self.n_bytes / np.maximum(1, self.n_pieces)
         if self.is_copy.any() and sizes.any():
             least = np.percentile(sizes[sizes > 0], 5)
             effort += SHARED_PART * float(self.n_bytes[there & self.is_copy].sum()) / least
