@@ -43,9 +43,33 @@ def free_bytes() -> int:
 
         limited, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limited != resource.RLIM_INFINITY:
-            n_pages = int(_read("/proc/self/statm").split()[0])
-            free = min(free, limited - n_pages * resource.getpagesize())
+            free = min(free, limited - _mapped_bytes())
     return max(0, free)
+
+
+def limit_memory(n_bytes: int) -> None:
+    """Let this process allocate at most so much more; beyond it `MemoryError` is raised.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Ignored where the system knows no such limit, or has a lower one.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import resource
+
+    limit, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = _mapped_bytes() + n_bytes
+    if limit == resource.RLIM_INFINITY or wanted < limit:
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+
+
+def _mapped_bytes() -> int:
+    """Return the size of this process' address space."""
+    import resource
+
+    return int(_read("/proc/self/statm").split()[0]) * resource.getpagesize()
 
 
 def free_machine_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.memory import free_machine_bytes
 from collplan.select.sweep import processes, run_jobs, sweep
 from collplan.specs import PlanSpec
 from command_line import CommandLine
@@ -63,6 +65,30 @@ def test_processes_give_what_one_gives() -> None:
     with processes(2) as pool:
         assert pool is not None
         check_same_as_serial(pool)
+
+
+def bytes_allocated(n_bytes: int) -> int:
+    """Allocate so many bytes where this runs; return 0 where they cannot be had."""
+    try:
+        return len(bytearray(n_bytes))
+    except MemoryError:
+        return 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits are Linux's")
+def test_a_process_that_wants_too_much_memory_is_told_so_and_not_killed() -> None:
+    too_much = free_machine_bytes() * 3 // 4  # a process of two may have half of it
+    with processes(2) as executor:
+        assert run_jobs(bytes_allocated, [too_much, 1000], executor) == (0, 1000)
+
+
+def test_a_plan_that_memory_cannot_hold_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(plan: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("collplan.executors.cost.simulator.simulate", fail)
+    (price,) = sweep(specs()[:1])
+    assert (price.makespan_s, price.lacks_memory) == (None, True)
 
 
 def test_one_process_is_this_one() -> None:

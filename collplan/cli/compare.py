@@ -44,7 +44,7 @@ class CompareOptions:
         float | None,
         option(
             "SECONDS",
-            "How long every processor works, estimating and simulating; 45 by default.",
+            "How long every processor works, estimating and simulating; 40 by default.",
             min=0,
         ),
     ] = None

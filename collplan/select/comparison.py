@@ -33,7 +33,7 @@ MAX_TASKS: Final = 600_000
 """Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
 WAVES: Final = (3, 12)
 """Numbers of candidates, cheapest by closed form first, in the first wave and in later ones."""
-SECONDS: Final = 45.0
+SECONDS: Final = 40.0
 """Default limit of the time that each processor works, in seconds."""
 CERTAINTY: Final = 0.8
 """A simulation is hardly below this part of what the closed form says."""

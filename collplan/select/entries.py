@@ -9,6 +9,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.select.auto import estimate
 from collplan.select.candidates import Form
 from collplan.select.estimate import Estimate
+from collplan.select.sweep import NO_MEMORY
 from collplan.specs import PlanSpec
 
 
@@ -76,3 +77,5 @@ def _estimate(question: Question) -> Answer:
         return estimate(spec, question.segments, question.max_tasks)
     except AlgorithmError as error:
         return str(error)
+    except MemoryError:
+        return NO_MEMORY

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
+from collplan.planner.memory import free_machine_bytes, limit_memory
 from collplan.specs import PlanSpec
 
 Item = TypeVar("Item")
@@ -21,6 +23,9 @@ PRELOADED: Final = (
     "collplan.planner.compiler",
 )
 """Modules that a pool's first process imports, so that the others start with them."""
+
+
+NO_MEMORY: Final = "it takes more memory than a process may use here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +95,11 @@ def price(spec: PlanSpec) -> Price:
 
     try:
         plan = compile_plan(resolve(spec), is_proved=False)
+        timeline = simulate(plan)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
-    timeline = simulate(plan)
+    except MemoryError:
+        return Price(None, 0, NO_MEMORY, lacks_memory=True)
     reads = timeline.pcie_reads
     total = None if reads is None else int(reads.sum())
     return Price(timeline.makespan_s, plan.n_tasks, pcie_reads=total)
@@ -144,7 +151,8 @@ def processes(
 
     They are forked from a server that has no threads and has imported what
     they need, never from this process: a progress display or numba may hold
-    locks here that nobody would release there.
+    locks here that nobody would release there. Each may use its share of the free
+    memory; beyond it `MemoryError` is raised there, and no process is killed.
 
     Parameters
     ----------
@@ -163,8 +171,16 @@ def processes(
     method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
     context = get_context(method)
     context.set_forkserver_preload(list(PRELOADED))
-    with ProcessPoolExecutor(n_workers, context, initializer) as pool:
+    begin = partial(_begin, n_workers, initializer)
+    with ProcessPoolExecutor(n_workers, context, begin) as pool:
         yield pool
+
+
+def _begin(n_workers: int, initializer: Callable[[], object] | None) -> None:
+    """Begin the work of a process of a pool."""
+    limit_memory(free_machine_bytes() // n_workers)
+    if initializer is not None:
+        initializer()
 
 
 def usable_processors() -> int:
