@@ -131,6 +131,12 @@ def test_pairs_are_located_as_planned(dtype: str) -> None:
             assert same(target["value"], wanted["value"], 0).all(), (name, place)
 
 
+def test_codes_of_tasks_and_stages_are_those_of_plans() -> None:
+    for kind in (*Op, *Stage):
+        name = f"STAGE_{kind.name}" if isinstance(kind, Stage) else kind.name
+        assert getattr(codes, name) == kind
+
+
 def test_what_is_not_compiled() -> None:
     assert not is_compiled(get_operation("minloc"), numpy_dtype("long_double_int"))
     assert not is_compiled(get_operation("sum"), numpy_dtype("double_int"))
