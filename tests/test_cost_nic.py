@@ -82,6 +82,18 @@ class TestCache:
             assert reads_of(plan, nic, turn_bytes=turn_bytes) == expected
         assert expected == 0 or room < 8
 
+    def test_the_turns_of_a_message_do_not_overtake_the_first_that_waits_for_its_queue_pair(
+        self,
+    ) -> None:
+        text = """num_ranks 2
+            rank 0 { s: send 250b to 1 }
+            rank 1 { r: recv 250b from 0  then: calc 5  then requires r }"""
+        costs = network("L=100,o=0,g=0,G=0,O=0,S=100000")
+        nic = Nic(connections=1, miss_ns=500, reads_at_once=4)
+        for turn_bytes in (None, 100):
+            timeline = simulate(parse_goal(text), costs.replace(nic=nic, turn_bytes=turn_bytes))
+            assert timeline.end_ns[1:].tolist() == [600, 605], turn_bytes
+
     def test_what_is_used_in_a_circle_and_does_not_fit_is_never_there(self) -> None:
         plan = sending_to([1, 2, 3, 4])
         reads = [reads_of(plan, Nic(connections=n, miss_ns=1, warm=True)) for n in (3, 4)]

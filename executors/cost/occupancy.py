@@ -148,6 +148,9 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
         reads, waits = fetch(
             sim.connections, adapter, row, peer, turned, costs[MISS], costs[RECONNECT]
         )
+    elif len(sim.connections) > 0 and send.link == CONTINUATION:
+        # The rest of a message does not overtake its first turn, which may have been fetched for.
+        waits = max(0.0, sim.connections[sim.connections[row].slot].ready - turned)
     passes = _gap(sim, row) + more * link[G]
     leaves = _bucket(clocks, costs, queue.lane, send.link, turned)
     if waits > 0:
