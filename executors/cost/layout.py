@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
 
 if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
+
+_MOST_PRIORITIES: Final = 1 << 16
+"""Priorities are counted one by one up to this range, above it they are ranked first."""
 
 Ints = npt.NDArray[np.int32]
 
@@ -247,10 +250,29 @@ def serving_order(plan: Plan) -> Ints:
 
     Sends, then receives, then the rest; within those by priority, then row.
     """
-    priority = plan.priority.astype(np.int64) - plan.priority.min(initial=0)
-    if priority.max(initial=0) < 1 << 16:
-        priority = priority.astype(np.uint16)  # which numpy sorts in linear time
-    return np.lexsort((priority, np.minimum(plan.op, _COPY))).astype(np.int32)
+    priority = Column.of(plan.priority, np.int32)
+    low, high = int(priority.values.min(initial=0)), int(priority.values.max(initial=0))
+    if high - low >= _MOST_PRIORITIES:
+        _, ranked = np.unique(priority.values, return_inverse=True)
+        priority, low, high = Column.of(ranked, np.int32), 0, int(ranked.max())
+    return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, low, high))
+
+
+@compiled
+def _serving_order(op: npt.NDArray[np.int8], priority: Column, low: int, high: int) -> Ints:
+    """Sort rows by kind and priority, counting how many there are of each."""
+    values, step = priority
+    n = high - low + 1
+    first = np.zeros(3 * n + 1, dtype=np.int64)
+    for row in range(len(op)):
+        first[min(op[row], _COPY) * n + values[row * step] - low + 1] += 1
+    first = np.cumsum(first)
+    order = np.empty(len(op), dtype=np.int32)
+    for row in range(len(op)):
+        key = min(op[row], _COPY) * n + values[row * step] - low
+        order[first[key]] = row
+        first[key] += 1
+    return order
 
 
 def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
@@ -324,5 +346,22 @@ def _link_dependencies(
 
 def initial_tasks(plan: Plan, order: Ints) -> Ints:
     """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
-    rows = order[np.diff(plan.deps.indptr)[order] == 0]
-    return np.asarray(rows[np.argsort(plan.rank[rows], kind="stable")])
+    indptr = read_only(plan.deps.indptr, np.int32)
+    rank = Column.of(plan.rank, np.int32)
+    return np.asarray(_initial_tasks(indptr, rank, order, plan.n_ranks))
+
+
+@compiled
+def _initial_tasks(deps_indptr: Ints, rank: Column, order: Ints, n_ranks: int) -> Ints:
+    ranks, step = rank
+    first = np.zeros(n_ranks + 1, dtype=np.int64)
+    for row in range(len(order)):
+        if deps_indptr[row] == deps_indptr[row + 1]:
+            first[ranks[row * step] + 1] += 1
+    first = np.cumsum(first)
+    rows = np.empty(first[-1], dtype=np.int32)
+    for row in order:
+        if deps_indptr[row] == deps_indptr[row + 1]:
+            rows[first[ranks[row * step]]] = row
+            first[ranks[row * step]] += 1
+    return rows
