@@ -207,7 +207,7 @@ def _within_limits(
 
 
 def _name_winners(comparison: Comparison) -> None:
-    """Name the best of every size, unless the price of one left out is well below."""
+    """Name the winner of every size, unless a candidate that was left out may be better."""
     names, times = list(comparison.specs), comparison.makespans
     comparison.leading = choose_best(comparison.sizes, names, times)
     for size, name in comparison.leading.items():
@@ -378,13 +378,16 @@ def _simulate_all(
 
 
 def _in_time(wave: Sequence[Entry], left_s: float) -> tuple[list[Entry], list[Entry]]:
-    """Return the candidates that there is time for, one after another, and the others."""
+    """Return the candidates for which enough time is left, and the others."""
     kept: list[Entry] = []
     late: list[Entry] = []
     for entry in wave:
         takes_s = TASK_S * entry.estimate.effort
-        (kept if takes_s < left_s else late).append(entry)
-        left_s -= takes_s if takes_s < left_s else 0.0
+        if takes_s < left_s:
+            kept.append(entry)
+            left_s -= takes_s
+        else:
+            late.append(entry)
     return kept, late
 
 

@@ -17,8 +17,19 @@ Where = Literal["inside", "across"]
 """Inside nodes, and between them."""
 REDUCTIONS: Final = ("reduce", "allreduce", "reduce_scatter_block")
 """Collectives whose result on one rank is its own operand."""
-KINDS: Final = ("allgather", "allreduce", "reduce_scatter_block", "bcast", "reduce", "alltoall",
-         "barrier", "scan", "exscan", "gather", "scatter")  # fmt: skip
+KINDS: Final = (
+    "allgather",
+    "allreduce",
+    "reduce_scatter_block",
+    "bcast",
+    "reduce",
+    "alltoall",
+    "barrier",
+    "scan",
+    "exscan",
+    "gather",
+    "scatter",
+)
 """Collectives in the order in which their algorithms are listed."""
 
 
