@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import collplan.select.candidates as candidates_module
 import collplan.select.comparison as comparison_module
 import collplan.select.entries as entries_module
 import collplan.select.sweep as sweep
@@ -18,7 +19,7 @@ from collplan.planner.algorithms import registry
 from collplan.select.candidates import FAMILIES, all_forms
 from collplan.select.comparison import Comparison, compare
 from collplan.select.crossovers import choose_best
-from collplan.select.estimate import estimate
+from collplan.select.estimate import Estimate, estimate
 from collplan.select.sweep import Price
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
@@ -189,6 +190,64 @@ def test_what_there_is_no_time_for_is_priced_by_its_closed_form(collplan: Comman
     assert document["best"] == {}
     assert {one["by"] for one in document["pruned"]} == {"time"}
     assert all(one["price_s"] >= one["bound_s"] > 0 for one in document["pruned"])
+
+
+def test_no_winner_is_named_over_candidates_that_were_not_estimated(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Estimates end with the time; the forms that are left are neither ruled out nor refused."""
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4}, algorithms="auto")
+    monkeypatch.setattr(comparison_module, "LEAST_ESTIMATING_S", 1e-9)
+    monkeypatch.setattr(comparison_module, "ESTIMATING", 1e-9)
+    document = collplan("compare", spec, "--json").json()
+    unknown = {one["candidate"] for one in document["pruned"] if not one["n_tasks"]}
+    assert {"full_lane", "hierarchical lane=ring"} <= unknown
+    assert document["best"] == {}
+    ((size, rivals),) = document["rivals"].items()
+    assert unknown <= set(rivals)
+    assert document["leading"][size] not in unknown
+    text = collplan("compare", spec).out
+    assert f"not estimated: {len(unknown)}, at " in text
+    assert "no winner at " in text
+
+
+def test_where_nothing_is_simulated_it_says_so(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4}, algorithms="auto")
+    text = collplan("compare", spec, "--seconds", 0).out
+    assert "no winner at " in text
+    assert "nothing was simulated" in text
+
+
+def test_estimates_that_lack_memory_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    def estimate_most(spec: PlanSpec, *arguments: Any) -> tuple[Estimate, ...]:
+        if spec.decomposition.name == "full_lane":
+            raise MemoryError
+        return estimate(spec, *arguments)
+
+    monkeypatch.setattr(entries_module, "estimate", estimate_most)
+    found = compare([spec_of("allreduce", MACHINES["lanes"], 4096)])
+    assert not any("full_lane" in name for name in found.refused)
+    assert not found.best
+    ((_, rivals),) = found.rivals.items()
+    assert {one.by for one in rivals if "full_lane" in one.candidate} == {"memory"}
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        {"nodes": 5, "ranks_per_node": 4, "lanes": 2, "rank_order": "cyclic"},
+        {"nodes": 3, "ranks_per_node": 8, "lanes": 4, "numa_domains": 2},
+        {"nodes": 12},
+    ],
+)
+@pytest.mark.parametrize("count", [0, 3])
+def test_forms_of_alltoall_are_those_of_all_nodes(
+    machine: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of("alltoall", machine, count)
+    found = all_forms(spec)
+    monkeypatch.setattr(candidates_module, "_on_few_nodes", lambda spec, chosen: (spec, chosen))
+    assert found == all_forms(spec)
 
 
 def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -107,6 +108,22 @@ def test_a_job_that_fails_stops_the_others() -> None:
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
         run_jobs(job, range(1, 1000), pool)
     assert len(started) < 999
+
+
+def test_no_more_items_are_taken_than_there_is_room_for() -> None:
+    def items() -> Iterator[int]:
+        for item in range(20):
+            taken.append(item)
+            yield item
+
+    def most_ahead(item: int) -> int:
+        return len(taken) - item
+
+    taken: list[int] = []
+    with ThreadPoolExecutor(1) as pool:
+        ahead = run_jobs(most_ahead, items(), pool, n_at_once=2)
+    assert len(ahead) == 20
+    assert max(ahead) <= 2
 
 
 def test_ranks_give_what_one_gives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

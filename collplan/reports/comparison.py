@@ -94,7 +94,8 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
 
     def cell(name: str, size: int) -> str:
         if (name, size) in rivals:
-            return "~" + format_seconds(rivals[name, size].price_s)
+            one = rivals[name, size]
+            return "~" + format_seconds(one.price_s) if one.is_estimated else "?"
         if (name, size) not in times:
             return ""
         mark = "*" if comparison.best.get(size) == name else ""
@@ -144,6 +145,11 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
         f"{_may_be_better(some)}"
         for size, some in comparison.rivals.items()
     ]
+    lines += [
+        f"no winner at {format_bytes(size)}: nothing was simulated"
+        for size in comparison.sizes
+        if size not in comparison.leading
+    ]
     for one in comparison.crossovers:
         how = "" if one.is_bisected else ", not bisected"
         lines.append(
@@ -163,8 +169,11 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
             f"form is over {SAFETY:g} times the best (large plans: {1 / CERTAINTY:g} times)"
         )
     left_out = [one for one in comparison.pruned if one.by in TOO_LARGE]
-    if left_out:
-        lines.append(_too_large(left_out))
+    estimated = [one for one in left_out if one.is_estimated]
+    if estimated:
+        lines.append(_too_large(estimated))
+    if len(estimated) < len(left_out):
+        lines.append(_not_estimated([one for one in left_out if not one.is_estimated]))
     reasons = list(dict.fromkeys(comparison.refused.values()))
     lines += [f"not possible: {reason}" for reason in reasons[:MOST_REFUSALS]]
     if len(reasons) > MOST_REFUSALS:
@@ -175,24 +184,37 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
 def _may_be_better(rivals: Sequence[Pruned]) -> str:
     """Say of the candidates that may be better how many they are, and what is known of one."""
     one, n_more = rivals[0], len(rivals) - 1
-    known = (
-        f"{one.candidate} ({one.n_tasks:,} tasks, not simulated) takes about "
-        f"{format_seconds(one.price_s)}, and {format_seconds(one.bound_s)} at least"
-    )
+    known = f"{one.candidate} (not estimated) may be better"
+    if one.is_estimated:
+        known = (
+            f"{one.candidate} ({one.n_tasks:,} tasks, not simulated) takes about "
+            f"{format_seconds(one.price_s)}, and {format_seconds(one.bound_s)} at least"
+        )
     return known + (f"; {n_more} more may be better" if n_more else "")
 
 
 def _too_large(left_out: Sequence[Pruned]) -> str:
     """Say what has a price by closed form only, and how it can be simulated."""
     tasks = [one.n_tasks for one in left_out]
-    sizes = sorted({one.bytes for one in left_out})
-    between = " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
-    reasons = {one.by for one in left_out}
-    ways = [text for by, text in TOO_LARGE.items() if by in reasons]
     return (
-        f"not simulated: {len(tasks)}, of {min(tasks):,} tasks and more, at {between}, priced by "
-        f"their closed form alone; {', '.join(ways)}"
+        f"not simulated: {len(tasks)}, of {min(tasks):,} tasks and more, {_where(left_out)}, "
+        f"priced by their closed form alone; {_ways_out(left_out)}"
     )
+
+
+def _not_estimated(left_out: Sequence[Pruned]) -> str:
+    """Say how many candidates have no closed form either, and the way out."""
+    return f"not estimated: {len(left_out)}, {_where(left_out)}; {_ways_out(left_out)}"
+
+
+def _where(left_out: Sequence[Pruned]) -> str:
+    sizes = sorted({one.bytes for one in left_out})
+    return "at " + " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+
+
+def _ways_out(left_out: Sequence[Pruned]) -> str:
+    reasons = {one.by for one in left_out}
+    return ", ".join(text for by, text in TOO_LARGE.items() if by in reasons)
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:

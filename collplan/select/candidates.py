@@ -223,13 +223,32 @@ def _nested(chosen: Decomposition) -> list[tuple[str, Decomposition]]:
 
 
 def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
-    """Return what a decomposition really has to compute; nothing where it is refused."""
+    """Return a component of every role and kind of a decomposition; none where it is refused."""
+    spec, chosen = _on_few_nodes(spec, chosen)
     try:
         components = draft(spec.replace(decomposition=chosen, algorithms=AUTO)).components
     except AlgorithmError:
         return []
     by_key = {(c.role, c.kind): c for c in components if not c.is_local}
     return list(by_key.values())
+
+
+def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Decomposition]:
+    """Return an alltoall and a decomposition of the same roles and kinds with fewer pairs of ranks.
+
+    Others, and machines with nodes or orders of their own, are returned as they are.
+    """
+    machine = spec.machine
+    is_regular = isinstance(machine.ranks_per_node, int) and isinstance(machine.rank_order, str)
+    if not spec.collective.is_pairwise or not is_regular or machine.nodes < 2:
+        return spec, chosen
+    if spec.collective.pair_counts(machine.n_ranks) is not None:
+        return spec, chosen
+    if chosen.shape is None:
+        return spec.replace(machine=machine.replace(nodes=2)), chosen
+    shape = (2,) * len(chosen.shape)
+    few = machine.replace(nodes=2 ** len(shape), ranks_per_node=1, numa_domains=1, cores=None)
+    return spec.replace(machine=few), chosen.replace(shape=shape)
 
 
 def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:

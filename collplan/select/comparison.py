@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import takewhile
 from math import inf
 from time import thread_time
 from typing import Final, TypeVar
@@ -22,8 +23,8 @@ from collplan.select.candidates import (
     shared_forms,
 )
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
-from collplan.select.entries import Entry, Question, estimate_all
-from collplan.select.sweep import price, run_jobs
+from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
+from collplan.select.sweep import AT_ONCE, price, run_jobs
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
@@ -41,6 +42,10 @@ TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
 LEFT_OUT: Final = ("tasks", "memory", "time")
 """Reasons for which a candidate that may be the best is not simulated."""
+ESTIMATING: Final = 0.6
+"""Part of the time after which no more candidates are estimated."""
+LEAST_ESTIMATING_S: Final = 10.0
+"""Seconds for which candidates are estimated in any case."""
 TASK_S: Final = 3e-6
 TASK_BYTES: Final = 600.0
 """Seconds and bytes for compiling and simulating one task."""
@@ -68,7 +73,8 @@ class Pruned:
         1 / `CERTAINTY` times; ``tasks``, ``memory``, ``time``: its plan has more
         tasks, or takes more memory or time, than there is.
     price_s : float
-        What its closed form says, in seconds.
+        What its closed form says, in seconds; 0 where even to estimate it takes
+        more time or memory than there is, as are the next two.
     bound_s : float
         What its simulation cannot be below, in seconds.
     n_tasks : int
@@ -81,6 +87,11 @@ class Pruned:
     price_s: float
     bound_s: float
     n_tasks: int
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether it has a closed form."""
+        return self.n_tasks > 0
 
 
 @dataclass(eq=False)
@@ -185,7 +196,7 @@ def compare(
         comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
-        lambda some: [found.makespan_s for found in jobs.run("crossovers", price, some)],
+        lambda some: [one.makespan_s for one in jobs.run("crossovers", price, some, len(some))],
         too_large,
     )
     return comparison
@@ -219,7 +230,8 @@ def _name_winners(comparison: Comparison) -> None:
             if max(one.bound_s, one.price_s) < (1 - TOLERANCE) * best_s
         ]
         if rivals:
-            comparison.rivals[size] = sorted(rivals, key=lambda one: one.price_s)
+            by_price = sorted(rivals, key=lambda one: (not one.is_estimated, one.price_s))
+            comparison.rivals[size] = by_price
         else:
             comparison.best[size] = name
 
@@ -288,10 +300,24 @@ class _Jobs:
         """Return the effort of the largest plan that there is memory for."""
         return MEMORY_SHARE * free_bytes() / self.n_workers / TASK_BYTES
 
-    def run(
-        self, what: str, function: Callable[[Item], Result], items: Sequence[Item]
+    def estimate(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> tuple[Result, ...]:
-        """Run a function on all items; return the results in their order."""
+        """Run a function on items while there is time; return the results in their order."""
+        each_s = inf if self.seconds is None else ESTIMATING * self.seconds
+        end_s = max(LEAST_ESTIMATING_S, each_s) * self.n_workers
+        in_time = takewhile(lambda _: self.used_s < end_s, items)
+        return self.run("estimating", function, in_time, len(items), self.n_workers)
+
+    def run(
+        self,
+        what: str,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        n: int,
+        n_at_once: int = AT_ONCE,
+    ) -> tuple[Result, ...]:
+        """Run a function on up to `n` items; return the results in their order."""
         n_done = 0
 
         def count(_place: int, timed: tuple[Result, float]) -> None:
@@ -299,9 +325,10 @@ class _Jobs:
             n_done += 1
             self.used_s += timed[1]
             if self.on_progress is not None:
-                self.on_progress(what, n_done, len(items))
+                self.on_progress(what, n_done, n)
 
-        found = run_jobs(partial(_timed, function), items, self.executor, on_done=count)
+        timed = partial(_timed, function)
+        found = run_jobs(timed, items, self.executor, n_at_once=n_at_once, on_done=count)
         return tuple(result for result, _ in found)
 
 
@@ -328,8 +355,13 @@ def _list_entries(
             questions += [Question(form, spec, cuts) for spec in specs]
     wanted.require_all_used(forms)
     entries = []
-    for entry in estimate_all(questions, partial(jobs.run, "estimating"), comparison.refused):
-        if wanted.takes(entry.form, entry.segment) or entry.name == comparison.own:
+    for entry in estimate_all(questions, jobs.estimate, comparison.refused):
+        if isinstance(entry, NotEstimated):
+            form, spec = entry.question.form, entry.question.spec
+            comparison.specs[form.name] = form.of(spec)
+            unknown = Pruned(form.name, _bytes_of(spec), entry.by, 0.0, 0.0, 0)
+            comparison.pruned.append(unknown)
+        elif wanted.takes(entry.form, entry.segment) or entry.name == comparison.own:
             comparison.specs[entry.name] = entry.spec
             entries.append(entry)
     return entries
@@ -416,7 +448,8 @@ def _simulate(wave: Sequence[Entry], jobs: _Jobs, comparison: Comparison) -> Non
         by_plan.setdefault((_bytes_of(entry.spec), entry.estimate.identity), []).append(entry)
     # The longest jobs first, so that none is left alone at the end.
     groups = sorted(by_plan.values(), key=lambda group: -group[0].estimate.effort)
-    prices = jobs.run("simulating", price, [group[0].spec for group in groups])
+    first = [group[0].spec for group in groups]
+    prices = jobs.run("simulating", price, first, len(first))
     for group, found in zip(groups, prices, strict=True):
         for entry in group:
             if found.lacks_memory:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.errors import AlgorithmError, MemoryLimitError
 from collplan.select.auto import estimate
 from collplan.select.candidates import Form
 from collplan.select.estimate import Estimate
-from collplan.select.sweep import NO_MEMORY
-from collplan.specs import PlanSpec
+from collplan.specs import Decomposition, PlanSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +48,53 @@ class Question:
     max_tasks: int | None = None
 
 
-Answer = tuple[Estimate, ...] | str
-"""The estimates of a form, or why there is no such plan."""
-Run = Callable[[Callable[[Question], Answer], Sequence[Question]], Sequence[Answer]]
-"""Applies a function to items, wherever there is room; results come in their order."""
+@dataclass(frozen=True, slots=True)
+class NotEstimated:
+    """A form at a size without an estimate.
+
+    Parameters
+    ----------
+    question : Question
+    by : str
+        What it would take more of than there is: ``time`` or ``memory``.
+    """
+
+    question: Question
+    by: str
+
+
+Answer = tuple[Estimate, ...] | str | None
+"""The estimates of a form; or why there is no such plan; or None for want of memory."""
+Run = Callable[
+    [Callable[[Sequence[Question]], Sequence[Answer]], Sequence[Sequence[Question]]],
+    Sequence[Sequence[Answer]],
+]
+"""Applies a function to items; returns the results of the first, as many as there is time for."""
 
 
 def estimate_all(
     questions: Sequence[Question], run: Run, refused: dict[str, str]
-) -> Iterator[Entry]:
-    """Yield the entries of all forms in turn; note refusals by the names of forms."""
-    for question, answer in zip(questions, run(_estimate, questions), strict=True):
+) -> Iterator[Entry | NotEstimated]:
+    """Yield the entries of all forms in turn; note refusals by the names of forms.
+
+    Forms of one decomposition at one size are estimated together, as they share its blueprint.
+    """
+    together: dict[tuple[Decomposition, int], list[int]] = {}
+    for i, question in enumerate(questions):
+        spec = question.spec
+        together.setdefault((question.form.decomposition, id(spec)), []).append(i)
+    answers = run(_estimate, [[questions[i] for i in some] for some in together.values()])
+    by_question = {
+        i: answer
+        for some, found in zip(together.values(), answers, strict=False)
+        for i, answer in zip(some, found, strict=True)
+    }
+    for i, question in enumerate(questions):
         form = question.form
+        answer = by_question.get(i)
+        if answer is None:
+            yield NotEstimated(question, "memory" if i in by_question else "time")
+            continue
         if isinstance(answer, str):
             refused[form.name] = answer
             continue
@@ -70,12 +104,18 @@ def estimate_all(
             yield Entry(form, segment, form.of(question.spec, segment), found)
 
 
-def _estimate(question: Question) -> Answer:
-    """Estimate a form, wherever this runs; a refusal is its reason."""
+def _estimate(questions: Sequence[Question]) -> Sequence[Answer]:
+    """Estimate forms one after another, wherever this runs; a refusal is its reason."""
+    return [_answer(question) for question in questions]
+
+
+def _answer(question: Question) -> Answer:
     try:
         spec = question.form.of(question.spec)
         return estimate(spec, question.segments, question.max_tasks)
+    except MemoryLimitError:
+        return None
     except AlgorithmError as error:
         return str(error)
     except MemoryError:
-        return NO_MEMORY
+        return None

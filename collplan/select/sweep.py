@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final, TypeVar
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
@@ -25,6 +26,8 @@ PRELOADED: Final = (
 """Modules that a pool's first process imports, so that the others start with them."""
 
 
+AT_ONCE: Final = 256
+"""Jobs that wait at an executor at most."""
 NO_MEMORY: Final = "it takes more memory than a process may use here"
 
 
@@ -107,37 +110,46 @@ def price(spec: PlanSpec) -> Price:
 
 def run_jobs(
     function: Callable[[Item], Result],
-    items: Sequence[Item],
+    items: Iterable[Item],
     executor: Executor | None = None,
     *,
+    n_at_once: int = AT_ONCE,
     on_done: Callable[[int, Result], None] | None = None,
 ) -> tuple[Result, ...]:
     """Apply a function to every item; return the results in the items' order.
 
     Where one raises, what has not begun is cancelled. Parameters are those of
-    `sweep`; processes must be able to pickle function, items and results.
+    `sweep`; processes must be able to pickle function, items and results. No more than
+    `n_at_once` items are taken before one of them is done.
     """
     done: dict[int, Result] = {}
-    for i, result in _as_done(function, items, executor):
+    for i, result in _as_done(function, items, executor, n_at_once):
         done[i] = result
         if on_done is not None:
             on_done(i, result)
-    return tuple(done[i] for i in range(len(items)))
+    return tuple(done[i] for i in range(len(done)))
 
 
 def _as_done(
-    function: Callable[[Item], Result], items: Sequence[Item], executor: Executor | None
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    executor: Executor | None,
+    n_at_once: int,
 ) -> Iterator[tuple[int, Result]]:
+    coming = enumerate(items)
     if executor is None:
-        for i, item in enumerate(items):
+        for i, item in coming:
             yield i, function(item)
         return
-    place: dict[Future[Result], int] = {
-        executor.submit(function, item): i for i, item in enumerate(items)
-    }
+    place: dict[Future[Result], int] = {}
     try:
-        for future in as_completed(place):
-            yield place[future], future.result()
+        while True:
+            for i, item in islice(coming, n_at_once - len(place)):
+                place[executor.submit(function, item)] = i
+            if not place:
+                return
+            for future in wait(place, return_when=FIRST_COMPLETED).done:
+                yield place.pop(future), future.result()
     finally:
         for future in place:
             future.cancel()

@@ -17,8 +17,8 @@ from collplan.planner.decompose import guideline
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
-from collplan.select.entries import Entry, Question, estimate_all
-from collplan.select.sweep import price
+from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
+from collplan.select.sweep import NO_MEMORY, price
 from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
 from collplan.specs.request import AUTO, MESSAGES
 
@@ -258,6 +258,9 @@ def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection
     entries: list[Entry] = []
     selection = Selection([], 0)
     for entry in estimate_all(questions, spread, selection.refused):
+        if isinstance(entry, NotEstimated):
+            selection.refused[entry.question.form.name] = NO_MEMORY
+            continue
         passes, transport = entry.form.passes, entry.spec.transport
         identity = (entry.estimate.identity, str(transport), *map(str, passes))
         if first.setdefault(identity, entry.name) == entry.name:
