@@ -42,21 +42,22 @@ class Kind:
     ----------
     traits : type of CollectiveModel
         Of the collective.
-    uses : tuple of (bool, bool)
-        Whether a rank sends and receives; of others, then of the root.
+    used_by_root, used_by_others : tuple of (bool, bool)
+        Whether the send and the receive buffer are used, on the root and on other ranks.
     natives : tuple of callable or None
         mpi4py's methods: the one that does not block, then the one that does. It has
         none for kinds that are registered from outside.
     """
 
-    __slots__ = "name", "natives", "traits", "uses"
+    __slots__ = "name", "natives", "traits", "used_by_others", "used_by_root"
 
     def __init__(self, name: str) -> None:
         self.name, self.traits = name, COLLECTIVES[name]
         traits = self.traits
         sends, receives = traits.has_data and not traits.has_one_buffer, traits.has_data
-        of_others = sends and traits.sender == "all", receives and traits.receiver == "all"
-        self.uses = of_others, (sends, receives)
+        all_send, all_receive = traits.sender == "all", traits.receiver == "all"
+        self.used_by_root = sends, receives
+        self.used_by_others = sends and all_send, receives and all_receive
         names = f"I{name}", name.capitalize()
         self.natives: Any = tuple(getattr(MPI.Intracomm, one, None) for one in names)
 
@@ -187,7 +188,7 @@ def read_arguments(
     is_root, traits = root == rank, kind.traits
     if traits.has_one_buffer:
         return _read_broadcast(kind, recvbuf, is_root)
-    sends, receives = kind.uses[is_root]
+    sends, receives = kind.used_by_root if is_root else kind.used_by_others
     may_give = is_root if traits.receiver == "root" else traits.sender != "root"
     gives_in_place = sends and may_give and _is_in_place(sendbuf)
     takes_in_place = sends and traits.sender == "root" and is_root and _is_in_place(recvbuf)

@@ -181,7 +181,7 @@ def _call(
     """
     if plans is None:
         return kind.natives[True](comm, *given)
-    sends, receives = kind.uses[root == plans.rank]
+    sends, receives = kind.used_by_root if root == plans.rank else kind.used_by_others
     sent_at = received_at = sent_bytes = received_bytes = 0
     sent_as = received_as = arguments = None
     key: Any
@@ -200,10 +200,10 @@ def _call(
                 received_bytes, received_as, received_at = look(recvbuf, False)
         if op is not None:
             key = kind, op.handle, root, sent_bytes, sent_as, received_bytes, received_as
-        elif sends or receives:
-            key = kind, root, sent_bytes, sent_as, received_bytes, received_as
+        elif not sends:
+            key = (kind, root, received_bytes, received_as) if receives else kind
         else:
-            key = kind
+            key = kind, root, sent_bytes, sent_as, received_bytes, received_as
         route = plans.ready.get(key)
     except Exception:  # what cannot be told by its look is read
         key = route = None
@@ -214,7 +214,9 @@ def _call(
     if native is not None:
         result = native(comm, *given)
     else:
-        plans.kept.move_to_end(route.number)
+        if route is not plans.latest:
+            plans.kept.move_to_end(route.number)
+            plans.latest = route
         if sent_at == route.sent_at and received_at == route.received_at:
             result = route.bound()
         elif sent_at is not None and route.use(sent_at, received_at):

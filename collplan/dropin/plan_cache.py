@@ -60,6 +60,8 @@ class PlanCache(ABC):
         """Routes by what one rank's arguments look like; of this rank alone."""
         self.kept: OrderedDict[int, Route] = OrderedDict()
         """Routes with plans by their numbers, the longest unused first."""
+        self.latest: Route | None = None
+        """The last of them."""
         self._decided: dict[CollectiveCall, Route] = {}
         self._n_made = 0
         sweeps = () if table is None else table.sweeps
@@ -192,7 +194,7 @@ class PlanCache(ABC):
 
     def _keep(self, route: Route) -> Route:
         route.number, self._n_made = self._n_made, self._n_made + 1
-        self.kept[route.number] = route
+        self.kept[route.number] = self.latest = route
         return route
 
     def _make_room(self) -> None:
