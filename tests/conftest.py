@@ -36,12 +36,18 @@ def compile_in_advance(request: pytest.FixtureRequest) -> None:
     from collplan.executors.cost import simulate
     from collplan.executors.mpi.loop.reductions import load
     from collplan.planner import compile_plan
+    from collplan.planner.arrays import interpreted
+    from collplan.planner.verify import verify
     from collplan.specs import PlanSpec
 
     load(None)
     collective = {"kind": "allreduce", "count": 4, "datatype": "int32", "op": "sum"}
     spec = PlanSpec.model_validate({"machine": {"ranks_per_node": 2}, "collective": collective})
-    simulate(compile_plan(spec), spec.machine.network)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreted, "MOST_ELEMENTS", -1)
+        plan = compile_plan(spec)
+        simulate(plan, spec.machine.network)
+        verify(plan)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

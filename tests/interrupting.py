@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compile_with
 
 _raise_signal: Any = types.ExternalFunction("raise", types.int32(types.int32))
 
 
-@compiled
+@compile_with()
 def interrupted_kernel(n: int) -> Any:
     """Interrupt the process, then return arrays."""
     _raise_signal(np.int32(2))

@@ -14,9 +14,9 @@ from collplan.planner.verify import verify
 from command_line import CommandLine
 
 KERNEL = """
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compile_with
 
-@compiled
+@compile_with()
 def double(x):
     return x + x
 """
@@ -48,11 +48,11 @@ def test_a_kernel_that_is_compiled_is_announced_and_counted(tmp_path: Path) -> N
 
 
 def test_nested_kernels_count_once() -> None:
-    watch = Stopwatch()
+    watch, begin = Stopwatch(), time.perf_counter()
     with getting_kernel(), getting_kernel():
         miss()
         time.sleep(0.02)
-    assert 0.02 <= watch.kernels_s < 0.04
+    assert 0.02 <= watch.kernels_s <= time.perf_counter() - begin
     with getting_kernel():
         time.sleep(0.02)  # kept: this is loading
     assert watch.work_s >= 0.02

@@ -17,12 +17,12 @@ from collplan.planner.arrays import jit as cache
 
 def write(folder, factor):
     (folder / "inner_kernel.py").write_text(
-        "from collplan.planner.arrays.jit import compiled\n\n@compiled\n"
+        "from collplan.planner.arrays.jit import compile_with\n\n@compile_with()\n"
         f"def scaled(x):\n    return {factor} * x\n"
     )
     (folder / "outer_kernel.py").write_text(
-        "from collplan.planner.arrays.jit import compiled\nfrom inner_kernel import scaled\n\n"
-        "@compiled\n"
+        "from collplan.planner.arrays.jit import compile_with\nfrom inner_kernel import scaled\n\n"
+        "@compile_with()\n"
         "def twice(x):\n    return scaled(x) + scaled(x)\n"
     )
 
@@ -55,7 +55,7 @@ def test_files_without_kernels_change_nothing(tmp_path):
 
 def test_other_code_keeps_its_own_cache(tmp_path):
     before = numba.config.CACHE_DIR
-    cache.compiled(test_files_without_kernels_change_nothing)
+    cache.compile_with()(test_files_without_kernels_change_nothing)
     assert before == numba.config.CACHE_DIR
     chosen = cache._cache_folder.__wrapped__(tmp_path, str(tmp_path / "chosen"))
     assert chosen.parent == tmp_path / "chosen"
@@ -133,7 +133,7 @@ def test_whoever_fails_to_compile_lets_others_try():
     def unknown(x):
         return x.missing
 
-    kernel = cache.compiled(unknown)
+    kernel = cache.compile_with()(unknown)
     with pytest.raises(numba.TypingError):
         kernel(1)
     with lock_of(kernel).open("rb") as file:
@@ -147,7 +147,7 @@ def test_patience_has_an_end(monkeypatch):
     def tripled(x):
         return 3 * x
 
-    kernel = cache.compiled(tripled)
+    kernel = cache.compile_with()(tripled)
     with lock_of(kernel).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert kernel(5) == 15

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WORTH_A_POOL: Final = 1_000
 """From so many ranks times sizes on, processes save more than they take to start."""
+INTERPRETED: Final = 100
+"""Factor by which simulations take longer that are not compiled yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +133,17 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
     """Give the ranks of ``mpi4py.futures`` if it has started us, else processes if they pay."""
     from concurrent.futures import BrokenExecutor
 
+    from collplan.executors.cost.kernel import run
     from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
+    from collplan.planner.arrays.jit import has_code
     from collplan.select.sweep import processes
 
+    work = spec.machine.n_ranks * n_sizes * (1 if has_code(run) else INTERPRETED)
     try:
         if is_under_futures():
             with mpi_executor(import_own) as executor:
                 yield executor
-        elif spec.machine.n_ranks * n_sizes < WORTH_A_POOL:
+        elif work < WORTH_A_POOL:
             yield None
         else:
             with processes(initializer=import_own) as pool:

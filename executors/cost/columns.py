@@ -136,8 +136,8 @@ def _pair_up(
         if is_direct:
             slot = key - 1
         else:
-            # Fibonacci hashing: neighbouring pairs of ranks land far apart.
-            slot = (key * 0x9E3779B97F4A7C1 >> 20) & mask
+            # Fibonacci hashing, in 63 bits: neighboring pairs of ranks land far apart.
+            slot = ((key ^ key >> 31) & 0x7FFFFFFF) * 0x9E3779B9 >> 12 & mask
             while pairs[slot].key != key and pairs[slot].key != 0:
                 slot = (slot + 1) & mask
         pair = pairs[slot]

@@ -20,13 +20,13 @@ Records = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-compiled = compile_with(_nrt=False)
+compiled = compile_with(at_once=False, _nrt=False)
 """Compile without reference counts, which would take nine tenths of the simulator's time.
 
 Such a function cannot allocate; its arrays are its caller's.
 """
 
-compiled_inline = compile_with(_nrt=False, forceinline=True)
+compiled_inline = compile_with(at_once=False, _nrt=False, forceinline=True)
 """The same, in place of every call: passing a dozen arrays would take longer than the work."""
 
 TASK: Final = np.dtype(

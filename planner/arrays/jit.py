@@ -10,6 +10,8 @@ Where the source folder cannot be written, the cache lies in the user's cache fo
 or else in a folder of the user's own for temporary files. Where neither can be written,
 every process compiles for itself.
 
+Small calls of a kernel that is compiled nowhere yet run in Python (`interpreted`).
+
 Interrupts (Ctrl-C) wait until a compiled function has returned. Numba runs Python code to
 make arrays of what a function returns, and does not look whether it raised: a
 KeyboardInterrupt there ends in a segmentation fault or a SystemError.
@@ -41,6 +43,7 @@ import numba.core.runtime
 import numba.core.sigutils
 
 from collplan.planner.arrays.compile_time import getting_kernel, miss
+from collplan.planner.arrays.interpreted import Interpreted
 
 if sys.platform != "win32":
     import fcntl
@@ -53,17 +56,23 @@ _SAID: Final = "COLLPLAN_UNCACHED"
 """Environment variable that is set once somebody has said that nothing is cached."""
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function on first use and keep its machine code for later runs."""
-    return compile_with()(function)
+def compile_with(
+    *, at_once: bool = True, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that compiles a function on use and keeps its machine code.
 
-
-def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator like `compiled` with further options of numba's ``njit``."""
+    Parameters
+    ----------
+    at_once : bool
+        Whether the first use compiles it, as opposed to the first that is worth it. What
+        is not plain Python and numpy, such as calls by address, can only be compiled.
+    **options
+        Further options of numba's ``njit``.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         dispatcher: Any = numba.njit(**options)(function)
-        kept = _cache_of(function)
+        dispatcher.kept = kept = _cache_of(function)
         compile_alone = dispatcher.compile
 
         def compile_once(signature: Any) -> Any:
@@ -74,12 +83,23 @@ def compile_with(**options: Any) -> Callable[[Callable[..., Any]], Callable[...,
         if kept is not None:
             dispatcher._cache = kept
         dispatcher.compile = compile_once
-        if options.get("_nrt", True):
-            dispatcher.__class__ = _DeferringDispatcher
+        dispatcher.compiled_class = (
+            _DeferringDispatcher if options.get("_nrt", True) else type(dispatcher)
+        )
+        dispatcher.__class__ = dispatcher.compiled_class if at_once else _LazyDispatcher
         decorated: Callable[..., Any] = dispatcher
         return decorated
 
     return decorate
+
+
+compiled = compile_with(at_once=False)
+"""Decorator for kernels: compile when it is worth it, and keep the machine code."""
+
+
+def has_code(kernel: Any) -> bool:
+    """Return whether a kernel has machine code, in this process or kept from earlier ones."""
+    return bool(kernel.overloads) or (kernel.kept is not None and kernel.kept.has_code)
 
 
 @contextmanager
@@ -102,6 +122,24 @@ class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
 
     def __call__(self, *arguments: Any) -> Any:
         return call_deferring(super().__call__, *arguments)
+
+
+class _LazyDispatcher(numba.core.registry.CPUDispatcher):
+    """A function that is interpreted until its machine code is there, or worth its time."""
+
+    kept: _SharedCache | None
+    compiled_class: type
+    interpreted: Interpreted | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not has_code(self):
+            if self.interpreted is None:
+                self.interpreted = Interpreted(self.py_func)
+            if self.interpreted.has_time_for(arguments):
+                with suppress(ArithmeticError):
+                    return self.interpreted(*arguments)
+        self.interpreted, self.__class__ = None, self.compiled_class
+        return self(*arguments)
 
 
 def compile_callback(function: Callable[..., Any], signature: Any, **options: Any) -> int:
@@ -137,6 +175,11 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
     """The machine code of one function, which other processes may need at the same time."""
 
     _lock: IO[bytes] | None = None
+
+    @property
+    def has_code(self) -> bool:
+        """Return whether something is kept, which is for the types of now: they never change."""
+        return Path(self._cache_file._index_path).exists()
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what is kept, or None when it is this process that has to compile."""
@@ -226,7 +269,7 @@ def _cache_folder(sources: Path, chosen: str) -> Path | None:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(sources.glob("*.py")):
         text = path.read_bytes()
-        if b"compiled" in text:
+        if b"compile" in text:
             digest.update(path.name.encode() + b"\0" + text)
     name = f"numba-{digest.hexdigest()[:16]}"
     bases = [Path(chosen) if chosen else sources / "__pycache__", *_user_folders()]

@@ -426,11 +426,13 @@ def _as_interval(bits: Any, p: int) -> Any:
 @compiled
 def _find(table: Ints, sets: Any, bits: Any) -> Any:
     """Return the table slot that holds the set, or the empty one where it belongs."""
-    value = np.uint64(1469598103934665603)
+    # The FNV hash of 32 bits: its products fit in 64, as they must to be interpreted.
+    low, prime = np.uint64(0xFFFFFFFF), np.uint64(16777619)
+    value = np.uint64(2166136261)
     for word in bits:
-        value = (value ^ word) * np.uint64(1099511628211)
-        value ^= value >> np.uint64(29)
-    slot = np.int64(value % np.uint64(len(table)))
+        value = ((value ^ (word & low)) * prime) & low
+        value = ((value ^ (word >> np.uint64(32))) * prime) & low
+    slot = np.int64((value ^ (value >> np.uint64(15))) % np.uint64(len(table)))
     while table[slot] >= 0 and not np.array_equal(sets[table[slot]], bits):
         slot = (slot + 1) % len(table)
     return slot
