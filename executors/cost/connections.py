@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.parameters import NETWORK
-from collplan.executors.cost.tables import Places, Records, compiled
+from collplan.executors.cost.tables import Places, Records, inner
 from collplan.planner.arrays.csr import joint_key
 from collplan.planner.plan.plan import Op
 
@@ -83,7 +83,7 @@ def _fill(connections: Records, adapters: Records, adapter: Longs, last: Longs, 
     adapters["room"] -= np.minimum(n, room)
 
 
-@compiled
+@inner
 def fetch(
     connections: Records, adapter: Any, row: int, peer: int, now: float, miss: float, connect: float
 ) -> tuple[float, float]:
@@ -100,7 +100,7 @@ def fetch(
     return reads, ready - now
 
 
-@compiled
+@inner
 def _is_missing(connections: Records, adapter: Any, slot: int) -> bool:
     """Make a queue pair the newest; return whether the adapter had to fetch it."""
     used = connections[slot]

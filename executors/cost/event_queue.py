@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.cost.tables import ENTRY, RUN, Records, compiled, compiled_inline
+from collplan.executors.cost.tables import ENTRY, RUN, Records, inlined, inner
 
 N_RUNS: Final = 6
 _ARITY: Final = 4
@@ -46,7 +46,7 @@ def make_event_queue(n_waiting: int, n_events: int) -> tuple[Records, Records]:
     return runs, np.empty(N_RUNS * capacity + n_events + _ARITY, dtype=ENTRY)
 
 
-@compiled_inline
+@inlined
 def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     """Insert an event."""
     for i in range(len(runs) - 1):
@@ -71,7 +71,7 @@ def push(runs: Records, entries: Records, time: float, stamp: int, event: int) -
     _sift_up(runs, entries, time, stamp, event)
 
 
-@compiled_inline
+@inlined
 def earliest(runs: Records) -> int:
     """Return the run with the earliest event, or -1 where the queue is empty."""
     best = -1
@@ -85,7 +85,7 @@ def earliest(runs: Records) -> int:
     return best
 
 
-@compiled_inline
+@inlined
 def pop(runs: Records, entries: Records, place: int) -> int:
     """Remove the first event of a run and return its id."""
     if place == len(runs) - 1:
@@ -104,12 +104,12 @@ def pop(runs: Records, entries: Records, place: int) -> int:
     return int(event)
 
 
-@compiled
+@inner
 def _precedes(time: float, stamp: int, other: Any) -> bool:
     return bool(time < other.time or (time == other.time and stamp < other.stamp))
 
 
-@compiled
+@inner
 def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
     entry = entries[i]
     entry.time = time
@@ -117,7 +117,7 @@ def _put(entries: Records, i: int, time: float, stamp: int, event: int) -> None:
     entry.event = event
 
 
-@compiled
+@inner
 def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: int) -> None:
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity
@@ -135,7 +135,7 @@ def _sift_up(runs: Records, entries: Records, time: float, stamp: int, event: in
     heap.head_stamp = entries[begin].stamp
 
 
-@compiled
+@inner
 def _sift_down(runs: Records, entries: Records) -> int:
     heap = runs[-1]
     begin = (len(runs) - 1) * heap.capacity

@@ -16,7 +16,8 @@ from collplan.executors.cost.occupancy import (
 )
 from collplan.executors.cost.parameters import HANDSHAKE, L, o
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
-from collplan.executors.cost.tables import Ints, Simulation, compiled, compiled_inline
+from collplan.executors.cost.tables import Ints, Simulation, inlined, inner
+from collplan.planner.arrays.jit import compile_with
 
 _SEND, _RECV = 0, 1
 _STAMP, _DONE = 0, 1
@@ -25,7 +26,7 @@ HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
 an event; it has asked its receiver whether it may send."""
 
 
-@compiled
+@compile_with(at_once=False, _nrt=False)
 def run(sim: Simulation, initial: Ints) -> int:
     """Simulate from the `initial` tasks until no event is left; return how many tasks are done.
 
@@ -65,7 +66,7 @@ def run(sim: Simulation, initial: Ints) -> int:
         _arrive(sim, row, now, stamp, event >= 0)
 
 
-@compiled_inline
+@inlined
 def _begin_later(sim: Simulation, row: int, now: float) -> None:
     """Queue a task whose predecessors ended later than its core was free; or post a receive."""
     task = sim.tasks[row]
@@ -79,7 +80,7 @@ def _begin_later(sim: Simulation, row: int, now: float) -> None:
         _release(sim, row, True, False)
 
 
-@compiled_inline
+@inlined
 def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool) -> None:
     """Take in the message of send `row`, or queue it where its receiver is busy."""
     tasks, queues = sim.tasks, sim.queues
@@ -103,7 +104,7 @@ def _arrive(sim: Simulation, row: int, now: float, stamp: int, has_waited: bool)
         push(sim.runs, sim.entries, posted, tasks[recv].stamp, len(queues) + recv)
 
 
-@compiled_inline
+@inlined
 def _execute(sim: Simulation, row: int, now: float) -> None:
     """Run a send, a copy, a reduction or a computation: the first of its queue."""
     tasks = sim.tasks
@@ -138,13 +139,13 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
     _release(sim, row, True, ends)
 
 
-@compiled_inline
+@inlined
 def _is_rendezvous(sim: Simulation, row: int) -> bool:
     """Tell whether a send ends only when its receive matches."""
     return bool(sim.tasks[row].state & IS_LONG and sim.costs[HANDSHAKE] == 0)
 
 
-@compiled_inline
+@inlined
 def _match(sim: Simulation, row: int, now: float, starts: bool) -> None:
     """Complete receive `row`, and its send where that waited for the match."""
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
@@ -170,7 +171,7 @@ def _match(sim: Simulation, row: int, now: float, starts: bool) -> None:
             _release(sim, ending, starts and not of_send, True)
 
 
-@compiled_inline
+@inlined
 def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
     """Tell the successors of `row` that it starts, ends, or both.
 
@@ -199,7 +200,7 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
             _make_ready(sim, successors[i] >> 3)
 
 
-@compiled_inline
+@inlined
 def _make_ready(sim: Simulation, row: int) -> None:
     """Stamp a task whose predecessors are done, and queue it; a receive is posted."""
     tasks, clocks, queues = sim.tasks, sim.clocks, sim.queues
@@ -231,7 +232,7 @@ def _make_ready(sim: Simulation, row: int) -> None:
         enqueue(sim, task.queue, row, free)
 
 
-@compiled
+@inner
 def _allow(sim: Simulation, row: int) -> None:
     """Let send `row` become ready when its receiver's answer is there."""
     send = sim.tasks[row]

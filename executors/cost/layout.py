@@ -12,7 +12,7 @@ from collplan.executors.cost.kernel import HAS_ON_START
 from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import TASK, Clocks, Places, Records
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
 
@@ -133,7 +133,7 @@ class _Ranks(NamedTuple):
     n_lanes: int
 
 
-@compiled
+@inner
 def _link_inside(core_numa: Ints, here: int, there: int) -> int:
     """Return the row of the link between two cores of a node."""
     if here == there:

@@ -38,7 +38,7 @@ from collplan.executors.cost.parameters import (
     o,
 )
 from collplan.executors.cost.queues import busier, hold
-from collplan.executors.cost.tables import Floats, Records, Simulation, compiled, compiled_inline
+from collplan.executors.cost.tables import Floats, Records, Simulation, inlined, inner
 
 _COPY, _REDUCE = 2, 3
 IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
@@ -49,7 +49,7 @@ FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
 NOBODY = -(1 << 31)
 
 
-@compiled_inline
+@inlined
 def occupy(
     sim: Simulation, queue: Any, row: int, now: float, works_ns: float, moves_ns: float
 ) -> tuple[float, float, float, int]:
@@ -85,7 +85,7 @@ def occupy(
     return begin, begin + turns, hold(clocks, queue.core, row, begin, works), before
 
 
-@compiled
+@inner
 def _turn(clocks: Records, costs: Floats, core: int, rank: int) -> float:
     """Turn a core to a rank; return how long that takes: nothing for its first."""
     before = clocks[core].rank
@@ -93,7 +93,7 @@ def _turn(clocks: Records, costs: Floats, core: int, rank: int) -> float:
     return 0.0 if before < 0 or before == rank else float(costs[SWITCH])
 
 
-@compiled_inline
+@inlined
 def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) -> float:
     """Return when a free lane begins: earlier than now where it passes a burst at once."""
     if costs[BURST] == 0 or link < NETWORK:
@@ -101,7 +101,7 @@ def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) ->
     return float(max(clocks[lane].time, now - costs[BURST]))
 
 
-@compiled_inline
+@inlined
 def _gap(sim: Simulation, row: int) -> float:
     """Return the g of a message, which comes behind its last turn."""
     if is_continued(sim.tasks, row):
@@ -109,13 +109,13 @@ def _gap(sim: Simulation, row: int) -> float:
     return float(sim.links[sim.tasks[row].link, g])
 
 
-@compiled_inline
+@inlined
 def is_continued(tasks: Records, row: int) -> bool:
     """Tell whether another piece of the same message follows."""
     return bool(row + 1 < len(tasks) and tasks[row + 1].link == CONTINUATION)
 
 
-@compiled_inline
+@inlined
 def _packets(costs: Floats, send: Any) -> float:
     """Return what the packets of a message take a core, but for its first, which is in its o."""
     if costs[PACKET] == 0 or send.link < NETWORK:
@@ -125,7 +125,7 @@ def _packets(costs: Floats, send: Any) -> float:
     return float((math.ceil(max(send.work, 1.0) / costs[PACKET_BYTES]) - 1) * costs[PACKET])
 
 
-@compiled_inline
+@inlined
 def charge_send(sim: Simulation, row: int, now: float) -> float:
     """Charge the sender for its message; return when that arrives.
 
@@ -167,7 +167,7 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
     return float(turned + waits + link[o] + link[L])
 
 
-@compiled_inline
+@inlined
 def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> None:
     """Charge the receiver for the message of send `row`, which finds its lane free."""
     clocks, queues, costs = sim.clocks, sim.queues, sim.costs
@@ -205,7 +205,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
             send.following = before
 
 
-@compiled_inline
+@inlined
 def charge_local(sim: Simulation, row: int, now: float) -> None:
     """Charge a core for a copy, a reduction or a computation."""
     costs = sim.costs

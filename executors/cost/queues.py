@@ -16,10 +16,10 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.executors.cost.event_queue import push
-from collplan.executors.cost.tables import Records, Simulation, compiled, compiled_inline
+from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 
-@compiled
+@inner
 def hold(clocks: Records, clock: int, row: int, now: float, duration: float) -> float:
     clocks[clock].time = now + duration
     clocks[clock].busy += max(0.0, duration)
@@ -27,20 +27,20 @@ def hold(clocks: Records, clock: int, row: int, now: float, duration: float) -> 
     return now + duration
 
 
-@compiled
+@inner
 def busier(clocks: Records, queues: Records, queue: int, now: float) -> int:
     """Return who held what a task of `queue` had to wait for until now."""
     core = clocks[queues[queue].awaits]
     return int(core.holder if core.time == now else clocks[queues[queue].lane].holder)
 
 
-@compiled
+@inner
 def free_at(clocks: Records, queues: Records, queue: int) -> float:
     """Return when both clocks of a queue are free."""
     return float(max(clocks[queues[queue].awaits].time, clocks[queues[queue].lane].time))
 
 
-@compiled_inline
+@inlined
 def enqueue(sim: Simulation, queue: int, row: int, now: float) -> None:
     """Append a task to its queue; the first of a queue competes."""
     tasks, queues = sim.tasks, sim.queues
@@ -53,7 +53,7 @@ def enqueue(sim: Simulation, queue: int, row: int, now: float) -> None:
     queues[queue].last = row
 
 
-@compiled_inline
+@inlined
 def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
     """Make `row` the first task of a queue that was served, or leave the queue empty."""
     clocks, queues = sim.clocks, sim.queues
@@ -71,7 +71,7 @@ def advance(sim: Simulation, queue: int, row: int, now: float) -> None:
         _claim(sim, lane, time, queues[first].stamp)
 
 
-@compiled_inline
+@inlined
 def call(sim: Simulation, lane: int, now: float, stamp: int) -> int:
     """Take the queue out of a line that is served now, or return -1 where none is."""
     clocks, queues = sim.clocks, sim.queues
@@ -95,7 +95,7 @@ def call(sim: Simulation, lane: int, now: float, stamp: int) -> int:
     return int(queue)
 
 
-@compiled_inline
+@inlined
 def _announce(sim: Simulation, queue: int, now: float) -> None:
     """Let the first task of a queue compete: as an event, or in the line of its lane."""
     clocks, queues = sim.clocks, sim.queues
@@ -110,7 +110,7 @@ def _announce(sim: Simulation, queue: int, now: float) -> None:
         _claim(sim, lane, time, stamp)
 
 
-@compiled_inline
+@inlined
 def _line_up(clocks: Records, queues: Records, queue: int) -> None:
     """Insert a queue into the line of its lane, by stamp."""
     lane = clocks[queues[queue].lane]
@@ -129,7 +129,7 @@ def _line_up(clocks: Records, queues: Records, queue: int) -> None:
         lane.last = queue
 
 
-@compiled_inline
+@inlined
 def _first_served(
     clocks: Records, queues: Records, lane: int, now: float
 ) -> tuple[int, int, float]:
@@ -145,7 +145,7 @@ def _first_served(
     return before, first, time
 
 
-@compiled_inline
+@inlined
 def _claim(sim: Simulation, lane: int, time: float, stamp: int) -> None:
     """Give the line of a lane an event, unless it has one early enough.
 

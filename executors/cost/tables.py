@@ -20,13 +20,14 @@ Records = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
 
-compiled = compile_with(at_once=False, _nrt=False)
-"""Compile without reference counts, which would take nine tenths of the simulator's time.
+inner = compile_with(is_inner=True, _nrt=False)
+"""Compile into the simulator's loop, without reference counts: they would take nine tenths of
+its time.
 
 Such a function cannot allocate; its arrays are its caller's.
 """
 
-compiled_inline = compile_with(at_once=False, _nrt=False, forceinline=True)
+inlined = compile_with(is_inner=True, _nrt=False, forceinline=True)
 """The same, in place of every call: passing a dozen arrays would take longer than the work."""
 
 TASK: Final = np.dtype(

@@ -33,11 +33,12 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from signal import SIGINT
-from typing import IO, Any, Final
+from typing import IO, Any, Final, cast
 
 import numba
 import numba.core.caching
 import numba.core.ccallback
+import numba.core.dispatcher
 import numba.core.registry
 import numba.core.runtime
 import numba.core.sigutils
@@ -57,7 +58,7 @@ _SAID: Final = "COLLPLAN_UNCACHED"
 
 
 def compile_with(
-    *, at_once: bool = True, **options: Any
+    *, at_once: bool = True, is_inner: bool = False, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that compiles a function on use and keeps its machine code.
 
@@ -66,12 +67,19 @@ def compile_with(
     at_once : bool
         Whether the first use compiles it, as opposed to the first that is worth it. What
         is not plain Python and numpy, such as calls by address, can only be compiled.
+    is_inner : bool
+        Whether nothing but other kernels calls it. It is compiled as a part of these, in
+        half the time, and has no machine code of its own.
     **options
         Further options of numba's ``njit``.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         dispatcher: Any = numba.njit(**options)(function)
+        if is_inner:
+            dispatcher.__class__ = _InnerDispatcher
+            dispatcher._compiler.__class__ = _InnerCompiler
+            return cast("Callable[..., Any]", dispatcher)
         dispatcher.kept = kept = _cache_of(function)
         compile_alone = dispatcher.compile
 
@@ -95,6 +103,8 @@ def compile_with(
 
 compiled = compile_with(at_once=False)
 """Decorator for kernels: compile when it is worth it, and keep the machine code."""
+inner = compile_with(is_inner=True)
+"""Decorator for functions that only kernels call."""
 
 
 def has_code(kernel: Any) -> bool:
@@ -122,6 +132,34 @@ class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
 
     def __call__(self, *arguments: Any) -> Any:
         return call_deferring(super().__call__, *arguments)
+
+
+class _InnerCompiler(core.dispatcher._FunctionCompiler):  # type: ignore[misc]
+    """Stops where a function would get machine code of its own, and what Python calls it by."""
+
+    def _customize_flags(self, flags: Any) -> Any:
+        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        return flags
+
+
+class _InnerDispatcher(numba.core.registry.CPUDispatcher):
+    """A function that others take in before anything is optimized."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        raise TypeError(f"only kernels can call {self.py_func.__name__}, which is part of them")
+
+    def add_overload(self, found: Any) -> None:
+        """Keep what was compiled for some types under a key of its own."""
+
+        def end_without_code() -> None:
+            found.library._finalized = True
+
+        # As deep as functions call each other, as often they would be optimized otherwise.
+        found.library._optimize_final_module = lambda: None
+        found.library._finalize_final_module = end_without_code
+        key = object()
+        found.target_context.insert_user_function(key, found.fndesc, [found.library])
+        self.overloads[tuple(found.signature.args)] = found._replace(entry_point=key)
 
 
 class _LazyDispatcher(numba.core.registry.CPUDispatcher):
@@ -269,7 +307,7 @@ def _cache_folder(sources: Path, chosen: str) -> Path | None:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(sources.glob("*.py")):
         text = path.read_bytes()
-        if b"compile" in text:
+        if any(word in text for word in (b"compile", b"@inner", b"@inlined")):
             digest.update(path.name.encode() + b"\0" + text)
     name = f"numba-{digest.hexdigest()[:16]}"
     bases = [Path(chosen) if chosen else sources / "__pycache__", *_user_folders()]

@@ -16,7 +16,7 @@ from collplan.planner.arrays.csr import (
     running_total,
     sorted_unique,
 )
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.address_space import buffer_owner
 from collplan.planner.plan.pieces import Pieces, is_constant
 from collplan.planner.plan.plan import INTENT, Buffer, Dependencies, Plan
@@ -290,12 +290,12 @@ def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
     return indptr, before[:k].copy()
 
 
-@compiled
+@inner
 def _doubled(array: Ints) -> Any:
     return np.concatenate((array, np.empty_like(array)))
 
 
-@compiled
+@inner
 def _add_hazard(before: Ints, k: int, seen: Ints, row: int, task: int) -> int:
     """Append a predecessor of a task unless it is none (-1) or known; return how many there are."""
     if row < 0 or seen[row] == task:

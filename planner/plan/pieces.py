@@ -18,7 +18,7 @@ from collplan.planner.arrays.csr import (
     running_total,
 )
 from collplan.planner.arrays.intervals import hull
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
 
 _ZERO = np.zeros(1, dtype=np.int64)
@@ -295,7 +295,7 @@ def compress_pieces(
     return out_indptr, k, out
 
 
-@compiled
+@inner
 def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int) -> int:
     """Add a block to the strided piece before it, or as a piece; return how many there are."""
     if k > first and out[0, k - 1] == where and out[2, k - 1] == length:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.csr import ranges, sorted_unique
 from collplan.planner.arrays.intervals import last_at_or_below
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.collective.semantics import Contents, postcondition, precondition
 from collplan.planner.errors import (
     DuplicateContributionError,
@@ -359,7 +359,7 @@ def _execute(
     return sets[:n_sets].copy()
 
 
-@compiled
+@inner
 def _combine(
     a: int, b: int, p: int, commutative: bool, sets: Any, table: Ints, n_sets: int, operands: Any
 ) -> Any:
@@ -396,7 +396,7 @@ def _combine(
     return square + table[slot], n_sets
 
 
-@compiled
+@inner
 def _to_bits(symbol: int, p: int, sets: Any, bits: Any) -> None:
     if symbol >= p * p:
         bits[:] = sets[symbol - p * p]
@@ -407,7 +407,7 @@ def _to_bits(symbol: int, p: int, sets: Any, bits: Any) -> None:
         bits[rank // 64] |= np.uint64(1) << np.uint64(rank % 64)
 
 
-@compiled
+@inner
 def _as_interval(bits: Any, p: int) -> Any:
     """Return (lo, n) where the set is an interval modulo p, else n = 0."""
     n, n_starts, low = 0, 0, 0
@@ -423,7 +423,7 @@ def _as_interval(bits: Any, p: int) -> Any:
     return (low, n) if n_starts <= 1 else (0, 0)
 
 
-@compiled
+@inner
 def _find(table: Ints, sets: Any, bits: Any) -> Any:
     """Return the table slot that holds the set, or the empty one where it belongs."""
     # The FNV hash of 32 bits: its products fit in 64, as they must to be interpreted.
@@ -438,7 +438,7 @@ def _find(table: Ints, sets: Any, bits: Any) -> Any:
     return slot
 
 
-@compiled
+@inner
 def _grow_table(table: Ints, sets: Any, n_sets: int) -> Any:
     bigger = np.full(4 * len(table), -1, np.int64)
     for number in range(n_sets):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import DeadlockError, StageError
 from collplan.planner.plan.matching import Rows, match_messages
 from collplan.planner.plan.plan import ON_START, Op, Plan, Stage, Task
@@ -195,7 +195,7 @@ class _Successors(NamedTuple):
     on_start: Bools
 
 
-@compiled
+@inner
 def _successors(indptr: Ints, before: Ints, kind: Ints) -> Any:
     """Turn dependencies around."""
     n = len(indptr) - 1
@@ -245,7 +245,7 @@ def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
     return start, completion, done
 
 
-@compiled
+@inner
 def _release(
     after: _Successors, task: int, on_start: bool, waiting: Ints, ready: Ints, tail: int
 ) -> int:

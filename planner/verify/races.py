@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.csr import row_numbers, run_starts
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import MatchOrderError, RaceError
 from collplan.planner.plan.hazards import cut_into_atoms, derive_hazards
 from collplan.planner.plan.pieces import pieces_of
@@ -70,7 +70,7 @@ def _first_unordered(execution: Execution, first: Ints, second: Ints, from_start
     return -1
 
 
-@compiled
+@inner
 def _leads(
     execution: Execution, origin: int, task: int, search: int, seen: Ints, stack: Ints
 ) -> bool:

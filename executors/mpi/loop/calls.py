@@ -27,10 +27,11 @@ Ints = npt.NDArray[np.int32]
 intrinsic: Any = extending.intrinsic
 """Its results are what the function generates, not what its signature says."""
 
-compiled = compile_with(_nrt=False)
-"""Compile without reference counts: nothing here allocates; memory belongs to the engine."""
+inner = compile_with(is_inner=True, _nrt=False)
+"""Compile into the loop, without reference counts: nothing here allocates, as memory belongs to
+the engine."""
 
-compiled_inline = compile_with(_nrt=False, forceinline=True)
+inlined = compile_with(is_inner=True, _nrt=False, forceinline=True)
 """The same, in place of every call."""
 
 
@@ -188,14 +189,14 @@ def fence(context: Any) -> Any:
     return types.void(), generate
 
 
-@compiled
+@compile_with(_nrt=False)
 def read_word(address: int) -> int:
     """Call `load_acquire` from Python."""
     word: int = load_acquire(address)
     return word
 
 
-@compiled
+@compile_with(_nrt=False)
 def write_word(address: int, value: int) -> None:
     """Call `store_release` from Python."""
     store_release(address, value)

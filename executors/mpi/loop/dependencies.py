@@ -7,8 +7,8 @@ import numpy as np
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
     Ints,
-    compiled,
-    compiled_inline,
+    inlined,
+    inner,
     ints,
     load_acquire,
     longs,
@@ -20,7 +20,7 @@ WORD_BYTES = 8
 COUNTER_BYTES = 64
 
 
-@compiled
+@inner
 def push(heap: Ints, n: int, task: int) -> None:
     """Add a task to a heap of n tasks; ascending tasks stay where they are put."""
     place = n
@@ -33,7 +33,7 @@ def push(heap: Ints, n: int, task: int) -> None:
     heap[place] = task
 
 
-@compiled
+@inner
 def pop(heap: Ints, n: int) -> np.int32:
     """Take the least task out of a heap of n tasks."""
     least: np.int32 = heap[0]
@@ -54,7 +54,7 @@ def pop(heap: Ints, n: int) -> np.int32:
     return least
 
 
-@compiled_inline
+@inlined
 def queue(state: Record, task: int, kind: int) -> None:
     """Let a task run that waits for nothing on this rank any more."""
     row = task_at(state, task)
@@ -66,7 +66,7 @@ def queue(state: Record, task: int, kind: int) -> None:
         queue_free(state, task, kind)
 
 
-@compiled_inline
+@inlined
 def queue_free(state: Record, task: int, kind: int) -> None:
     """Let a task run that waits for nothing at all."""
     if kind <= codes.RECV:
@@ -77,7 +77,7 @@ def queue_free(state: Record, task: int, kind: int) -> None:
         state.n_local += 1
 
 
-@compiled
+@inner
 def _release(state: Record, successors: int, first: int, last: int) -> None:
     before = ints(state.before, state.n_tasks)
     after = ints(successors, last)
@@ -92,14 +92,14 @@ def _release(state: Record, successors: int, first: int, last: int) -> None:
                 queue(state, task, task_at(state, task).kind)
 
 
-@compiled_inline
+@inlined
 def note_start(state: Record, task: int) -> None:
     """Record when a task starts, where tasks are recorded."""
     if state.is_recorded:
         longs(state.start_ns, state.n_tasks)[task] = now(state)
 
 
-@compiled_inline
+@inlined
 def started(state: Record, task: int) -> None:
     """Release those that wait for a task's start."""
     first = task_at(state, task).first_on_start
@@ -108,7 +108,7 @@ def started(state: Record, task: int) -> None:
         _release(state, state.on_start, first, last)
 
 
-@compiled_inline
+@inlined
 def complete(state: Record, task: int) -> None:
     """Count a task that is over, tell other ranks, and release those that wait for its end."""
     if state.is_recorded:
@@ -130,7 +130,7 @@ def complete(state: Record, task: int) -> None:
         _release(state, state.on_completion, first, last)
 
 
-@compiled
+@inner
 def release_held(state: Record, last_stage: int) -> None:
     """Let tasks of a stage and of those before it run from now on."""
     state.last_stage = last_stage
@@ -146,7 +146,7 @@ def release_held(state: Record, last_stage: int) -> None:
             queue(state, task, task_at(state, task).kind)
 
 
-@compiled
+@inner
 def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
     """Return how many ranks of the node, beyond those seen, have completed a start in a row."""
     while n_seen < state.n_sharing:
@@ -156,21 +156,21 @@ def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
     return n_seen
 
 
-@compiled_inline
+@inlined
 def _is_past_gate(state: Record) -> bool:
     """Return whether all ranks of the node have completed the start before."""
     state.n_past_gate = _n_completed(state, state.epoch - 1, state.n_past_gate)
     return bool(state.n_past_gate == state.n_sharing)
 
 
-@compiled_inline
+@inlined
 def _is_at_end(state: Record) -> bool:
     """Return whether all ranks of the node have completed this start."""
     state.n_at_end = _n_completed(state, state.epoch, state.n_at_end)
     return bool(state.n_at_end == state.n_sharing)
 
 
-@compiled
+@inner
 def _is_free(state: Record, task: int) -> bool:
     """Return whether a task need not wait for other ranks' tasks any more."""
     if task_at(state, task).is_gated and not _is_past_gate(state):
@@ -184,7 +184,7 @@ def _is_free(state: Record, task: int) -> bool:
     return bool(at == last)
 
 
-@compiled
+@inner
 def look_around(state: Record) -> None:
     """Queue tasks that others let run; end a start that all of the node have completed."""
     waiting = ints(state.waiting, state.n_tasks)
@@ -203,7 +203,7 @@ def look_around(state: Record) -> None:
         state.progress += 1
 
 
-@compiled_inline
+@inlined
 def is_only_ending(state: Record) -> bool:
     """Return whether this rank has only to wait until others have completed the start."""
     return bool(state.is_ending == 1 and state.n_left == 1)

@@ -12,8 +12,8 @@ from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
     Ints,
     call,
-    compiled,
-    compiled_inline,
+    inlined,
+    inner,
     ints,
     move,
     pointer,
@@ -62,7 +62,7 @@ POLLS_A_CLOCK = 32
 NO_TASK = -1
 
 
-@compiled
+@inner
 def _start_message(state: Record) -> Long:
     task = pop(ints(state.messages, state.n_tasks), state.n_messages)
     state.n_messages -= 1
@@ -83,7 +83,7 @@ def _start_message(state: Record) -> Long:
     return codes.DONE
 
 
-@compiled
+@inner
 def _compute(state: Record, task: int, end_ns: int) -> bool:
     """Keep the core busy as long as the task says; return whether it is over."""
     now_ns = now(state)
@@ -99,7 +99,7 @@ def _compute(state: Record, task: int, end_ns: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _run_local(state: Record, end_ns: int) -> Long:
     """Run one local task; return how many bytes it moved, -1 where it raised an exception."""
     if state.computing != NO_TASK:
@@ -124,7 +124,7 @@ def _run_local(state: Record, end_ns: int) -> Long:
     return n_bytes
 
 
-@compiled
+@inner
 def _push_on(state: Record) -> Long:
     """Let MPI push on what this rank has sent, for which it asks no more."""
     source, tag = np.int32(state.any_source), np.int32(state.any_tag)
@@ -136,7 +136,7 @@ def _push_on(state: Record) -> Long:
     return codes.DONE
 
 
-@compiled
+@inner
 def _poll(state: Record) -> Long:
     """Complete the tasks of finished messages; return whether all is well."""
     if state.n_waiting or state.is_ending:
@@ -161,7 +161,7 @@ def _poll(state: Record) -> Long:
     return codes.DONE
 
 
-@compiled
+@inner
 def _retire(state: Record, finished: Ints, n_finished: int) -> None:
     """Complete tasks, then close the gaps from the end."""
     active = ints(state.active, state.n_active)
@@ -183,7 +183,7 @@ def _retire(state: Record, finished: Ints, n_finished: int) -> None:
     state.n_active = n
 
 
-@compiled
+@inner
 def _is_after_reduction(state: Record) -> bool:
     """Return whether the next message is to be received and a ready reduction comes before it.
 
@@ -199,7 +199,7 @@ def _is_after_reduction(state: Record) -> bool:
     return bool(task_at(state, local).kind == codes.REDUCE)
 
 
-@compiled
+@inner
 def _run_ready(state: Record, end_ns: int) -> Long:
     """Start ready messages, then run local tasks one by one, polling now and then."""
     n_in_batch = 0
@@ -226,7 +226,7 @@ def _run_ready(state: Record, end_ns: int) -> Long:
                 return codes.PENDING
 
 
-@compiled
+@inner
 def idle(state: Record, polls: int) -> None:
     """Leave the core to others, more and more."""
     idling = record_at(state.idling, 0, IDLING)
@@ -239,7 +239,7 @@ def idle(state: Record, polls: int) -> None:
             call(state.sched_yield, ())
 
 
-@compiled_inline
+@inlined
 def _n_left(state: Record, stage: int) -> Long:
     """Return how many tasks have to be over for a stage and those before it to be."""
     if stage == codes.STAGE_START:
@@ -249,7 +249,7 @@ def _n_left(state: Record, stage: int) -> Long:
     return state.n_left
 
 
-@compiled
+@inner
 def _advance(state: Record, stage: int, end_ns: int) -> Long:
     """Go on until a stage and those before it are over."""
     polls = 0
@@ -276,7 +276,7 @@ def _advance(state: Record, stage: int, end_ns: int) -> Long:
             return codes.PENDING
 
 
-@compiled
+@inner
 def _begin(state: Record) -> None:
     state.epoch += 1
     # To wait for others at the end counts as one more task.
@@ -305,7 +305,7 @@ def _begin(state: Record) -> None:
         store_release(state.own_counter, state.epoch)
 
 
-@compiled
+@inner
 def _test(state: Record, end_ns: int) -> Long:
     """Go on without waiting; what belongs inside a wait runs when it alone is left."""
     if state.n_left - state.is_ending == state.n_left_held:
@@ -322,7 +322,7 @@ def _test(state: Record, end_ns: int) -> Long:
     return found
 
 
-@compiled
+@inner
 def _serve(state: Record) -> Long:
     """Run the background of every start that is handed over, until told to stop."""
     while True:
@@ -338,13 +338,13 @@ def _serve(state: Record) -> Long:
         hand_back(state, found)
 
 
-@compiled_inline
+@inlined
 def _is_in_start(state: Record) -> bool:
     """Return whether the start has still to be handed over."""
     return bool(state.has_thread and state.last_stage == codes.STAGE_START)
 
 
-@compiled
+@inner
 def _begin_or_take_back(state: Record, what: int) -> Long:
     """Do what comes before the caller's own tasks; return DONE where they may go on."""
     if what in (codes.START, codes.RUN):

@@ -13,8 +13,8 @@ import numpy as np
 
 from collplan.executors.mpi.loop.calls import (
     call,
-    compiled,
-    compiled_inline,
+    inlined,
+    inner,
     move,
     move_8,
     move_16,
@@ -31,12 +31,12 @@ STAGED_RIGHT = 1
 N_CURSORS = 3
 
 
-@compiled_inline
+@inlined
 def _extent(cursor: Record) -> Record:
     return record_at(cursor.extents, cursor.extent, EXTENT)
 
 
-@compiled_inline
+@inlined
 def _find_run(state: Record, cursor: Record) -> None:
     extent = _extent(cursor)
     base = base_of(state, extent.buffer)
@@ -45,7 +45,7 @@ def _find_run(state: Record, cursor: Record) -> None:
     )
 
 
-@compiled_inline
+@inlined
 def _open(state: Record, cursor: Record, extents: int, first: int) -> None:
     cursor.extents = extents
     cursor.extent = first
@@ -55,7 +55,7 @@ def _open(state: Record, cursor: Record, extents: int, first: int) -> None:
     _find_run(state, cursor)
 
 
-@compiled_inline
+@inlined
 def _open_right(state: Record, cursor: Record, task: Record) -> None:
     """Place a cursor on the right operand, which may begin inside an extent."""
     _open(state, cursor, state.reads, task.first_right)
@@ -68,12 +68,12 @@ def _open_right(state: Record, cursor: Record, task: Record) -> None:
         _find_run(state, cursor)
 
 
-@compiled_inline
+@inlined
 def _contiguous(cursor: Record) -> Long:
     return _extent(cursor).run - cursor.at
 
 
-@compiled_inline
+@inlined
 def _repeats(cursor: Record, piece: int) -> Long:
     """Find how often pieces of a size follow each other at one distance."""
     extent = _extent(cursor)
@@ -86,7 +86,7 @@ def _repeats(cursor: Record, piece: int) -> Long:
     return cursor.rows
 
 
-@compiled
+@inner
 def _go_on(state: Record, cursor: Record, piece: int, rows: int, is_last: bool) -> None:
     extent = _extent(cursor)
     if cursor.at == 0 and piece == extent.run:
@@ -108,7 +108,7 @@ def _go_on(state: Record, cursor: Record, piece: int, rows: int, is_last: bool) 
     _find_run(state, cursor)
 
 
-@compiled
+@inner
 def _copy_rows(
     target: int, target_stride: int, source: int, source_stride: int, piece: int, rows: int
 ) -> None:
@@ -137,7 +137,7 @@ def _copy_rows(
             move(target + i * target_stride, source + i * source_stride, piece)
 
 
-@compiled
+@inner
 def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -> None:
     while n_bytes > 0:
         # Staging memory, and an extent that both operands share, hold more than n_bytes.
@@ -150,7 +150,7 @@ def _copy_between(state: Record, target: Record, source: Record, n_bytes: int) -
         _go_on(state, source, piece, rows, n_bytes == 0)
 
 
-@compiled
+@inner
 def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_bytes: int) -> bool:
     """Reduce piece by piece; return False where the operation raised an exception."""
     while n_bytes > 0:
@@ -168,7 +168,7 @@ def _reduce_between(state: Record, out: Record, left: Record, right: Record, n_b
     return True
 
 
-@compiled
+@inner
 def _stage(state: Record, free: Record, operand: Record, number: int, n_bytes: int) -> None:
     """Put an operand aside, and place its cursor there; another cursor is free meanwhile."""
     _open(state, free, state.stage_extents, number)
@@ -176,7 +176,7 @@ def _stage(state: Record, free: Record, operand: Record, number: int, n_bytes: i
     _open(state, operand, state.stage_extents, number)
 
 
-@compiled
+@inner
 def run_copy(state: Record, row: int) -> Long:
     """Run one COPY task."""
     task = local_at(state, row)
@@ -189,7 +189,7 @@ def run_copy(state: Record, row: int) -> Long:
     return np.int64(task.n_bytes)
 
 
-@compiled
+@inner
 def run_reduce(state: Record, row: int) -> Long:
     """Run one REDUCE task; return -1 where the operation raised an exception."""
     task = local_at(state, row)

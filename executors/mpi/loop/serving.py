@@ -14,9 +14,9 @@ import numpy as np
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import (
     call,
-    compiled,
-    compiled_inline,
     fence,
+    inlined,
+    inner,
     load_acquire,
     move,
     pointer,
@@ -53,17 +53,17 @@ POLLS_A_CLOCK = 32
 WORD_BYTES = 8
 
 
-@compiled_inline
+@inlined
 def _board_at(address: int) -> Record:
     return record_at(address, 0, BOARD)
 
 
-@compiled_inline
+@inlined
 def _flight_at(address: int) -> Record:
     return record_at(address, 0, FLIGHT)
 
 
-@compiled
+@inner
 def _sweep(board: Record) -> Long:
     """Advance all programs once; return how many are not over."""
     n_left = np.int64(0)
@@ -92,7 +92,7 @@ def _sweep(board: Record) -> Long:
     return n_left
 
 
-@compiled
+@inner
 def _complete(board: Record, flight: Record) -> None:
     """Complete a flight's request; from then on it may be used anew."""
     done = flight.done
@@ -101,7 +101,7 @@ def _complete(board: Record, flight: Record) -> None:
     store_release(done, 1)
 
 
-@compiled
+@inner
 def _are_any(board: Record) -> bool:
     """Return whether a program is in flight."""
     # Without the lock: there may be more places by now, but never fewer.
@@ -112,7 +112,7 @@ def _are_any(board: Record) -> bool:
     return n_found > 0
 
 
-@compiled
+@inner
 def _take_turn(board: Record) -> None:
     """Advance all programs, unless somebody else is about to."""
     if load_acquire(board.wanted) == 0 and call(board.sem_trywait, (pointer(board.lock),)) == 0:
@@ -120,7 +120,7 @@ def _take_turn(board: Record) -> None:
         call(board.sem_post, (pointer(board.lock),))
 
 
-@compiled
+@inner
 def _serve(board: Record) -> Long:
     """Advance programs until told to stop, or until Python has to end one (`PENDING`)."""
     while True:
@@ -141,7 +141,7 @@ def _serve(board: Record) -> Long:
         return found
 
 
-@compiled
+@inner
 def _serve_awake(board: Record) -> Long:
     """Advance programs until there have been none for a while; return whether that is all."""
     # Who started a program may wait for it at once, and advances it then.
@@ -167,7 +167,7 @@ def _serve_awake(board: Record) -> Long:
     return codes.DONE
 
 
-@compiled
+@inner
 def _lock(board: Record, flight: Record) -> bool:
     """Take the lock, or sleep a little while another has it; return whether it is ours."""
     for _ in range(LOCK_SPINS):
@@ -176,7 +176,7 @@ def _lock(board: Record, flight: Record) -> bool:
     return bool(sleep_on(state_at(flight.state), board.lock, LOCK_TURN_NS))
 
 
-@compiled
+@inner
 def _advance(board: Record, flight: Record, turn_ns: int) -> None:
     state = state_at(flight.state)
     end_ns = now(state) + turn_ns
@@ -233,7 +233,7 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
     return codes.DONE if load_acquire(flight.over) else codes.PENDING
 
 
-@compiled
+@compile_with(_nrt=False)
 def publish(board: int, place: int, flight: int) -> bool:
     """Put a flight on a place of a board; return whether the thread is awake to see it."""
     record = _board_at(board)

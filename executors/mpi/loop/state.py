@@ -8,8 +8,8 @@ import numpy as np
 
 from collplan.executors.mpi.loop.calls import (
     call,
-    compiled,
-    compiled_inline,
+    inlined,
+    inner,
     longs,
     pointer,
     record_at,
@@ -124,45 +124,45 @@ STATE: Final = words(*_COUNTERS, *_FIXED, *_ADDRESSES)
 """Everything a call of the loop gets: counters, and where the arrays lie."""
 
 
-@compiled_inline
+@inlined
 def state_at(address: int) -> Record:
     """Return the state at an address."""
     return record_at(address, 0, STATE)
 
 
-@compiled_inline
+@inlined
 def task_at(state: Record, task: int) -> Record:
     """Return a task's row."""
     return record_at(state.tasks, task, TASK)
 
 
-@compiled_inline
+@inlined
 def local_at(state: Record, row: int) -> Record:
     """Return the row of a task without a message."""
     return record_at(state.locals, row, LOCAL)
 
 
-@compiled_inline
+@inlined
 def base_of(state: Record, buffer: int) -> Long:
     """Return a buffer's address."""
     return longs(state.bases, buffer + 1)[buffer]
 
 
-@compiled
+@inner
 def now(state: Record) -> Long:
     """Return the time of the system's monotonic clock in ns."""
     call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.now)))
     return state.now_s * SECOND_NS + state.now_ns
 
 
-@compiled
+@inner
 def nap(record: Record, ns: int) -> None:
     """Sleep for less than a second; the record is a state or a board."""
     record.sleep_ns = ns
     call(record.nanosleep, (pointer(record.sleep), pointer(np.int64(0))))
 
 
-@compiled
+@inner
 def sleep_on(state: Record, semaphore: int, ns: int) -> bool:
     """Take a semaphore; return False where that takes longer, or a signal comes."""
     call(state.clock_gettime, (np.int32(state.realtime), pointer(state.deadline)))

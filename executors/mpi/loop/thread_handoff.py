@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.calls import call, compiled, compiled_inline, load_acquire, pointer
+from collplan.executors.mpi.loop.calls import call, inlined, inner, load_acquire, pointer
 from collplan.executors.mpi.loop.state import SECOND_NS, Long, Record, sleep_on
 
 SHORTEST_SLEEP_NS = 1_000
 
 
-@compiled
+@inner
 def hand_over(state: Record) -> None:
     """Let the thread have a start whose own part is over."""
     # To take it back counts as one more task.
@@ -26,7 +26,7 @@ def hand_over(state: Record) -> None:
     call(state.sem_post, (pointer(state.handed),))
 
 
-@compiled
+@inner
 def take_back(state: Record, turn_ns: int) -> Long:
     """Return how the background went, PENDING if it is not over after so long."""
     is_taken = call(state.sem_trywait, (pointer(state.over),)) == 0
@@ -41,14 +41,14 @@ def take_back(state: Record, turn_ns: int) -> Long:
     return np.int64(state.found)
 
 
-@compiled
+@inner
 def _callers_clock(state: Record) -> Long:
     """Return the time; where the loop keeps it, the thread does."""
     call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.deadline)))
     return state.deadline_s * SECOND_NS + state.deadline_ns
 
 
-@compiled
+@inner
 def compute_beside(state: Record) -> bool:
     """Keep the caller's core busy while a thread has the background; return whether it is over."""
     if state.beside_left_ns > 0:
@@ -61,7 +61,7 @@ def compute_beside(state: Record) -> bool:
     return bool(state.beside_left_ns <= 0)
 
 
-@compiled
+@inner
 def await_start(state: Record) -> None:
     """Sleep until a start is handed over, or the thread is to stop."""
     # A debugger may interrupt it.
@@ -69,20 +69,20 @@ def await_start(state: Record) -> None:
         pass
 
 
-@compiled
+@inner
 def hand_back(state: Record, found: int) -> None:
     """Let the caller have the start, and say how its background went."""
     state.found = found
     call(state.sem_post, (pointer(state.over),))
 
 
-@compiled_inline
+@inlined
 def is_stopping(state: Record) -> bool:
     """Return whether the thread is to stop."""
     return bool(load_acquire(state.stopping) != 0)
 
 
-@compiled_inline
+@inlined
 def go_to_core(state: Record, task: Record) -> None:
     """Move the thread to the processor of a task; the caller's tasks have none."""
     if task.processor >= 0 and task.processor != state.processor:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from collplan.planner.arrays import Ints
-from collplan.planner.arrays.jit import compiled
+from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import (
@@ -290,7 +290,7 @@ def _begin_order(
     return begun
 
 
-@compiled
+@inner
 def _occupy(needs: Servers, free: Ints, node: int, now: int) -> Any:
     """Let a node occupy its ports from now on, as they become free; return when it completes."""
     duration, port_out, port_in = needs.duration[node], needs.port_out[node], needs.port_in[node]
@@ -302,14 +302,14 @@ def _occupy(needs: Servers, free: Ints, node: int, now: int) -> Any:
     return np.int64(free[port_in])
 
 
-@compiled
+@inner
 def _line_up(line: Ints, server: Ints, place: int) -> None:
     """Let a node wait for its server."""
     _push(line, server[_FIRST], server[_LENGTH], place)
     server[_LENGTH] += 1
 
 
-@compiled
+@inner
 def _call(server: Ints, events: Any, now: int, turn: int) -> None:
     """Give a server its turn if it has a slot free and a node to begin."""
     if server[_LENGTH] > 0 and server[_N_FREE] > 0 and not server[_HAS_TURN]:
@@ -317,7 +317,7 @@ def _call(server: Ints, events: Any, now: int, turn: int) -> None:
         heapq.heappush(events, (np.int64(now), np.int64(turn)))
 
 
-@compiled
+@inner
 def _take_first(line: Ints, server: Ints) -> Any:
     """Take the first node by key out of a server's line, into a slot."""
     place = _pop(line, server[_FIRST], server[_LENGTH])
@@ -327,7 +327,7 @@ def _take_first(line: Ints, server: Ints) -> Any:
     return place
 
 
-@compiled
+@inner
 def _push(heap: Ints, first: int, length: int, value: int) -> None:
     """Add a value to the heap of `length` values from `first` on."""
     i = length
@@ -337,7 +337,7 @@ def _push(heap: Ints, first: int, length: int, value: int) -> None:
     heap[first + i] = value
 
 
-@compiled
+@inner
 def _pop(heap: Ints, first: int, length: int) -> Any:
     """Take the least value out of the heap of `length` values from `first` on."""
     least, value = heap[first], heap[first + length - 1]
