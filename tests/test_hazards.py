@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from collplan.planner import compile_plan
 from collplan.planner.arrays.csr import running_total
-from collplan.planner.plan import hazards
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import hazards, pieces
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer
@@ -29,7 +28,9 @@ def pieces_of(rows, spread=1):
     indptr = running_total([len(row) for row in rows])
     # One element further on, so that no greater unit than one divides all ends.
     shift = int(spread > 1)
-    return csr.contiguous(indptr, buffer.astype(np.int8), offset * spread + shift, count * spread)
+    return pieces.contiguous(
+        indptr, buffer.astype(np.int8), offset * spread + shift, count * spread
+    )
 
 
 def closure(deps, n):
@@ -111,13 +112,13 @@ def test_strided_reads_conflict_with_what_touches_a_block(columns, rows, unit, b
     kind = np.full(n + k, buffer, dtype=np.int8)
     # Every column is read twice: before all rows are written, and after.
     order = np.concatenate((np.arange(k), k + np.arange(n), np.arange(k)))
-    once = csr.contiguous(np.arange(n + 1), kind[:n], low, length)
+    once = pieces.contiguous(np.arange(n + 1), kind[:n], low, length)
     read = Pieces(np.arange(k + 1), kind[:k], offset, count, stride, repeat)
     owner, node = np.arange(n + 2 * k, dtype=np.int32) % 2, np.zeros(2, dtype=np.int32)
     if buffer == Buffer.SCRATCH:
         owner[:] = 0
-    reads = csr.stack((read, csr.empty(n))).take(order)
-    writes = csr.stack((csr.empty(k), once)).take(order)
+    reads = pieces.stack((read, pieces.empty(n))).take(order)
+    writes = pieces.stack((pieces.empty(k), once)).take(order)
     deps = derive_dependencies(owner, reads, writes, node)
     blocks = [
         [(o + t * s, c) for t in range(r)]

@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.dropin.calls import CollectiveCall
+from collplan.dropin.routes import Route
 from collplan.executors.mpi.engine.engine import this_thread
 from collplan.specs import COLLECTIVES, CollplanError
-
-if TYPE_CHECKING:
-    from collplan.dropin.calls import CollectiveCall
-    from collplan.dropin.routes import Route
 
 Words = npt.NDArray[np.int64]
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from mpi4py import MPI
 
 from collplan.dropin.arguments import KINDS, Kind, look
+from collplan.dropin.config import Config
 from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
 from collplan.dropin.plan_cache import BlockingPlans
-
-if TYPE_CHECKING:
-    from collplan.dropin.config import Config
 
 PERSISTENT: Final = "persistent: what MPI starts by a handle, a plan cannot see started"
 UNCOVERED: Final = "no plan covers it"

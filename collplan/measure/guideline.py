@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mpi4py import MPI
 
@@ -22,13 +22,11 @@ from collplan.measure.run import Case, Oracle, WrongElement, find_truth
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner import compile_plan
+from collplan.planner.plan.plan import Plan
 from collplan.select.auto import resolve
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import AUTO, FLAT
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 NATIVE: Final = "native"
 """Name of the MPI library's own call among the candidates."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,8 @@ from mpi4py import MPI
 
 from collplan.own_algorithms import native_call
 from collplan.planner.collective.operations import ReductionOperation, get_operation
+from collplan.specs.collective import Collective
 from collplan.specs.elements import LOGICAL, PAIRS, numpy_dtype
-
-if TYPE_CHECKING:
-    from collplan.specs.collective import Collective
 
 Array = npt.NDArray[Any]
 

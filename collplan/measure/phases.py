@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 
 Floats = npt.NDArray[np.float64]
 Times = tuple[Floats, Floats]

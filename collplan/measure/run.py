@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.engine.background import ProgressBy
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import Call, Times, library_name, time_in_turns
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition
-from collplan.planner.plan.plan import Buffer
+from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import numpy_dtype
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.background import ProgressBy
-    from collplan.planner.plan.plan import Plan
-    from collplan.specs.collective import Collective
+from collplan.specs.collective import Collective
 
 Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,7 @@ from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.run import Case, allocate_case, collective_of
 from collplan.measure.timing import WARM_UPS, Clocks, line_up
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Plan
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

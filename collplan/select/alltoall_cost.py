@@ -12,8 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import run_starts
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.build import Placement
 from collplan.select.costs import Floats, Wire
@@ -278,7 +277,7 @@ def first_come(server: Ints, ready: Floats, works: Floats) -> Floats:
     order = np.lexsort((ready, server))
     place, comes, lasts = server[order], ready[order], works[order]
     before = np.cumsum(lasts) - lasts
-    is_first = run_starts(place)
+    is_first = csr.run_starts(place)
     before -= before[is_first][np.cumsum(is_first) - 1]
     # Never idle while there is work: from some job on they follow each other.
     idle = comes - before

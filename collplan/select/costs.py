@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key, row_sums
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
 from collplan.planner.plan.pieces import Pieces, is_constant
@@ -342,8 +341,8 @@ def _in_buffers_of_callers(rank: Ints, pieces: Pieces) -> tuple[Pieces, Ints, In
     kept = np.flatnonzero(pieces.buffer < Buffer.SCRATCH)
     columns = (np.asarray(column)[kept] for column in pieces.columns())
     alone, row = Pieces(np.arange(len(kept) + 1), *columns), pieces.owner[kept]
-    buffer = joint_key(rank[row], alone.buffer, Buffer.SCRATCH)
-    return alone, row, joint_key(buffer, alone.offset, SPAN)
+    buffer = csr.joint_key(rank[row], alone.buffer, Buffer.SCRATCH)
+    return alone, row, csr.joint_key(buffer, alone.offset, SPAN)
 
 
 def _is_strided(pieces: Pieces) -> Bools:
@@ -351,7 +350,7 @@ def _is_strided(pieces: Pieces) -> Bools:
     n = np.diff(pieces.indptr)
     if is_constant(pieces.repeat):
         return np.asarray(n > 1)
-    return np.asarray((n > 1) | (row_sums(pieces.indptr, pieces.repeat > 1) > 0))
+    return np.asarray((n > 1) | (csr.row_sums(pieces.indptr, pieces.repeat > 1) > 0))
 
 
 def _n_pieces(table: MessageTable | LocalTable) -> Ints:
@@ -361,7 +360,7 @@ def _n_pieces(table: MessageTable | LocalTable) -> Ints:
         if is_constant(side.repeat):
             n_of_side = np.diff(side.indptr) * int(side.repeat[:1].sum())
         else:
-            n_of_side = row_sums(side.indptr, side.repeat)
+            n_of_side = csr.row_sums(side.indptr, side.repeat)
         n = np.maximum(n, n_of_side)
     return n
 

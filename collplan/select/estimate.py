@@ -9,8 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
@@ -227,7 +226,7 @@ def _node_of(ranks: Ints, machine: Machine) -> Ints:
 def _most_crossing(groups: Groups, machine: Machine) -> int:
     """Return how many ordered pairs of group members lead out of a node at most."""
     group = np.repeat(np.arange(len(groups)), groups.sizes)
-    key = joint_key(group, _node_of(groups.ranks, machine), machine.nodes)
+    key = csr.joint_key(group, _node_of(groups.ranks, machine), machine.nodes)
     pairs, n_members = np.unique(key, return_counts=True)
     group, node = np.divmod(pairs, machine.nodes)
     n_crossing = n_members * (groups.sizes[group] - n_members)

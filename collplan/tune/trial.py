@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
@@ -19,16 +19,13 @@ from collplan.measure.run import (
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, Watch, time_in_turns
 from collplan.planner import compile_plan
-from collplan.planner.plan.plan import Buffer
+from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import Method, PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.tune.candidates import Candidate
 from collplan.tune.crash_log import Watchdog
 from collplan.tune.racing import Race, Rules, Times
 from collplan.tune.sweep import NATIVE_LABEL, Time
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 MOST_AT_ONCE: Final = 8
 """So many candidates are bound and measured in the same rounds."""

@@ -7,17 +7,14 @@ is sorting left to it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Extents, Plan
+from collplan.planner.plan.plan import Extents, Op, Plan
 
 Ints = npt.NDArray[np.int32]
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import Places, Records, inner
-from collplan.planner.arrays.csr import joint_key
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
-    from collplan.specs import Nic
+from collplan.planner.arrays import csr
+from collplan.planner.plan.plan import Op, Plan
+from collplan.specs import Nic
 
 CONNECTION: Final = np.dtype(
     [
@@ -51,9 +48,9 @@ def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Recor
     adapters["is_dynamic"] = nic.transport == "dc"
     sends = np.flatnonzero((places.tasks["op"] == Op.SEND) & (places.tasks["link"] == NETWORK))
     peer, adapter = plan.peer[sends], places.take(sends).lane - clocks.lane_out
-    ends = joint_key(plan.rank[sends], adapter, len(adapters))
+    ends = csr.joint_key(plan.rank[sends], adapter, len(adapters))
     if nic.transport == "rc":
-        ends = joint_key(ends, peer, plan.n_ranks)
+        ends = csr.joint_key(ends, peer, plan.n_ranks)
     _, slot = np.unique(ends, return_inverse=True)
     connections["slot"][sends] = slot
     if nic.warm and len(sends):

@@ -13,20 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from collplan.executors.cost.simulator import Timeline
+from collplan.executors.cost.tables import Resource
 from collplan.executors.cost.task_durations import Holds, holds_of
-from collplan.planner.plan.plan import ON_START, Op
-
-if TYPE_CHECKING:
-    from collplan.executors.cost.simulator import Timeline
-    from collplan.executors.cost.tables import Resource
-    from collplan.planner.plan.plan import Plan
-    from collplan.specs import Network
-
+from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.specs import Network
 
 WaitedFor = Literal["nothing", "dependency", "message", "resource"]
 

@@ -8,7 +8,6 @@ lane; after a piece the queue goes behind all that wait by then.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +15,8 @@ import numpy.typing as npt
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.tables import Records
-from collplan.planner.arrays.csr import expand
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.arrays import csr
+from collplan.planner.plan.plan import Op, Plan
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -159,5 +155,5 @@ def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Longs, Longs]:
     A send's first piece waits; all of a receive's.
     """
     n_rows = np.where(plan.op[tasks] == Op.RECV, pieces.last[tasks] - pieces.first[tasks] + 1, 1)
-    which, turn = expand(n_rows)
+    which, turn = csr.expand(n_rows)
     return pieces.first[tasks][which] + turn, which

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,7 @@ from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import TASK, Clocks, Places, Records
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op, Plan
 
 _MOST_PRIORITIES: Final = 1 << 16
 """Priorities are counted one by one up to this range, above it they are ranked first."""

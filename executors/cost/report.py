@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from collplan.executors.cost.critical_path import Leg, breakdown, legs
 from collplan.executors.cost.layout import core_to_numa
+from collplan.executors.cost.simulator import Timeline
 from collplan.planner.collective.bounds import lower_bounds
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network
-
-if TYPE_CHECKING:
-    from collplan.executors.cost.simulator import Timeline
-    from collplan.planner.plan.plan import Plan
 
 
 def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,9 @@ from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import DeadlockError
+from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.format_check import check_ranges
 from collplan.specs import Network
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
-
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays.jit import compile_with
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
-    from collplan.specs import Network
+from collplan.planner.plan.plan import Plan
+from collplan.specs import Network
 
 Records = npt.NDArray[Any]
 """An array of one of the tables' row types."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +19,9 @@ from collplan.executors.cost.parameters import (
     cost_table,
     link_table,
 )
+from collplan.executors.cost.tables import Places
 from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.cost.tables import Places
-    from collplan.specs import Network
+from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

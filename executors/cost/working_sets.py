@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.columns import Column, Side, read_only
-from collplan.planner.arrays.csr import run_starts
+from collplan.planner.arrays import csr
 from collplan.planner.arrays.jit import compiled
-from collplan.planner.plan.plan import Buffer, Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Extents, Plan
+from collplan.planner.plan.plan import Buffer, Extents, Op, Plan
 
 Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -56,7 +51,7 @@ def _shared_bytes(plan: Plan) -> Longs:
         place, offset, count, pattern = (np.concatenate(pair) for pair in zip(*sides, strict=True))
         order = np.lexsort((pattern, count, offset, place))
         columns = (place, offset, count, pattern)
-        first = order[run_starts(*(column[order] for column in columns))]
+        first = order[csr.run_starts(*(column[order] for column in columns))]
         repeats = plan.patterns[:, 1] * plan.patterns[:, 3]
         np.add.at(total, place[first], count[first] * repeats[pattern[first]])
     # Extents that overlap count twice, but there is no more than the buffer.

@@ -15,8 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import ranges
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.memory import require_memory
 
@@ -113,7 +112,7 @@ class Listed(Layout):
         begin = regions.indptr[low_row]
         lengths = regions.indptr[low_row + n] - begin
         require_memory(int(lengths.sum()) * BYTES_PER_INTERVAL)
-        index, interval = np.repeat(np.arange(len(first)), lengths), ranges(begin, lengths)
+        index, interval = np.repeat(np.arange(len(first)), lengths), csr.ranges(begin, lengths)
         ends = index, regions.low[interval], regions.count[interval]
         if regions.stride is None or regions.repeat is None:
             return Intervals(*ends)

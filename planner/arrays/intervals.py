@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import inverse
+from collplan.planner.arrays import Bools, Ints, csr
 
 
 def hull(offset: Ints, count: Ints, stride: Ints, repeat: Ints) -> tuple[Ints, Ints]:
@@ -68,4 +67,4 @@ def overlapping(low: Ints, high: Ints) -> Bools:
     marked = np.zeros(len(order), dtype=bool)
     marked[1:] = low[order][1:] < reach[:-1]
     marked[:-1] |= marked[1:]
-    return marked[inverse(order)]
+    return marked[csr.inverse(order)]

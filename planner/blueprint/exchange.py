@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import expand, row_numbers, running_total
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.groups import Rows, rows_by
 from collplan.planner.errors import AlgorithmError
 from collplan.specs import Decomposition, PlanSpec
@@ -116,7 +115,7 @@ class Exchange:
     @cached_property
     def first(self) -> Ints:
         """Where the ranks of every node begin in `ranks`, and their end."""
-        return running_total(self.sizes)
+        return csr.running_total(self.sizes)
 
     @cached_property
     def ranks(self) -> Ints:
@@ -146,7 +145,7 @@ class Exchange:
     @cached_property
     def row(self) -> Ints:
         """The node of every rank, in the order of `ranks`."""
-        return row_numbers(self.first)
+        return csr.row_numbers(self.first)
 
     @cached_property
     def part(self) -> Ints:
@@ -168,7 +167,7 @@ class Exchange:
     def served(self, block: Ints) -> tuple[Ints, Ints, Ints]:
         """Return block, number in its team and place in `ranks` of all whom blocks serve."""
         blocks = self.blocks
-        entry, number = expand(blocks.team[block])
+        entry, number = csr.expand(blocks.team[block])
         each = block[entry]
         row = blocks.dest[each]
         stride = self.n_leaders[row] if self.n_parts > 1 else 1

@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays import Ints, csr
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +28,7 @@ class Groups:
     def of(cls, groups: Sequence[Ints]) -> Groups:
         """Return the groups of a list."""
         ranks = np.concatenate([np.zeros(0, dtype=np.int64), *groups])
-        return cls(running_total([len(group) for group in groups]), ranks)
+        return cls(csr.running_total([len(group) for group in groups]), ranks)
 
     @cached_property
     def sizes(self) -> Ints:

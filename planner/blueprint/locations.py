@@ -9,8 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
@@ -113,7 +112,9 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
         return _bind_pairs(collective, size)
     send, recv = _buffers(size)
     counts = np.array(collective.block_counts(size), dtype=np.int64)
-    displs = running_total(counts) if collective.has_blocks else np.zeros(size + 1, dtype=np.int64)
+    displs = (
+        csr.running_total(counts) if collective.has_blocks else np.zeros(size + 1, dtype=np.int64)
+    )
     own_send, own_recv = (Home(home.buffer, -displs[:-1]) for home in (send, recv))
     given = Regions.of(displs[:-1], counts)
     total = np.full(size, displs[-1])

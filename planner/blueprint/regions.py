@@ -8,8 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import indptr_of, row_sums, running_total, sorted_unique, take_rows
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.plan.pieces import Pieces, compress, once
 
@@ -52,7 +51,7 @@ class Regions:
         patterns = [part.pattern for part in parts]
         is_plain = all(part.repeat is None for part in parts)
         return cls(
-            running_total(np.concatenate(lengths)),
+            csr.running_total(np.concatenate(lengths)),
             np.concatenate([part.low for part in parts]),
             np.concatenate([part.count for part in parts]),
             None if is_plain else np.concatenate([stride for stride, _ in patterns]),
@@ -70,7 +69,7 @@ class Regions:
     def totals(self) -> Ints:
         """Elements of every row."""
         elements = self.count if self.repeat is None else self.count * self.repeat
-        return row_sums(self.indptr, elements)
+        return csr.row_sums(self.indptr, elements)
 
     @cached_property
     def is_single(self) -> bool:
@@ -90,7 +89,7 @@ class Regions:
         if self.is_single:
             indptr, index = np.arange(len(rows) + 1), rows
         else:
-            indptr, index = take_rows(self.indptr, rows)
+            indptr, index = csr.take_rows(self.indptr, rows)
         return Regions(
             indptr,
             self.low[index],
@@ -117,7 +116,7 @@ class Regions:
         ([0, 4], [2, 2], [4, 0], [3, 1])
         """
         taken = self.take(rows)
-        indptr = taken.indptr[running_total(lengths)]
+        indptr = taken.indptr[csr.running_total(lengths)]
         buffer = np.zeros(len(taken.low), dtype=np.int8)
         joined = compress(Pieces(indptr, buffer, taken.low, taken.count, *taken.pattern))
         pattern = (joined.stride, joined.repeat) if (joined.repeat > 1).any() else (None, None)
@@ -127,7 +126,7 @@ class Regions:
         """Return a row for every list of rows: their intervals, one row after another."""
         lists = [np.asarray(some, dtype=np.int64) for some in rows]
         taken = self.take(np.concatenate([np.zeros(0, dtype=np.int64), *lists]))
-        ends = running_total([len(some) for some in lists])
+        ends = csr.running_total([len(some) for some in lists])
         return Regions(taken.indptr[ends], taken.low, taken.count, taken.stride, taken.repeat)
 
     def shifted(self, by: int) -> Regions:
@@ -150,12 +149,12 @@ class Regions:
         if self.is_single:
             displs = np.cumsum(sizes, axis=1) - sizes + self.low[:, None]
             return Regions.of(displs.ravel(), sizes.ravel())
-        starts, bounds = running_total(self.count), running_total(sizes.ravel())
-        edges = sorted_unique(np.concatenate((starts, bounds)))
+        starts, bounds = csr.running_total(self.count), csr.running_total(sizes.ravel())
+        edges = csr.sorted_unique(np.concatenate((starts, bounds)))
         begin, count = edges[:-1], np.diff(edges)
         interval, row = last_at_or_below(starts, begin), last_at_or_below(bounds, begin)
         low = self.low[interval] + begin - starts[interval] if len(begin) else begin
-        return Regions(indptr_of(row, parts * len(self)), low, count)
+        return Regions(csr.indptr_of(row, parts * len(self)), low, count)
 
 
 class PairTable(Regions):

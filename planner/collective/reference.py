@@ -9,36 +9,22 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from collplan import specs
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import contribution_counts
-from collplan.specs import (
-    Allgather,
-    Allreduce,
-    Alltoall,
-    Barrier,
-    Bcast,
-    Collective,
-    Exscan,
-    Gather,
-    Reduce,
-    ReduceScatterBlock,
-    Scan,
-    Scatter,
-    numpy_dtype,
-)
 from collplan.specs.collective import ByKind, Reducing
 
 Array = npt.NDArray[Any]
 
 
-def make_input(collective: Collective, size: int, rank: int, seed: int = 0) -> Array:
+def make_input(collective: specs.Collective, size: int, rank: int, seed: int = 0) -> Array:
     """Return one rank's contribution: random, the same for the same seed and rank.
 
     Numbers are small integers, so that sums of floats are exact in any order.
     """
     count = int(contribution_counts(collective, size)[rank])
     generator = np.random.default_rng((seed, rank))
-    dtype = numpy_dtype(collective.datatype)
+    dtype = specs.numpy_dtype(collective.datatype)
     if dtype.names:
         pairs = np.zeros(count, dtype)
         # Few values, so that ranks tie, and indices in no order of the ranks.
@@ -56,12 +42,12 @@ def make_input(collective: Collective, size: int, rank: int, seed: int = 0) -> A
     return np.asarray(values, dtype=dtype)
 
 
-def make_inputs(collective: Collective, size: int, seed: int = 0) -> list[Array]:
+def make_inputs(collective: specs.Collective, size: int, seed: int = 0) -> list[Array]:
     """Return every rank's contribution; see `make_input`."""
     return [make_input(collective, size, rank, seed) for rank in range(size)]
 
 
-def expected(collective: Collective, inputs: list[Array]) -> list[Array | None]:
+def expected(collective: specs.Collective, inputs: list[Array]) -> list[Array | None]:
     """Return what every rank must receive; None where nothing is promised.
 
     Parameters
@@ -87,17 +73,17 @@ reference: Final = ByKind[Callable[[Any, list[Array]], Sequence[Array | None]]](
 
 
 @reference("bcast")
-def _bcast(collective: Bcast, inputs: list[Array]) -> list[Array]:
+def _bcast(collective: specs.Bcast, inputs: list[Array]) -> list[Array]:
     return [inputs[collective.root]] * len(inputs)
 
 
 @reference("gather")
-def _gather(collective: Gather, inputs: list[Array]) -> list[Array | None]:
+def _gather(collective: specs.Gather, inputs: list[Array]) -> list[Array | None]:
     return _at_root(np.concatenate(inputs), collective.root, len(inputs))
 
 
 @reference("scatter")
-def _scatter(collective: Scatter, inputs: list[Array]) -> list[Array | None]:
+def _scatter(collective: specs.Scatter, inputs: list[Array]) -> list[Array | None]:
     dealt: list[Array | None] = [*_blocks(collective, inputs[collective.root], len(inputs))]
     if collective.in_place:
         dealt[collective.root] = None
@@ -105,12 +91,12 @@ def _scatter(collective: Scatter, inputs: list[Array]) -> list[Array | None]:
 
 
 @reference("allgather")
-def _allgather(collective: Allgather, inputs: list[Array]) -> list[Array]:
+def _allgather(collective: specs.Allgather, inputs: list[Array]) -> list[Array]:
     return [np.concatenate(inputs)] * len(inputs)
 
 
 @reference("alltoall")
-def _alltoall(collective: Alltoall, inputs: list[Array]) -> list[Array]:
+def _alltoall(collective: specs.Alltoall, inputs: list[Array]) -> list[Array]:
     size = len(inputs)
     pairs = collective.pair_counts(size) or [[collective.count] * size] * size
     cut = [np.split(x, np.cumsum(row)[:-1]) for x, row in zip(inputs, pairs, strict=True)]
@@ -118,32 +104,32 @@ def _alltoall(collective: Alltoall, inputs: list[Array]) -> list[Array]:
 
 
 @reference("reduce")
-def _reduce(collective: Reduce, inputs: list[Array]) -> list[Array | None]:
+def _reduce(collective: specs.Reduce, inputs: list[Array]) -> list[Array | None]:
     return _at_root(_combine(collective, inputs), collective.root, len(inputs))
 
 
 @reference("allreduce")
-def _allreduce(collective: Allreduce, inputs: list[Array]) -> list[Array]:
+def _allreduce(collective: specs.Allreduce, inputs: list[Array]) -> list[Array]:
     return [_combine(collective, inputs)] * len(inputs)
 
 
 @reference("reduce_scatter_block")
-def _reduce_scatter_block(collective: ReduceScatterBlock, inputs: list[Array]) -> list[Array]:
+def _reduce_scatter_block(collective: specs.ReduceScatterBlock, inputs: list[Array]) -> list[Array]:
     return _blocks(collective, _combine(collective, inputs), len(inputs))
 
 
 @reference("scan")
-def _scan(collective: Scan, inputs: list[Array]) -> list[Array]:
+def _scan(collective: specs.Scan, inputs: list[Array]) -> list[Array]:
     return [_combine(collective, inputs[: r + 1]) for r in range(len(inputs))]
 
 
 @reference("exscan")
-def _exscan(collective: Exscan, inputs: list[Array]) -> list[Array | None]:
+def _exscan(collective: specs.Exscan, inputs: list[Array]) -> list[Array | None]:
     return [None, *(_combine(collective, inputs[:r]) for r in range(1, len(inputs)))]
 
 
 @reference("barrier")
-def _barrier(collective: Barrier, inputs: list[Array]) -> list[None]:
+def _barrier(collective: specs.Barrier, inputs: list[Array]) -> list[None]:
     return [None] * len(inputs)
 
 
@@ -151,7 +137,7 @@ def _at_root(result: Array, root: int, size: int) -> list[Array | None]:
     return [result if rank == root else None for rank in range(size)]
 
 
-def _blocks(collective: Collective, vector: Array, size: int) -> list[Array]:
+def _blocks(collective: specs.Collective, vector: Array, size: int) -> list[Array]:
     return np.split(vector, np.cumsum(collective.block_counts(size))[:-1])
 
 

@@ -12,22 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from collplan import specs
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.plan.plan import Buffer
-from collplan.specs import (
-    Allgather,
-    Allreduce,
-    Alltoall,
-    Barrier,
-    Bcast,
-    Collective,
-    Exscan,
-    Gather,
-    Reduce,
-    ReduceScatterBlock,
-    Scan,
-    Scatter,
-)
 from collplan.specs.collective import ByKind
 
 
@@ -67,13 +54,13 @@ def _contents(**columns: Ints | int) -> Contents:
     return Contents(**{name: column[kept] for name, column in spread.items()})
 
 
-def block_layout(collective: Collective, size: int) -> tuple[Ints, Ints]:
+def block_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints]:
     """Return count and displacement of every rank's block in a vector of all blocks."""
     counts = np.array(collective.block_counts(size), dtype=np.int64)
     return counts, np.cumsum(counts) - counts
 
 
-def pair_layout(collective: Collective, size: int) -> tuple[Ints, Ints, Ints]:
+def pair_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints, Ints]:
     """Return what every rank (row) has for every rank (column) of a pairwise collective.
 
     Returns
@@ -89,7 +76,7 @@ def pair_layout(collective: Collective, size: int) -> tuple[Ints, Ints, Ints]:
     return counts, np.cumsum(counts, axis=1) - counts, np.cumsum(counts, axis=0) - counts
 
 
-def contribution_counts(collective: Collective, size: int) -> Ints:
+def contribution_counts(collective: specs.Collective, size: int) -> Ints:
     """Return how many elements each rank contributes."""
     if collective.is_pairwise:
         return np.asarray(pair_layout(collective, size)[0].sum(axis=1))
@@ -98,7 +85,7 @@ def contribution_counts(collective: Collective, size: int) -> Ints:
     return np.where(_takes_part(collective.sender, collective, size), counts, 0)
 
 
-def precondition(collective: Collective, size: int) -> Contents:
+def precondition(collective: specs.Collective, size: int) -> Contents:
     """Return where every rank's contribution lies before the collective."""
     ranks = np.arange(size)
     in_recv = np.full(size, collective.has_one_buffer)
@@ -112,12 +99,12 @@ def precondition(collective: Collective, size: int) -> Contents:
     return _contents(rank=ranks, buffer=buffer, offset=offset, count=counts)
 
 
-def _takes_part(part: str, collective: Collective, size: int) -> Bools:
+def _takes_part(part: str, collective: specs.Collective, size: int) -> Bools:
     ranks = np.arange(size)
     return ranks == collective.root if part == "root" else ranks >= 0
 
 
-def postcondition(collective: Collective, size: int) -> Contents:
+def postcondition(collective: specs.Collective, size: int) -> Contents:
     """Return what the receive buffers must hold after the collective.
 
     Raises
@@ -144,12 +131,12 @@ def received(**columns: Ints | int) -> Contents:
 
 
 @promise("bcast")
-def _bcast(collective: Bcast, size: int) -> Contents:
+def _bcast(collective: specs.Bcast, size: int) -> Contents:
     return received(rank=np.arange(size), count=collective.count, first=collective.root)
 
 
 @promise("gather")
-def _gather(collective: Gather, size: int) -> Contents:
+def _gather(collective: specs.Gather, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     return received(
         rank=np.full(size, collective.root), offset=displs, count=counts, first=np.arange(size)
@@ -157,7 +144,7 @@ def _gather(collective: Gather, size: int) -> Contents:
 
 
 @promise("scatter")
-def _scatter(collective: Scatter, size: int) -> Contents:
+def _scatter(collective: specs.Scatter, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     ranks, root = np.arange(size), collective.root
     getting = ranks[ranks != root] if collective.in_place else ranks
@@ -165,14 +152,14 @@ def _scatter(collective: Scatter, size: int) -> Contents:
 
 
 @promise("allgather")
-def _allgather(collective: Allgather, size: int) -> Contents:
+def _allgather(collective: specs.Allgather, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     every, block = _pairs(size)
     return received(rank=every, offset=displs[block], count=counts[block], first=block)
 
 
 @promise("alltoall")
-def _alltoall(collective: Alltoall, size: int) -> Contents:
+def _alltoall(collective: specs.Alltoall, size: int) -> Contents:
     pairs, given, taken = pair_layout(collective, size)
     every, block = _pairs(size)
     return received(rank=every, offset=taken[block, every], count=pairs[block, every], first=block,
@@ -180,35 +167,35 @@ def _alltoall(collective: Alltoall, size: int) -> Contents:
 
 
 @promise("reduce")
-def _reduce(collective: Reduce, size: int) -> Contents:
+def _reduce(collective: specs.Reduce, size: int) -> Contents:
     return received(rank=np.array([collective.root]), count=collective.count, first=0, last=size)
 
 
 @promise("allreduce")
-def _allreduce(collective: Allreduce, size: int) -> Contents:
+def _allreduce(collective: specs.Allreduce, size: int) -> Contents:
     return received(rank=np.arange(size), count=collective.count, first=0, last=size)
 
 
 @promise("reduce_scatter_block")
-def _reduce_scatter_block(collective: ReduceScatterBlock, size: int) -> Contents:
+def _reduce_scatter_block(collective: specs.ReduceScatterBlock, size: int) -> Contents:
     counts, displs = block_layout(collective, size)
     return received(rank=np.arange(size), count=counts, first=0, last=size, logical=displs)
 
 
 @promise("scan")
-def _scan(collective: Scan, size: int) -> Contents:
+def _scan(collective: specs.Scan, size: int) -> Contents:
     ranks = np.arange(size)
     return received(rank=ranks, count=collective.count, first=0, last=ranks + 1)
 
 
 @promise("exscan")
-def _exscan(collective: Exscan, size: int) -> Contents:
+def _exscan(collective: specs.Exscan, size: int) -> Contents:
     ranks = np.arange(1, size)
     return received(rank=ranks, count=collective.count, first=0, last=ranks)
 
 
 @promise("barrier")
-def _barrier(collective: Barrier, size: int) -> Contents:
+def _barrier(collective: specs.Barrier, size: int) -> Contents:
     return received(rank=np.arange(0), count=0, first=0)
 
 

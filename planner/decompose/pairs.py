@@ -13,8 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.regions import Regions
 from collplan.planner.decompose.leaders import Parts
 
@@ -92,7 +91,7 @@ class _Blocks:
     def _begins(self, pairs: Ints) -> tuple[Ints, Ints]:
         """Return where the blocks of pairs begin that lie one after another, and their sizes."""
         sizes = self.given.totals[pairs]
-        return running_total(sizes.ravel())[:-1].reshape(sizes.shape), sizes
+        return csr.running_total(sizes.ravel())[:-1].reshape(sizes.shape), sizes
 
     def collected(self, row: int) -> tuple[Regions, Regions]:
         """Return what ranks of a row send its leaders, and where these put it."""

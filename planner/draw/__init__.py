@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from collplan.planner.draw import style
 from collplan.planner.draw.picture import View, picture
 from collplan.planner.draw.rendering import DrawError
-from collplan.planner.draw.style import Times
 from collplan.planner.plan.plan import Plan
 
 __all__ = ["DrawError", "View", "draw", "picture"]
@@ -17,7 +17,7 @@ _PICTURE_SUFFIXES: Final = (".svg", ".png", ".pdf")
 
 
 def draw(
-    plan: Plan, path: str | Path, by: View | str = "auto", timeline: Times | None = None
+    plan: Plan, path: str | Path, by: View | str = "auto", timeline: style.Times | None = None
 ) -> Path:
     """Draw `plan` into a file.
 

@@ -12,16 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from collplan.planner.draw import style
 from collplan.planner.draw.sheet import TITLE_SIZE, Box, Sheet
-from collplan.planner.draw.style import (
-    DEPENDENCY_COLOR,
-    LOCAL_COLOR,
-    RANK_FILL,
-    format_bytes,
-    format_count,
-    line_width,
-    text_width,
-)
 from collplan.planner.plan.plan import Op, Plan
 
 _MAX_BOXES: Final = 40
@@ -93,7 +85,7 @@ def _columns(
         last = max(i for i, lead in enumerate(leads) if lead == phase)
         title = f"phase {phase}" if last == phase else f"phases {phase}–{last}"
         title += f": {plan.phases[phase]}" if plan.phases[phase].name else ""
-        width = max(_MIN_WIDTH, text_width([title], TITLE_SIZE) - _MARGIN)
+        width = max(_MIN_WIDTH, style.text_width([title], TITLE_SIZE) - _MARGIN)
         columns.append(
             _Column(phase, title, chain, Box(x + _MARGIN + width / 2, y, width, _HEIGHT))
         )
@@ -115,8 +107,8 @@ def _draw_chain(sheet: Sheet, column: _Column) -> float:
             box,
             _label(step),
             inside=frame,
-            fillcolor=RANK_FILL,
-            color=LOCAL_COLOR,
+            fillcolor=style.RANK_FILL,
+            color=style.LOCAL_COLOR,
         )
         if i:
             _draw_step(sheet, frame, i, box, column.chain[i - 1])
@@ -180,9 +172,9 @@ def _label(step: _Step) -> list[str]:
     if step.n_rounds > 1:
         title = f"rounds {step.first}–{step.last}" + (", all alike" if step.is_uniform else "")
     messages = step.n_tasks.get(Op.SEND, 0)
-    lines = [f"{format_count(messages, 'message')}, {format_bytes(step.n_bytes)}"]
+    lines = [f"{style.format_count(messages, 'message')}, {style.format_bytes(step.n_bytes)}"]
     work = [
-        format_count(count, op.name.lower() if op is not Op.COPY else "copy")
+        style.format_count(count, op.name.lower() if op is not Op.COPY else "copy")
         for op, count in step.n_tasks.items()
         if op > Op.RECV
     ]
@@ -195,9 +187,9 @@ def _draw_step(sheet: Sheet, frame: str, i: int, box: Box, before: _Step) -> Non
         f"{frame}_{i - 1}",
         f"{frame}_{i}",
         [start, start, end, end],
-        color=LOCAL_COLOR,
-        penwidth=f"{line_width(before.n_bytes):g}",
-        tooltip=f"{format_bytes(before.n_bytes)} before",
+        color=style.LOCAL_COLOR,
+        penwidth=f"{style.line_width(before.n_bytes):g}",
+        tooltip=f"{style.format_bytes(before.n_bytes)} before",
     )
 
 
@@ -229,6 +221,6 @@ def _draw_phase_dependency(
         [start, (start[0] + 24, height), (end[0] - 24, height), end],
         label=label,
         label_at=((start[0] + end[0]) / 2, peak - 7),
-        color=DEPENDENCY_COLOR,
+        color=style.DEPENDENCY_COLOR,
         penwidth="1.4",
     )

@@ -8,6 +8,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from collplan.planner.draw import style
 from collplan.planner.draw.phase_view import draw_phases
 from collplan.planner.draw.place_views import (
     Messages,
@@ -19,19 +20,6 @@ from collplan.planner.draw.place_views import (
 )
 from collplan.planner.draw.rendering import DrawError
 from collplan.planner.draw.sheet import Box, Sheet
-from collplan.planner.draw.style import (
-    DEPENDENCY_COLOR,
-    FAINT_INK,
-    FONT_SIZE,
-    OP_COLORS,
-    Looks,
-    Times,
-    format_bytes,
-    format_count,
-    format_time,
-    lane_color,
-    text_width,
-)
 from collplan.planner.draw.task_view import draw_tasks
 from collplan.planner.formats.text import headline
 from collplan.planner.plan.plan import INTENT, Op, Plan
@@ -44,7 +32,7 @@ _MIN_WIDTH: Final = 560.0
 def draw_title(sheet: Sheet, title: str, subtitle: str) -> None:
     """Write the title, and below it what is shown, at the top of the sheet."""
     sheet.text("title", (0, 10), title, size=15)
-    sheet.text("subtitle", (0, 30), subtitle, size=10, fontcolor=FAINT_INK)
+    sheet.text("subtitle", (0, 30), subtitle, size=10, fontcolor=style.FAINT_INK)
 
 
 def draw_legend(
@@ -54,7 +42,7 @@ def draw_legend(
     entries = list(_entries(plan, lanes, shows_tasks))
     x, y = 0.0, area.bottom + 24
     for i, entry in enumerate(entries):
-        width = 40 + text_width([entry.text], FONT_SIZE)
+        width = 40 + style.text_width([entry.text], style.FONT_SIZE)
         if x and x + width > max(area.right, _MIN_WIDTH):
             x, y = 0.0, y + _ROW_HEIGHT
         name = f"legend_{i}"
@@ -69,7 +57,7 @@ def draw_legend(
                 [(x, y), (x + 8, y), (x + 16, y), (x + 24, y)],
                 size=0.5,
                 color=entry.color,
-                style=entry.style,
+                style=entry.line,
                 penwidth=f"{entry.width:g}",
             )
         sheet.text(f"{name}_text", (x + indent, y), entry.text)
@@ -83,24 +71,26 @@ class _Entry:
     text: str
     color: str = ""
     fill: str = ""
-    style: str = "solid"
+    line: str = "solid"
     width: float = 2.2
     look: Mapping[str, str] = field(default_factory=dict)
 
 
 def _entries(plan: Plan, lanes: Sequence[int], shows_tasks: bool) -> Iterator[_Entry]:
     if shows_tasks:
-        yield from (_Entry(op.name.lower(), *OP_COLORS[op]) for op in Op if (plan.op == op).any())
-        for text, look in Looks.of(plan).legend():
+        yield from (
+            _Entry(op.name.lower(), *style.OP_COLORS[op]) for op in Op if (plan.op == op).any()
+        )
+        for text, look in style.Looks.of(plan).legend():
             yield _Entry(text, look["color"], look["fillcolor"], look=look)
     for lane in lanes:
-        yield _Entry("message in a node" if lane < 0 else f"on lane {lane}", lane_color(lane))
+        yield _Entry("message in a node" if lane < 0 else f"on lane {lane}", style.lane_color(lane))
     if shows_tasks:
         is_intent = (plan.deps.kind & INTENT) > 0
         if not is_intent.all():
-            yield _Entry("dependency", DEPENDENCY_COLOR, width=0.8)
+            yield _Entry("dependency", style.DEPENDENCY_COLOR, width=0.8)
         if is_intent.any():
-            yield _Entry("intent", DEPENDENCY_COLOR, style="dashed", width=0.8)
+            yield _Entry("intent", style.DEPENDENCY_COLOR, line="dashed", width=0.8)
     if lanes:
         yield _Entry("wider: more bytes")
 
@@ -131,7 +121,7 @@ class _Sketch:
     shows_tasks: bool = False
 
 
-def picture(plan: Plan, by: str = "auto", timeline: Times | None = None) -> str:
+def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -> str:
     """Return the picture of `plan` as dot source.
 
     Parameters
@@ -164,7 +154,7 @@ def picture(plan: Plan, by: str = "auto", timeline: Times | None = None) -> str:
     return sheet.source()
 
 
-def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> _Sketch:
+def _choose(plan: Plan, messages: Messages, by: str, timeline: style.Times | None) -> _Sketch:
     """Return the view asked for, or the finest one after it that fits."""
     wanted = "task" if by == "auto" else by
     for name in _VIEWS[_VIEWS.index(wanted) :]:
@@ -172,10 +162,11 @@ def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> 
         if sketch is not None:
             break
     assert sketch is not None, "the phase view fits any plan"
-    totals = f"{format_count(plan.n_tasks, 'task')}, {format_count(len(messages), 'message')}"
-    totals += f", {format_bytes(int(messages.n_bytes.sum()))}"
+    counts = (plan.n_tasks, "task"), (len(messages), "message")
+    totals = ", ".join(style.format_count(*count) for count in counts)
+    totals += f", {style.format_bytes(int(messages.n_bytes.sum()))}"
     if timeline is not None and plan.n_tasks:
-        totals += f", {format_time(float(timeline.end_ns.max()))}"
+        totals += f", {style.format_time(float(timeline.end_ns.max()))}"
     if name != wanted:
         reason = "" if by == "auto" else f"too many to draw by {by}, "
         totals += f": {reason}collapsed by {name}"
@@ -183,7 +174,7 @@ def _choose(plan: Plan, messages: Messages, by: str, timeline: Times | None) -> 
 
 
 def _sketch(
-    view: str, plan: Plan, messages: Messages, timeline: Times | None, *, is_forced: bool
+    view: str, plan: Plan, messages: Messages, timeline: style.Times | None, *, is_forced: bool
 ) -> _Sketch | None:
     """Return a view of the plan, or None if it has more elements than can be drawn."""
     if view == "phase":

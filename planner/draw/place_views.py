@@ -10,19 +10,8 @@ from typing import Final
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.draw import style
 from collplan.planner.draw.sheet import Box, Point, Sheet
-from collplan.planner.draw.style import (
-    FAINT_INK,
-    FONT_SIZE,
-    LOCAL_COLOR,
-    NODE_FILL,
-    RANK_FILL,
-    format_bytes,
-    format_count,
-    lane_color,
-    line_width,
-    text_width,
-)
 from collplan.planner.plan.plan import Op, Plan
 
 
@@ -71,7 +60,9 @@ class Flow:
     @property
     def size(self) -> str:
         """Return the flow's totals for people."""
-        return f"{format_count(self.n_messages, 'message')}, {format_bytes(self.n_bytes)}"
+        return (
+            f"{style.format_count(self.n_messages, 'message')}, {style.format_bytes(self.n_bytes)}"
+        )
 
 
 def count_flows(messages: Messages, place: Ints, keep_inside: bool = False) -> list[Flow]:
@@ -114,8 +105,8 @@ def describe_flows(flows: list[Flow]) -> str:
     if not flows:
         return "no messages between them"
     n_messages = sorted({flow.n_messages for flow in flows})
-    n_bytes = [format_bytes(n) for n in sorted({flow.n_bytes for flow in flows})]
-    count = format_count(n_messages[-1], "message")
+    n_bytes = [style.format_bytes(n) for n in sorted({flow.n_bytes for flow in flows})]
+    count = style.format_count(n_messages[-1], "message")
     if len(n_messages) > 1:
         count = f"{n_messages[0]:,} to {count}"
     size = n_bytes[0] if n_bytes[0] == n_bytes[-1] else f"{n_bytes[0]} to {n_bytes[-1]}"
@@ -139,7 +130,9 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
         pair = flow.source, flow.dest
         nth[pair] = nth.get(pair, -1) + 1
         curve = _arc(boxes[flow.source], boxes[flow.dest], nth[pair])
-        label = f"{flow.n_messages:,} msg, {format_bytes(flow.n_bytes)}" if is_labelled else ""
+        label = (
+            f"{flow.n_messages:,} msg, {style.format_bytes(flow.n_bytes)}" if is_labelled else ""
+        )
         on_lane = f", lane {flow.lane}" if flow.lane >= 0 else ""
         sheet.arrow(
             f"{noun}_{flow.source}",
@@ -148,9 +141,9 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
             label=label,
             # The first of several arrows has its label inside, clear of the others.
             label_at=_beside(curve, label, inside=nth[pair] == 0 and n_of_pair[pair] > 1),
-            fontcolor=FAINT_INK if flow.lane < 0 else lane_color(flow.lane),
-            color=lane_color(flow.lane),
-            penwidth=f"{line_width(flow.n_bytes):g}",
+            fontcolor=style.FAINT_INK if flow.lane < 0 else style.lane_color(flow.lane),
+            color=style.lane_color(flow.lane),
+            penwidth=f"{style.line_width(flow.n_bytes):g}",
             tooltip=f"{noun} {flow.source} → {flow.dest}: {flow.size}{on_lane}",
         )
 
@@ -180,7 +173,7 @@ def _beside(curve: list[Point], label: str, inside: bool) -> Point:
     y = (8 * y0 + 12 * y1 + 6 * y2 + y3) / 27
     length = math.hypot(x3 - x0, y3 - y0) or 1.0
     across = (-(y3 - y0) / length, (x3 - x0) / length)
-    reach = 7 + abs(across[0]) * text_width([label], FONT_SIZE - 1) / 2
+    reach = 7 + abs(across[0]) * style.text_width([label], style.FONT_SIZE - 1) / 2
     if inside:
         reach = -reach
     return x + across[0] * reach, y + across[1] * reach
@@ -221,9 +214,9 @@ def draw_ranks(sheet: Sheet, plan: Plan, flows: list[Flow], top: float) -> Box:
                 boxes[rank],
                 [f"{word}{rank}"],
                 inside=f"node_{node}",
-                fillcolor=RANK_FILL,
-                color=LOCAL_COLOR,
-                tooltip=f"rank {rank}: {format_count(int(tasks[rank]), 'task')}",
+                fillcolor=style.RANK_FILL,
+                color=style.LOCAL_COLOR,
+                tooltip=f"rank {rank}: {style.format_count(int(tasks[rank]), 'task')}",
             )
     draw_flows(sheet, flows, boxes, "rank")
     return area
@@ -283,10 +276,13 @@ def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], 
     boxes = [Box(x, y, _NODE_WIDTH, _NODE_HEIGHT) for x, y in centres]
     for node, box in enumerate(boxes):
         ranks, work = int(n_ranks[node]), int(tasks[node])
-        lines = [f"node {node}", f"{format_count(ranks, 'rank')}, {format_count(work, 'task')}"]
+        lines = [
+            f"node {node}",
+            f"{style.format_count(ranks, 'rank')}, {style.format_count(work, 'task')}",
+        ]
         if node in inside:
             lines.append(f"inside {inside[node].size}")
-        sheet.box(f"node_{node}", box, lines, fillcolor=NODE_FILL, color=LOCAL_COLOR)
+        sheet.box(f"node_{node}", box, lines, fillcolor=style.NODE_FILL, color=style.LOCAL_COLOR)
     draw_flows(sheet, flows, boxes, "node")
     # Arrows between the topmost and the lowest nodes bulge beyond them.
     return Box(area.x, area.y, area.width, area.height + 2 * above)

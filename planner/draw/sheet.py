@@ -16,15 +16,7 @@ from typing import Final
 
 import graphviz
 
-from collplan.planner.draw.style import (
-    FAINT_INK,
-    FONT,
-    FONT_SIZE,
-    INK,
-    NODE_FILL,
-    NODE_LINE,
-    text_width,
-)
+from collplan.planner.draw import style
 
 Point = tuple[float, float]
 
@@ -124,25 +116,25 @@ class Sheet:
             label=title,
             label_at=((left + right) / 2, top + drop),
             fontsize=f"{TITLE_SIZE:g}",
-            fillcolor=NODE_FILL,
-            color=NODE_LINE,
+            fillcolor=style.NODE_FILL,
+            color=style.NODE_LINE,
         )
 
     def box(
         self, name: str, box: Box, lines: Sequence[str], *, inside: str = "", **attributes: str
     ) -> None:
         """Draw a box; its first line is bold, the others small."""
-        small = f'<FONT POINT-SIZE="{FONT_SIZE - 1:g}" COLOR="{FAINT_INK}">'
+        small = f'<FONT POINT-SIZE="{style.FONT_SIZE - 1:g}" COLOR="{style.FAINT_INK}">'
         html = [f"<B>{escape(lines[0])}</B>"]
         html += [f"{small}{escape(line)}</FONT>" for line in lines[1:]]
         attributes["label"] = f"<{'<BR/>'.join(html)}>"
         self._put(name, box, inside, attributes)
 
     def text(
-        self, name: str, at: Point, text: str, *, size: float = FONT_SIZE, **attributes: str
+        self, name: str, at: Point, text: str, *, size: float = style.FONT_SIZE, **attributes: str
     ) -> None:
         """Write `text` to the right of a point."""
-        width = text_width([text], size)
+        width = style.text_width([text], size)
         attributes |= {"shape": "plaintext", "style": "", "fontsize": f"{size:g}", "margin": "0"}
         # \l: to the left of its place, however wide the font turns out.
         attributes["label"] = graphviz.escape(text) + "\\l"
@@ -190,7 +182,7 @@ class Sheet:
 
     def source(self) -> str:
         """Return the dot text."""
-        font = {"fontname": FONT, "fontsize": f"{FONT_SIZE:g}", "fontcolor": INK}
+        font = {"fontname": style.FONT, "fontsize": f"{style.FONT_SIZE:g}", "fontcolor": style.INK}
         graph = graphviz.Digraph(
             "plan",
             graph_attr={
@@ -208,7 +200,7 @@ class Sheet:
                 "fixedsize": "shape",
                 "tooltip": " ",
             },
-            edge_attr={**font, "fontsize": f"{FONT_SIZE - 1:g}", "tooltip": " "},
+            edge_attr={**font, "fontsize": f"{style.FONT_SIZE - 1:g}", "tooltip": " "},
         )
         self._fill(graph, self._frames[""])
         for tail, head, attributes in self._arrows:

@@ -17,22 +17,8 @@ from typing import Final
 
 import numpy as np
 
+from collplan.planner.draw import style
 from collplan.planner.draw.sheet import Box, Point, Sheet
-from collplan.planner.draw.style import (
-    DEPENDENCY_COLOR,
-    FAINT_INK,
-    FONT_SIZE,
-    RANK_FILL,
-    RANK_LINE,
-    Looks,
-    Times,
-    format_bytes,
-    format_time,
-    lane_color,
-    line_width,
-    shorten,
-    text_width,
-)
 from collplan.planner.errors import MatchError
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.phases import Phase
@@ -74,7 +60,9 @@ class Grid:
     bottom: float
 
 
-def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None, looks: Looks) -> Grid:
+def lay_out(
+    plan: Plan, ends: Ends, top: float, times: style.Times | None, looks: style.Looks
+) -> Grid:
     """Find a place below `top` for every task of `plan`; `ends` are its messages' rows."""
     tasks = list(plan.tasks())
     # However ranks are dealt to nodes, a node's columns stand together.
@@ -92,7 +80,7 @@ def lay_out(plan: Plan, ends: Ends, top: float, times: Times | None, looks: Look
     width = max(64.0 if is_wide else 44.0, 10 + widest)
     height = 6 + _LINE_HEIGHT * max(map(len, labels), default=1)
     column_gap = 30.0 if is_wide else 22.0
-    x = 2 * PADDING + text_width(rounds, FONT_SIZE)
+    x = 2 * PADDING + style.text_width(rounds, style.FONT_SIZE)
     column_x: dict[int, float] = {}
     for before, rank in zip([ranks[0], *ranks], ranks, strict=False):
         if rank != ranks[0]:
@@ -196,7 +184,7 @@ def _gaps(plan: Plan, ends: Ends, line: list[int]) -> list[float]:
     return [12.0 if n == 0 else min(20.0 + 4.0 * n, 64.0) for n in most.tolist()]
 
 
-def _label(task: Task, is_wide: bool, times: Times | None) -> list[str]:
+def _label(task: Task, is_wide: bool, times: style.Times | None) -> list[str]:
     """Return what the task does, and where: a send what it reads, others what they write."""
     action = task.op.name.lower()
     if task.op is Op.SEND:
@@ -206,24 +194,27 @@ def _label(task: Task, is_wide: bool, times: Times | None) -> list[str]:
     lines = [action]
     extents = task.reads if task.op is Op.SEND else task.writes
     if task.op is Op.COMPUTE:
-        lines.append(format_time(task.duration_ns))
+        lines.append(style.format_time(task.duration_ns))
     elif extents and is_wide:
         more = f" +{len(extents) - 1}" if len(extents) > 1 else ""
-        lines.append(shorten(str(extents[0]), _MAX_SIGNS) + more)
+        lines.append(style.shorten(str(extents[0]), _MAX_SIGNS) + more)
     if times is not None:
         start, end = times.start_ns[task.row], times.end_ns[task.row]
-        lines.append(f"{format_time(start)} – {format_time(end)}")
+        lines.append(f"{style.format_time(start)} – {style.format_time(end)}")
     return lines
 
 
 def _label_width(lines: list[str]) -> float:
-    return max(text_width(lines[:1], FONT_SIZE + 0.5), text_width(lines[1:], FONT_SIZE - 1))
+    return max(
+        style.text_width(lines[:1], style.FONT_SIZE + 0.5),
+        style.text_width(lines[1:], style.FONT_SIZE - 1),
+    )
 
 
-def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: Times | None) -> Box:
+def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: style.Times | None) -> Box:
     """Draw every task of `plan` below `top`; return the area all of it takes."""
     ends = pair_ends(plan)
-    looks = Looks.of(plan)
+    looks = style.Looks.of(plan)
     grid = lay_out(plan, ends, top, times, looks)
     _draw_nodes(sheet, plan, grid, top, shows_cores=bool(looks.core_colors))
     _draw_rounds(sheet, grid)
@@ -267,8 +258,8 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores
                 inside=frame,
                 label=f"rank {rank}" + f", core {plan.rank_core[rank]}" * shows_cores,
                 label_at=(x, top + 32),
-                fillcolor=RANK_FILL,
-                color=RANK_LINE,
+                fillcolor=style.RANK_FILL,
+                color=style.RANK_LINE,
             )
         start = end + 1
 
@@ -279,8 +270,8 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
             f"round_{i}",
             (0, y, grid.right, y),
             label=name,
-            label_at=(PADDING / 2 + text_width([name]) / 2, y + 12),
-            fontcolor=FAINT_INK,
+            label_at=(PADDING / 2 + style.text_width([name]) / 2, y + 12),
+            fontcolor=style.FAINT_INK,
             style="dashed",
             color="#9aa5b1",
             penwidth="0.5",
@@ -308,7 +299,7 @@ def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
                 curve,
                 size=0.4,
                 style="dashed" if kind & INTENT else "solid",
-                color=DEPENDENCY_COLOR,
+                color=style.DEPENDENCY_COLOR,
                 penwidth="0.8",
                 tooltip=f"#{task.row} waits until #{before} {moment}",
             )
@@ -346,10 +337,11 @@ def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
             f"t{send}",
             f"t{recv}",
             _route(grid, send, recv, i),
-            color=lane_color(lane),
-            penwidth=f"{line_width(n_bytes):g}",
+            color=style.lane_color(lane),
+            penwidth=f"{style.line_width(n_bytes):g}",
             tooltip=(
-                f"rank {grid.tasks[send].rank} → {grid.tasks[recv].rank}: {format_bytes(n_bytes)}"
+                f"rank {grid.tasks[send].rank} → {grid.tasks[recv].rank}: "
+                + style.format_bytes(n_bytes)
                 + (f" on lane {lane}" if lane >= 0 else "")
             ),
         )

@@ -9,7 +9,7 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays.csr import group_by, inverse, joint_key, occurrence
+from collplan.planner.arrays import csr
 from collplan.planner.formats.goal_read import GoalError, parse_goal, read_goal
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.matching import match_messages
@@ -65,9 +65,9 @@ def _statements(plan: Plan, network: Network) -> Iterator[str]:
     indptr = plan.deps.indptr.tolist()
     before, kind = plan.deps.task.tolist(), plan.deps.kind.tolist()
     by_priority = np.argsort(plan.priority, kind="stable")
-    ranked, indptr_of_ranks = group_by(plan.rank[by_priority], plan.n_ranks)
+    ranked, indptr_of_ranks = csr.group_by(plan.rank[by_priority], plan.n_ranks)
     order, first = by_priority[ranked], indptr_of_ranks.tolist()
-    labels = (inverse(order) - indptr_of_ranks[plan.rank]).tolist()
+    labels = (csr.inverse(order) - indptr_of_ranks[plan.rank]).tolist()
     rows = order.tolist()
     yield f"num_ranks {plan.n_ranks}\n"
     for rank in range(plan.n_ranks):
@@ -105,8 +105,8 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
     """Return every task's statement without its label."""
     sends, recvs = match_messages(plan)
     tag = np.zeros(plan.n_tasks, dtype=np.int64)
-    pair = joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
-    tag[sends] = tag[recvs] = occurrence(pair)
+    pair = csr.joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
+    tag[sends] = tag[recvs] = csr.occurrence(pair)
     n_bytes = plan.elements * plan.itemsize
     cost = np.zeros(max(Op) + 1)
     cost[Op.COPY], cost[Op.REDUCE] = network.copy_ns_per_byte, network.reduce_ns_per_byte

@@ -17,7 +17,7 @@ from typing import Final, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays.csr import group_by, group_offsets, running_total
+from collplan.planner.arrays import csr
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import (
     INTENT,
@@ -328,7 +328,7 @@ class _Reader:
 
     def _dependencies(self, n_tasks: int) -> Dependencies:
         after, before = np.array(self.after), np.array(self.before)
-        order, indptr = group_by(after, n_tasks)
+        order, indptr = csr.group_by(after, n_tasks)
         kind = np.where(np.array(self.on_start), INTENT | ON_START, INTENT)
         return Dependencies(indptr, before[order], kind[order])
 
@@ -349,10 +349,10 @@ def _extents(
         offset = np.zeros(n, dtype=np.int64)
         np.maximum.at(size, owner, count)
     else:
-        offset = group_offsets(owner, count)
+        offset = csr.group_offsets(owner, count)
         np.add.at(size, owner, count)
     extents = Extents(
-        indptr=running_total(has),
+        indptr=csr.running_total(has),
         buffer=np.full(n, buffer),
         offset=offset,
         count=count,

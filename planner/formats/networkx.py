@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import networkx as nx
 
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import INTENT, ON_START
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import INTENT, ON_START, Plan
 
 _ATTRIBUTES = ("rank", "peer", "tag", "phase", "round", "node", "lane", "core")
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collplan.planner.arrays.csr import group_by
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Stage, Task
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.arrays import csr
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Plan, Stage, Task
 
 
 def to_text(plan: Plan) -> str:
@@ -36,7 +32,7 @@ def to_text(plan: Plan) -> str:
         (f"#{task.row}", f"round {task.round}", _action(task), _extents(task)) for task in tasks
     ]
     widths = [max((len(row[i]) for row in cells), default=0) for i in range(4)]
-    by_rank, bounds = group_by(plan.rank, plan.n_ranks)
+    by_rank, bounds = csr.group_by(plan.rank, plan.n_ranks)
     lines = list(_header(plan))
     for rank in range(plan.n_ranks):
         rows = by_rank[bounds[rank] : bounds[rank + 1]]

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.algorithms.chunks import Layout
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import expand, group_offsets, indptr_of, joint_key
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull, last_at_or_below, union
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer
 
@@ -22,7 +21,7 @@ MAX_SCRATCH = 1 << 12
 
 def concatenated(parts: list[Any]) -> Any:
     """Return columns one after another."""
-    return parts[0] if len(parts) == 1 else csr.concatenate(parts)
+    return parts[0] if len(parts) == 1 else pieces.concatenate(parts)
 
 
 @dataclass
@@ -43,7 +42,7 @@ class Located:
         """Return all runs, one part after another."""
         if not parts:
             nothing = np.zeros(0, dtype=np.int64)
-            return cls(nothing, nothing, nothing, nothing, nothing, nothing, *csr.once(0))
+            return cls(nothing, nothing, nothing, nothing, nothing, nothing, *pieces.once(0))
         return cls(*(concatenated([getattr(p, f) for p in parts]) for f in vars(parts[0])))
 
     def settle(self, buffers: Ints, bases: Ints, ranks: Ints) -> None:
@@ -57,7 +56,7 @@ class Located:
         """Return the same runs, but the repeats of `rows` one by one."""
         n = np.ones(len(self.owner), dtype=np.int64)
         n[rows] = self.repeat[rows]
-        index, turn = expand(n)
+        index, turn = csr.expand(n)
         is_one = n[index] > 1
         columns = {name: column[index] for name, column in vars(self).items()}
         columns["offset"] = columns["offset"] + np.where(is_one, turn * columns["stride"], 0)
@@ -67,11 +66,11 @@ class Located:
 
     def pieces(self, n_rows: int) -> Pieces:
         """Return a row of pieces for every owner."""
-        indptr, buffer = indptr_of(self.owner, n_rows), self.buffer.astype(np.int8)
+        indptr, buffer = csr.indptr_of(self.owner, n_rows), self.buffer.astype(np.int8)
         columns = (indptr, buffer, self.offset, self.count)
-        if csr.is_constant(self.repeat):
-            return csr.contiguous(*columns)
-        return csr.compress(Pieces(*columns, self.stride, self.repeat))
+        if pieces.is_constant(self.repeat):
+            return pieces.contiguous(*columns)
+        return pieces.compress(Pieces(*columns, self.stride, self.repeat))
 
 
 def locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> Located:
@@ -92,17 +91,17 @@ def locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> Lo
         row = own if found.index is None else own[found.index]
         pattern = found.stride, found.repeat
         if found.repeat is None:
-            pattern = csr.gather(stride, row), csr.gather(repeat, row)
+            pattern = pieces.gather(stride, row), pieces.gather(repeat, row)
         parts.append((row, found.offset, found.count, *pattern))
     if not parts:
         return Located.stack([])
     row, *columns = (concatenated(list(column)) for column in zip(*parts, strict=True))
     if len(parts) > 1:
         order = np.argsort(row, kind="stable")
-        row, *columns = (csr.gather(column, order) for column in (row, *columns))
+        row, *columns = (pieces.gather(column, order) for column in (row, *columns))
     kept = columns[1] > 0
     if not kept.all():
-        row, *columns = (csr.gather(column, np.flatnonzero(kept)) for column in (row, *columns))
+        row, *columns = (pieces.gather(column, np.flatnonzero(kept)) for column in (row, *columns))
     columns[0] = columns[0].astype(np.int64)
     return Located(owner[row].astype(np.int64), space[row], member[row], space[row], *columns)
 
@@ -116,19 +115,19 @@ def _expand_repeats(runs: tuple[Ints, ...], units: Ints, n_chunks_of: Ints) -> t
     owner, space, first, n, stride, repeat = runs
     repeat = np.where(n > 0, repeat, 0)
     if (repeat == 1).all():
-        return owner, space, first, n, *csr.once(len(owner))
+        return owner, space, first, n, *pieces.once(len(owner))
     begin, n_chunks = first % n_chunks_of[space], n_chunks_of[space]
     last = begin + stride.astype(np.int64) * (repeat - 1)
     is_kept = (repeat > 1) & (units[space] >= 0) & (np.minimum(begin, last) >= 0)
     is_kept &= np.maximum(begin, last) + n <= n_chunks
     times = np.where(is_kept, 1, repeat)
-    index, turn = expand(times)
+    index, turn = csr.expand(times)
     owner, space, first, n, stride, repeat, is_kept = (
         column[index] for column in (owner, space, first, n, stride, repeat, is_kept)
     )
     first = first + turn * stride
     if not is_kept.any():
-        return owner, space, first, n, *csr.once(len(owner))
+        return owner, space, first, n, *pieces.once(len(owner))
     step = np.where(is_kept, stride.astype(np.int64) * units[space], 0)
     return owner, space, first, n, step, np.where(is_kept, repeat, 1).astype(np.int64)
 
@@ -141,13 +140,13 @@ def _unwrap(runs: tuple[Ints, ...], n_chunks_of: Ints) -> tuple[Ints, ...]:
     wraps = first + n > n_chunks
     if not wraps.any():
         return owner, space, first, n, stride, repeat
-    index, part = expand(1 + wraps)
+    index, part = csr.expand(1 + wraps)
     is_tail = part > 0
     head = (n_chunks - first)[index]
     wrapped = wraps[index]
     n = np.where(is_tail, n[index] - head, np.where(wrapped, head, n[index]))
     first = np.where(is_tail, 0, first[index])
-    pattern = csr.gather(stride, index), csr.gather(repeat, index)
+    pattern = pieces.gather(stride, index), pieces.gather(repeat, index)
     return owner[index], space[index], first, n, *pattern
 
 
@@ -174,7 +173,7 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
         return np.zeros(n_ranks, dtype=np.int64)
     rank = start // _SPAN
     sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
-    base = group_offsets(rank, end - start)
+    base = csr.group_offsets(rank, end - start)
     for part in parts:
         place, low, _ = _scratch_of(part)
         block = last_at_or_below(start, low)
@@ -185,8 +184,8 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
 def _scratch_of(part: Located) -> tuple[Ints, Ints, Ints]:
     """Return which runs are in scratch, and where on the line of all scratch they begin and end."""
     place = np.flatnonzero(part.buffer == Buffer.SCRATCH)
-    begin, count = joint_key(part.rank[place], part.offset[place], _SPAN), part.count[place]
-    if csr.is_constant(part.repeat):
+    begin, count = csr.joint_key(part.rank[place], part.offset[place], _SPAN), part.count[place]
+    if pieces.is_constant(part.repeat):
         return place, begin, begin + count
     return place, *hull(begin, count, part.stride[place], part.repeat[place])
 

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key, occurrence, ranges
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import union
 from collplan.planner.blueprint.locations import Binding
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Table, Tables
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import derive_dependencies
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
-
-if TYPE_CHECKING:
-    from collplan.specs import Machine, PlanSpec
+from collplan.specs import Machine, PlanSpec
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class TaskTable(Table):
         for name in vars(tables[0]):
             parts: list[Any] = [getattr(table, name) for table in tables]
             is_pieces = isinstance(parts[0], Pieces)
-            stacked[name] = csr.stack(parts) if is_pieces else np.concatenate(parts)
+            stacked[name] = pieces.stack(parts) if is_pieces else np.concatenate(parts)
         return cls(**stacked)
 
 
@@ -125,7 +122,7 @@ def build(
         tables = [table.select(kept[table.rank]) for table in tables]
     tasks = TaskTable.stack(tables)
     del tables, arrived  # millions of rows each: their room is needed now
-    position = joint_key(tasks.round, tasks.order, landing.last_order + 1)
+    position = csr.joint_key(tasks.round, tasks.order, landing.last_order + 1)
     tasks = tasks.take(np.argsort(position, kind="stable"))
     del position
     plan = _assemble(tasks, placement, landing.buffer_sizes, spec, lowered.phases, only_rank)
@@ -147,7 +144,7 @@ def _assemble(
     crosses = placement.node[tasks.rank] != placement.node[peer]
     chains = chain_streams(tasks.op, tasks.rank, tasks.peer, tasks.stream)
     edges = join_edges(chains, _ordered_after(tasks))
-    reads, writes, patterns = csr.to_extents(tasks.reads, tasks.writes)
+    reads, writes, patterns = pieces.to_extents(tasks.reads, tasks.writes)
     n = len(tasks.op)
     return Plan(
         op=tasks.op,
@@ -194,7 +191,7 @@ def _message_tasks(
         rank=messages.source,
         peer=messages.dest,
         reads=messages.read,
-        writes=csr.empty(n),
+        writes=pieces.empty(n),
     )
     recvs = TaskTable(
         **columns,
@@ -202,7 +199,7 @@ def _message_tasks(
         order=landing.recv_order,
         rank=messages.dest,
         peer=messages.source,
-        reads=csr.empty(n),
+        reads=pieces.empty(n),
         writes=landing.received,
     )
     return sends, recvs
@@ -234,12 +231,12 @@ def _ordered_after(tasks: TaskTable) -> Edges:
     sends = np.flatnonzero(tasks.ordered & (tasks.op == Op.SEND))
     recvs = np.flatnonzero(tasks.ordered & (tasks.op == Op.RECV))
     n_rounds = int(tasks.round.max(initial=0)) + 1
-    arrival = joint_key(tasks.rank[recvs], tasks.round[recvs], n_rounds)
+    arrival = csr.joint_key(tasks.rank[recvs], tasks.round[recvs], n_rounds)
     order = np.argsort(arrival, kind="stable")
-    rank = joint_key(tasks.rank[sends], np.zeros_like(sends), n_rounds)
+    rank = csr.joint_key(tasks.rank[sends], np.zeros_like(sends), n_rounds)
     first = np.searchsorted(arrival[order], rank)
     n = np.searchsorted(arrival[order], rank + tasks.round[sends]) - first
-    before, after = recvs[order[ranges(first, n)]], np.repeat(sends, n)
+    before, after = recvs[order[csr.ranges(first, n)]], np.repeat(sends, n)
     return before, after, np.zeros(len(before), dtype=np.int8)
 
 
@@ -286,7 +283,7 @@ def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
     n_slots = _count_slots(messages, landed, n_ranks)
     received, sizes = _land(messages, landed, n_slots, buffer_sizes)
     arriving = np.flatnonzero(landed | messages.combining)
-    index = occurrence(joint_key(messages.round, messages.dest, n_ranks)[arriving])
+    index = csr.occurrence(csr.joint_key(messages.round, messages.dest, n_ranks)[arriving])
     # Arrival j of a rank is combined at 2j + 2; a receive that needs the slot of
     # arrival j - n_slots comes right after that, the others come first.
     recv_order = np.ones(len(landed), dtype=np.int32)
@@ -299,7 +296,7 @@ def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
 def _must_land(messages: MessageTable) -> Bools:
     """Mark messages that would overwrite what their receiver reads in the same round."""
     rows = np.arange(len(messages.round))
-    if all(csr.is_constant(table.repeat) for table in (messages.read, messages.write)):
+    if all(pieces.is_constant(table.repeat) for table in (messages.read, messages.write)):
         return _conflicts(messages, rows, _whole)
     # Blocks at strides are many: most often the first, or the ends, of each say enough.
     landed = _conflicts(messages, rows, _first)
@@ -330,14 +327,14 @@ def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces],
     is_written = np.zeros(len(Buffer), dtype=bool)
     is_written[messages.write.buffer] = True
     at = np.zeros(0, dtype=np.int64) if n == len(messages.round) else np.unique(
-        joint_key(messages.round[rows], messages.dest[rows], n_ranks))  # fmt: skip
+        csr.joint_key(messages.round[rows], messages.dest[rows], n_ranks))  # fmt: skip
     row, buffer, low, high = blocks_of(messages.write.take(rows))
     writes = (messages.round[rows][row], messages.dest[rows][row], buffer, low, high)
     parts = []
     for table, rank in ((messages.read, messages.source), (messages.combine, messages.dest)):
         readers = np.arange(len(rank))
         if len(at):
-            readers = np.flatnonzero(np.isin(joint_key(messages.round, rank, n_ranks), at))
+            readers = np.flatnonzero(np.isin(csr.joint_key(messages.round, rank, n_ranks), at))
         pieces = table.take(readers)
         pieces = pieces.select(is_written[pieces.buffer])
         reader, *place = blocks_of(pieces)
@@ -358,13 +355,13 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     n_rounds = int(writes[0].max(initial=0)) + 1
     assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
     # No access reaches into the next rank's keys.
-    home = joint_key(reads[0], reads[1], n_ranks)
-    low, high = union(joint_key(home, reads[3], span), joint_key(home, reads[4], span))
-    home = joint_key(writes[0], writes[1], n_ranks)
-    before = np.searchsorted(low, joint_key(home, writes[4], span)) - 1
+    home = csr.joint_key(reads[0], reads[1], n_ranks)
+    low, high = union(csr.joint_key(home, reads[3], span), csr.joint_key(home, reads[4], span))
+    home = csr.joint_key(writes[0], writes[1], n_ranks)
+    before = np.searchsorted(low, csr.joint_key(home, writes[4], span)) - 1
     if not len(low):
         return before >= 0
-    return (before >= 0) & (high[before] > joint_key(home, writes[3], span))
+    return (before >= 0) & (high[before] > csr.joint_key(home, writes[3], span))
 
 
 def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
@@ -376,9 +373,9 @@ def _count_slots(messages: MessageTable, landed: Bools, n_ranks: int) -> Ints:
     """
     n_slots = np.full(n_ranks, N_LANDINGS)
     homes, counts = np.unique(
-        joint_key(messages.round, messages.dest, n_ranks)[landed], return_counts=True
+        csr.joint_key(messages.round, messages.dest, n_ranks)[landed], return_counts=True
     )
-    sends_too = np.isin(homes, joint_key(messages.round, messages.source, n_ranks))
+    sends_too = np.isin(homes, csr.joint_key(messages.round, messages.source, n_ranks))
     np.maximum.at(n_slots, homes[sends_too] % n_ranks, counts[sends_too])
     return n_slots
 
@@ -394,8 +391,8 @@ def _land(
     rank, elements = messages.dest[rows], messages.write.elements[rows]
     slot_size = np.zeros(len(sizes), dtype=np.int64)
     np.maximum.at(slot_size, rank, elements)
-    slot = occurrence(rank) % n_slots[rank]
-    places = csr.contiguous(
+    slot = csr.occurrence(rank) % n_slots[rank]
+    places = pieces.contiguous(
         np.arange(len(rows) + 1),
         np.full(len(rows), Buffer.SCRATCH, dtype=np.int8),
         sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank],
@@ -403,14 +400,14 @@ def _land(
     )
     n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
     sizes[:, Buffer.SCRATCH] += n_used * slot_size
-    return csr.replaced(messages.write, rows, places), sizes
+    return pieces.replaced(messages.write, rows, places), sizes
 
 
 def arrivals(messages: MessageTable, landing: Landing) -> LocalTable:
     """Return the copies and reductions that follow the receipt of messages."""
     rows = np.flatnonzero(landing.landed | messages.combining)
     n = len(rows)
-    operands = csr.stack((landing.received.take(rows), messages.combine.take(rows)))
+    operands = pieces.stack((landing.received.take(rows), messages.combine.take(rows)))
     left = np.where(messages.incoming_left[rows], np.arange(n), n + np.arange(n))
     in_order = np.column_stack((left, (left + n) % (2 * n) if n else left)).ravel()
     both = operands.take(in_order).merged(np.arange(0, 2 * n + 1, 2))

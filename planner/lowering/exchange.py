@@ -24,11 +24,10 @@ from functools import cached_property
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import expand, group_by, group_offsets, running_total
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
@@ -90,7 +89,7 @@ class _Writer:
     def offset(self) -> Ints:
         """Where every block begins in the shared buffer of the node that receives it."""
         dest = self.exchange.blocks.dest
-        return group_offsets(dest, self.received) + self.sent_sizes[dest]
+        return csr.group_offsets(dest, self.received) + self.sent_sizes[dest]
 
     @property
     def received_sizes(self) -> Ints:
@@ -104,7 +103,7 @@ class _Writer:
         touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         touched = np.flatnonzero(touches if count else np.zeros_like(touches))
         n_each = np.where(self.is_remapped, 1, exchange.sizes)[blocks.source[touched]]
-        entry, place = expand(n_each)
+        entry, place = csr.expand(n_each)
         block = touched[entry]
         step, source, dest, part, team, *ends = (column[block] for column in blocks)
         read = self._served.take(dest * exchange.n_parts + part)
@@ -118,9 +117,9 @@ class _Writer:
         write = _rows(_home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
             # Out of the rows as they were staged: an extent each, unless they follow a pattern.
-            bounds = running_total(n_each)
-            read = csr.compress(Pieces(read.indptr[bounds], *read.columns()))
-            write = csr.compress(Pieces(write.indptr[bounds], *write.columns()))
+            bounds = csr.running_total(n_each)
+            read = pieces.compress(Pieces(read.indptr[bounds], *read.columns()))
+            write = pieces.compress(Pieces(write.indptr[bounds], *write.columns()))
             source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
             ends = [end[bounds[:-1]] for end in ends]
         joined = np.flatnonzero(self.is_remapped[source])
@@ -128,11 +127,11 @@ class _Writer:
             size = (exchange.sizes[source] * team)[joined] * count
             low = self._sent.begin(source[joined], (dest * exchange.n_parts + part)[joined])
             shared = np.full(len(joined), Buffer.SHARED, dtype=np.int8)
-            read = csr.replaced(read, joined, _rows(shared, low * count, size))
+            read = pieces.replaced(read, joined, _rows(shared, low * count, size))
             landed = _rows(shared, self.offset[block[joined]], size)
             into = np.flatnonzero(is_direct[joined])
-            own = csr.replaced(landed, into, self._own.take(source[joined[into]]))
-            write = csr.replaced(write, joined, own)
+            own = pieces.replaced(landed, into, self._own.take(source[joined[into]]))
+            write = pieces.replaced(write, joined, own)
         none = np.zeros(len(source), dtype=bool)
         return MessageTable(
             phase=np.full(len(source), TRANSFER, dtype=np.int16),
@@ -144,7 +143,7 @@ class _Writer:
             ordered=none,
             read=read,
             write=write,
-            combine=csr.empty(len(source)),
+            combine=pieces.empty(len(source)),
         )
 
     @cached_property
@@ -170,7 +169,7 @@ class _Writer:
         return self._blocks_of(self.exchange.row, self.exchange.n_rows)
 
     def _blocks_of(self, group: Ints, n_groups: int) -> Pieces:
-        order, indptr = group_by(group, n_groups)
+        order, indptr = csr.group_by(group, n_groups)
         return _blocks(Buffer.RECV, self.exchange.ranks[order], indptr, self.exchange.count)
 
     def copies(self) -> LocalTable:
@@ -178,13 +177,15 @@ class _Writer:
         exchange = self.exchange
         if exchange.count == 0:
             nothing = np.zeros(0, dtype=np.int64)
-            return self._table(nothing, nothing, nothing, csr.empty(0), csr.empty(0))
+            return self._table(nothing, nothing, nothing, pieces.empty(0), pieces.empty(0))
         parts = [self._staging(), self._own_copies(), self._deliveries()]
         if not exchange.is_overlapped:
             parts[1:] = [_at_once(parts[1], parts[2], last=exchange.n_rows)]
         phase, round, rank, read, write = zip(*parts, strict=True)
         columns = [np.concatenate(column) for column in (phase, round, rank)]
-        return self._table(columns[0], columns[1], columns[2], csr.stack(read), csr.stack(write))
+        return self._table(
+            columns[0], columns[1], columns[2], pieces.stack(read), pieces.stack(write)
+        )
 
     def _table(
         self, phase: Ints, round: Ints, rank: Ints, read: Pieces, write: Pieces
@@ -202,7 +203,7 @@ class _Writer:
         """Every rank's send buffer, in one copy."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept & exchange.stages)
-        entry, place = expand(exchange.sizes[row])
+        entry, place = csr.expand(exchange.sizes[row])
         rank, n = exchange.ranks[exchange.first[row[entry]] + place], len(entry)
         whole, zero = np.full(n, self.n_ranks * count), np.zeros(n, dtype=np.int64)
         kind = Buffer.RECV if exchange.is_in_place else Buffer.SEND
@@ -212,14 +213,14 @@ class _Writer:
             parts = [write.take(np.flatnonzero(~self.is_remapped[row[entry]]))]
             parts += [self._sent.staged(one, count) for one in row[self.is_remapped[row]]]
             stacked = np.argsort(self.is_remapped[row[entry]], kind="stable")
-            write = csr.stack(parts).take(np.argsort(stacked))
+            write = pieces.stack(parts).take(np.argsort(stacked))
         return np.full(n, STAGE), zero, rank, read, write
 
     def _own_copies(self) -> _Copies:
         """What ranks of a node have for each other: a column of what is sent."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept)
-        entry, place = expand(exchange.sizes[row])
+        entry, place = csr.expand(exchange.sizes[row])
         row, n = row[entry], len(entry)
         rank = exchange.ranks[exchange.first[row] + place]
         stages = exchange.stages[row]
@@ -233,7 +234,7 @@ class _Writer:
         joined = np.flatnonzero(self.is_remapped[row])
         if len(joined):
             own = [self._sent.own(one, count) for one in np.unique(row[joined])]
-            read = csr.replaced(read, joined, csr.stack(own))
+            read = pieces.replaced(read, joined, pieces.stack(own))
         write = self._own.take(row)
         return np.full(n, DELIVER), np.ones(n, dtype=np.int64), rank, read, write
 
@@ -252,7 +253,7 @@ class _Writer:
         )
         write = self._own.take(blocks.source[entry])
         rank = exchange.ranks[place]
-        return np.full(n, DELIVER), step + 1, rank, csr.without_gapless(read), write
+        return np.full(n, DELIVER), step + 1, rank, pieces.without_gapless(read), write
 
 
 _Copies = tuple[Ints, Ints, Ints, Pieces, Pieces]
@@ -266,8 +267,10 @@ def _at_once(own: _Copies, later: _Copies, last: int) -> _Copies:
     ranks, n = np.unique(rank, return_counts=True)
     sides = []
     for one, other in ((own[3], later[3]), (own[4], later[4])):
-        joined = csr.stack((one, other)).take(order)
-        sides.append(csr.compress(Pieces(joined.indptr[running_total(n)], *joined.columns())))
+        joined = pieces.stack((one, other)).take(order)
+        sides.append(
+            pieces.compress(Pieces(joined.indptr[csr.running_total(n)], *joined.columns()))
+        )
     phase = np.full(len(ranks), DELIVER)
     return phase, np.full(len(ranks), last), ranks, sides[0], sides[1]
 
@@ -277,7 +280,7 @@ def _home(is_shared: Bools, otherwise: Buffer) -> Ints:
 
 
 def _rows(buffer: Ints, offset: Ints, count: Ints) -> Pieces:
-    return csr.contiguous(np.arange(len(offset) + 1), buffer, offset, count)
+    return pieces.contiguous(np.arange(len(offset) + 1), buffer, offset, count)
 
 
 def _repeats(stride: Ints | int, repeat: Ints) -> tuple[Ints, Ints]:
@@ -330,7 +333,7 @@ class _Coalesced:
         np.minimum.at(first, team, np.arange(n_ranks))
         order = np.argsort(first, kind="stable")
         before = np.empty(n_teams, dtype=np.int64)
-        before[order] = running_total(sizes[order])[:-1]
+        before[order] = csr.running_total(sizes[order])[:-1]
         return cls(exchange, team, place, sizes, before)
 
     def _ahead(self, row: Ints) -> Ints:
@@ -388,4 +391,4 @@ class _Coalesced:
 def _blocks(home: Buffer, place: Ints, indptr: Ints, count: int) -> Pieces:
     """Return blocks of `count` elements each, given their places in blocks."""
     buffer = np.full(len(place), home, dtype=np.int8)
-    return csr.contiguous(indptr, buffer, place * count, np.full(len(place), count))
+    return pieces.contiguous(indptr, buffer, place * count, np.full(len(place), count))

@@ -12,8 +12,7 @@ import numpy as np
 from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.rounds import Group
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import occurrence, running_total
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable
@@ -255,7 +254,7 @@ class _Batch:
             self.counts = np.full((1, self.size), table.size)
             self.layouts = [Packed(self.counts, self.size), Packed(self.counts, self.size)]
             return
-        first_pair = running_total(component.groups.sizes**2)[self.groups]
+        first_pair = csr.running_total(component.groups.sizes**2)[self.groups]
         n = self.size
         rows = (first_pair[:, None] + np.arange(n * n)).reshape(-1, n, n)
         first_row = np.arange(len(self.members)) * n
@@ -284,7 +283,7 @@ class _Batch:
     def homes(self, n_scratch: int) -> tuple[Ints, Ints, int]:
         """Return buffer and base of every layout (row) and member, and how many homes are new."""
         component = self.part.component
-        which = occurrence(self.ranks)
+        which = csr.occurrence(self.ranks)
         n_each = int(which.max(initial=0)) + 1
         buffers, bases = [], []
         for home in (component.input, component.output):

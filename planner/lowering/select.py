@@ -8,7 +8,7 @@ import numpy as np
 
 from collplan.planner.algorithms import Algorithm, registry
 from collplan.planner.algorithms.registry import LOCAL, Use
-from collplan.planner.arrays.csr import row_numbers
+from collplan.planner.arrays import csr
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
@@ -143,7 +143,7 @@ class _Choices:
         if roles is not None and not any(is_inside(component.role, role) for role in roles):
             return False
         node = np.asarray(spec.machine.rank_to_node)[groups.ranks]
-        group = row_numbers(groups.indptr)
+        group = csr.row_numbers(groups.indptr)
         same = (node[1:] == node[:-1]) | (group[1:] != group[:-1])
         return bool(same.all())
 

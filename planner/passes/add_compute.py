@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import group_by, running_total
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.phases import Phase
@@ -109,7 +108,7 @@ class _Insertion:
         )
 
     def _extents(self, extents: Extents) -> Extents:
-        indptr = running_total(np.insert(np.diff(extents.indptr), self.before, 0))
+        indptr = csr.running_total(np.insert(np.diff(extents.indptr), self.before, 0))
         return Extents(indptr, extents.buffer, extents.offset, extents.count, extents.pattern)
 
     def _dependencies(self) -> Dependencies:
@@ -128,5 +127,5 @@ class _Insertion:
             )
         )
         kind = np.concatenate((old.deps.kind, np.full(n_stated, INTENT, dtype=np.int8)))
-        order, indptr = group_by(after, old.n_tasks + len(self.ranks))
+        order, indptr = csr.group_by(after, old.n_tasks + len(self.ranks))
         return Dependencies(indptr, before[order], kind[order])

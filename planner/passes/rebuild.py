@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import running_total
-from collplan.planner.plan import pieces as csr
+from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import derive_dependencies, stated_edges
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Op, Plan
@@ -34,7 +33,7 @@ def rebuild(
     edges = stated_edges(plan) if edges is None else edges
     rank = changes.get("rank", plan.rank)
     changes.setdefault("deps", derive_dependencies(rank, reads, writes, plan.rank_node, edges))
-    return csr.with_pieces(plan, reads, writes, **changes)
+    return pieces.with_pieces(plan, reads, writes, **changes)
 
 
 def become_copies(columns: dict[str, Ints], is_copy: Bools) -> None:
@@ -48,7 +47,7 @@ def stack_edges(parts: Sequence[Edges], n_tasks: Sequence[int]) -> Edges:
     """Return the edges of several tables of tasks, one table after another."""
     nothing = np.zeros(0, dtype=np.int64)
     columns: list[list[Ints]] = [[nothing], [nothing], [nothing.astype(np.int8)]]
-    for (before, after, kind), start in zip(parts, running_total(n_tasks), strict=False):
+    for (before, after, kind), start in zip(parts, csr.running_total(n_tasks), strict=False):
         for column, part in zip(columns, (before + start, after + start, kind), strict=True):
             column.append(part)
     before, after, kinds = map(np.concatenate, columns)

@@ -6,12 +6,11 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import expand, indptr_of, running_total
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.memory import require_memory
 from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces, slice_blocks
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
@@ -60,17 +59,17 @@ def segment(
     if n_segments.max(initial=1) == 1:
         return plan
     require_memory(int(n_segments.sum(dtype=float)) * BYTES_PER_SEGMENT)
-    row, number = expand(n_segments)
+    row, number = csr.expand(n_segments)
     low = number * limit
     high = np.minimum(low + limit, elements[row])
     columns = {name: getattr(plan, name)[row] for name in COLUMNS}
-    whole, written = csr.pieces_of(plan)
+    whole, written = pieces.pieces_of(plan)
     reads = _cut(whole, row, low, high)
     reduces = columns["op"] == Op.REDUCE
     if reduces.any():
         shift = np.where(reduces, elements[row], 0)
         right = _cut(whole, row, low + shift, high + shift)
-        reads = csr.join(reads, right.masked(reduces))
+        reads = pieces.join(reads, right.masked(reduces))
     writes = _cut(written, row, low, high)
     _renumber(columns, plan.n_ranks)
     edges = join_edges(
@@ -80,15 +79,15 @@ def segment(
     return rebuild(plan, reads, writes, edges, **columns)
 
 
-def _cut(pieces: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
+def _cut(rows: Pieces, row: Ints, low: Ints, high: Ints) -> Pieces:
     """Return elements ``low:high`` of each of the given rows."""
-    owner, buffer, offset, end = pieces.blocks()
-    indptr = indptr_of(owner, len(pieces))
+    owner, buffer, offset, end = rows.blocks()
+    indptr = csr.indptr_of(owner, len(rows))
     buffer, offset, count = (
         np.ascontiguousarray(column, dtype=np.int64) for column in (buffer, offset, end - offset)
     )
     indptr, buffer, offset, count = slice_blocks(indptr, buffer, offset, count, row, low, high)
-    return csr.contiguous(indptr, buffer.astype(np.int8), offset, count)
+    return pieces.contiguous(indptr, buffer.astype(np.int8), offset, count)
 
 
 def _renumber(columns: dict[str, Ints], n_ranks: int) -> None:
@@ -104,8 +103,8 @@ def _spread_intents(plan: Plan, n_segments: Ints) -> Edges:
     before, after, kind = stated_edges(plan)
     is_stream = (plan.stream[after] >= 0) & (plan.stream[before] == plan.stream[after])
     before, after, kind = before[~is_stream], after[~is_stream], kind[~is_stream]
-    first, n_before = running_total(n_segments), n_segments[before]
-    index, turn = expand(n_before * n_segments[after])
+    first, n_before = csr.running_total(n_segments), n_segments[before]
+    index, turn = csr.expand(n_before * n_segments[after])
     return (
         first[before][index] + turn % n_before[index],
         first[after][index] + turn // n_before[index],

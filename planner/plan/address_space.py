@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Plan
@@ -39,7 +38,7 @@ class AddressSpace:
     @classmethod
     def of(cls, buffer_sizes: Ints, shared_sizes: Ints, rank_node: Ints) -> AddressSpace:
         """Lay out buffers of the given sizes, as a plan has them."""
-        start = running_total(np.concatenate((buffer_sizes.ravel(), shared_sizes)))
+        start = csr.running_total(np.concatenate((buffer_sizes.ravel(), shared_sizes)))
         own = start[: buffer_sizes.size].reshape(buffer_sizes.shape)
         return cls(start, rank_node, np.column_stack((own, start[own.size + rank_node])))
 

@@ -6,16 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import (
-    indptr_of,
-    joint_key,
-    ranges,
-    row_numbers,
-    run_starts,
-    running_total,
-    sorted_unique,
-)
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.address_space import buffer_owner
 from collplan.planner.plan.pieces import Pieces, is_constant
@@ -70,7 +61,7 @@ def cut_into_atoms(
     # Nodes may be empty, so there may be more of them than ranks.
     atoms, n_atoms = _number_atoms(sides, max(len(rank_node), n_nodes), n_nodes)
     read, write = (
-        Accesses(indptr_of(row, len(owner)), low, high)
+        Accesses(csr.indptr_of(row, len(owner)), low, high)
         for row, (low, high) in zip(rows, atoms, strict=True)
     )
     return read, write, n_atoms
@@ -87,7 +78,9 @@ def _without_gaps(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -
     n_owners = max(len(rank_node), int(rank_node.max(initial=0)) + 1)
     least = np.full(len(Buffer) * n_owners, np.iinfo(np.int64).max)
     read, written = (
-        joint_key(side.buffer, buffer_owner(owner[side.owner], side.buffer, rank_node), n_owners)
+        csr.joint_key(
+            side.buffer, buffer_owner(owner[side.owner], side.buffer, rank_node), n_owners
+        )
         for side in (reads, writes)
     )
     np.minimum.at(least, written, writes.count)
@@ -128,13 +121,13 @@ def _number_atoms(sides: Sides, n_owners: int, n_nodes: int) -> tuple[list[tuple
         if int((owners * width).sum()) <= 8 * n_accesses + (1 << 16):
             # Ranks cut their buffers alike: one table, looked up directly, serves all.
             number = np.cumsum(marks, axis=1, dtype=np.int32) - 1
-            base = running_total(width * owners)
+            base = csr.running_total(width * owners)
             return [number_accesses(*side, number, width, base[:-1]) for side in sides], base[-1]
     keys = []
     for buffer, owner, low, high in sides:
-        start = joint_key(buffer, owner, n_owners) * span
+        start = csr.joint_key(buffer, owner, n_owners) * span
         keys += [start + low, start + high]
-    edges = sorted_unique(np.concatenate(keys))
+    edges = csr.sorted_unique(np.concatenate(keys))
     ends = [np.searchsorted(edges, key) for key in keys]
     return [(ends[0], ends[1]), (ends[2], ends[3])], len(edges)
 
@@ -159,19 +152,19 @@ def derive_dependencies(
     if intents is None or not len(intents[0]):
         return Dependencies(indptr, before, np.zeros(len(before), dtype=np.int8))
     n = len(owner)
-    after = np.concatenate((row_numbers(indptr), intents[1]))
+    after = np.concatenate((csr.row_numbers(indptr), intents[1]))
     before = np.concatenate((before, intents[0]))
     kind = np.concatenate((np.zeros(len(before) - len(intents[0]), np.int8), intents[2] | INTENT))
     # A hazard on completion says all an intent says: keep one edge of a pair, hazards first.
     order = np.lexsort((kind, before, after))
-    order = order[run_starts(after[order], before[order])]
-    return Dependencies(indptr_of(after[order], n), before[order], kind[order])
+    order = order[csr.run_starts(after[order], before[order])]
+    return Dependencies(csr.indptr_of(after[order], n), before[order], kind[order])
 
 
 def stated_edges(plan: Plan) -> Edges:
     """Return the edges of a plan that state scheduling intent, which hazards do not imply."""
     intends = (plan.deps.kind & INTENT) > 0
-    after = row_numbers(plan.deps.indptr)
+    after = csr.row_numbers(plan.deps.indptr)
     return plan.deps.task[intends], after[intends], plan.deps.kind[intends].astype(np.int8)
 
 
@@ -191,10 +184,10 @@ def _hazards(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> tup
         own, before = _hazards_at_once(owner[rows], reads.take(rows), writes.take(rows), rank_node)
         lengths[rows] = np.diff(own)
         parts.append((rows, own, rows[before].astype(np.int32)))
-    indptr = running_total(lengths)
+    indptr = csr.running_total(lengths)
     joined = np.empty(indptr[-1], dtype=np.int32)
     for rows, own, before in parts:
-        joined[ranges(indptr[rows], np.diff(own))] = before
+        joined[csr.ranges(indptr[rows], np.diff(own))] = before
     return indptr.astype(np.int32), joined
 
 
@@ -214,7 +207,7 @@ def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> lis
     for pieces in (reads, writes):
         blocks += np.bincount(pieces.owner, pieces.repeat, len(owner))
     node = rank_node[owner]
-    of_nodes = running_total(np.bincount(node, blocks).astype(np.int64))[:-1]
+    of_nodes = csr.running_total(np.bincount(node, blocks).astype(np.int64))[:-1]
     batch = (of_nodes // MOST_BLOCKS)[node]
     order = np.argsort(batch, kind="stable")
     ends = np.flatnonzero(np.diff(batch[order])) + 1

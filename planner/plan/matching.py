@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import SizeMismatchError, UnmatchedRecvError, UnmatchedSendError
 from collplan.planner.plan.plan import Op, Plan
 
@@ -54,9 +53,9 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
 def _ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Ints]:
     """Return the rows of `op` sorted by message key, then row; and those keys."""
     rows = np.flatnonzero(plan.op == op)
-    pair = joint_key(source[rows], dest[rows], plan.n_ranks)
+    pair = csr.joint_key(source[rows], dest[rows], plan.n_ranks)
     # Pair and tag share one int64: ranks stay below 2**16 and tags below 2**31.
-    keys = joint_key(pair, plan.tag[rows], int(plan.tag.max(initial=0)) + 1)
+    keys = csr.joint_key(pair, plan.tag[rows], int(plan.tag.max(initial=0)) + 1)
     order = np.argsort(keys, kind="stable")
     return rows[order], keys[order]
 

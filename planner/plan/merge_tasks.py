@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import row_numbers
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.pieces import Pieces, pieces_of, recompressed, replaced, with_pieces
@@ -37,7 +36,7 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
     """
     begins, n = bounds[:-1], len(bounds) - 1
     target = np.empty(plan.n_tasks, dtype=np.int32)
-    target[order] = row_numbers(bounds)
+    target[order] = csr.row_numbers(bounds)
     columns = {name: getattr(plan, name)[order[begins]] for name in COLUMNS}
     if n:
         columns["priority"] = np.minimum.reduceat(plan.priority[order], begins)

@@ -8,15 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import (
-    expand,
-    indptr_of,
-    ranges,
-    row_numbers,
-    row_sums,
-    running_total,
-)
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
@@ -47,7 +39,7 @@ class Pieces:
     @property
     def owner(self) -> Ints:
         """Return the row of every piece."""
-        return row_numbers(self.indptr)
+        return csr.row_numbers(self.indptr)
 
     @property
     def elements(self) -> Ints:
@@ -55,17 +47,17 @@ class Pieces:
         elements = self.count if is_constant(self.repeat) else self.count * self.repeat
         if len(elements) == len(self) and (np.diff(self.indptr) == 1).all():
             return elements
-        return row_sums(self.indptr, elements)
+        return csr.row_sums(self.indptr, elements)
 
     def take(self, rows: Ints) -> Pieces:
         """Return the given rows, in the given order."""
         every_length = np.diff(self.indptr)
         lengths = every_length[rows]
-        indptr = running_total(lengths)
+        indptr = csr.running_total(lengths)
         if (every_length == 1).all():
             index = np.asarray(rows)  # a piece a row: no gather of ranges is needed
         else:
-            index = ranges(self.indptr[:-1][rows], lengths)
+            index = csr.ranges(self.indptr[:-1][rows], lengths)
         return Pieces(indptr, *(gather(column, index) for column in self.columns()))
 
     def select(self, kept: Bools) -> Pieces:
@@ -73,7 +65,7 @@ class Pieces:
         if kept.all():
             return self
         index = np.flatnonzero(kept)
-        indptr = running_total(kept)[self.indptr]
+        indptr = csr.running_total(kept)[self.indptr]
         return Pieces(indptr, *(gather(column, index) for column in self.columns()))
 
     def masked(self, kept: Bools) -> Pieces:
@@ -88,7 +80,7 @@ class Pieces:
         """Return every contiguous block as ``(row, buffer, low, high)``."""
         if is_constant(self.repeat) or (self.repeat == 1).all():
             return self.owner, self.buffer, self.offset, self.offset + self.count
-        index, turn = expand(self.repeat)
+        index, turn = csr.expand(self.repeat)
         low = self.offset[index] + turn * self.stride[index]
         return self.owner[index], self.buffer[index], low, low + self.count[index]
 
@@ -153,7 +145,7 @@ def empty(n_rows: int) -> Pieces:
 
 def stack(parts: Sequence[Pieces]) -> Pieces:
     """Return the rows of all parts, one part after another."""
-    starts = running_total([len(part.buffer) for part in parts])
+    starts = csr.running_total([len(part.buffer) for part in parts])
     indptr = np.concatenate(
         [np.zeros(1, dtype=np.int64)]
         + [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
@@ -179,7 +171,7 @@ def without_gapless(pieces: Pieces) -> Pieces:
 def recompressed(pieces: Pieces) -> Pieces:
     """Return the same elements, in as few pieces as can be."""
     row, buffer, low, high = pieces.blocks()
-    return contiguous(indptr_of(row, len(pieces)), buffer, low, high - low)
+    return contiguous(csr.indptr_of(row, len(pieces)), buffer, low, high - low)
 
 
 def replaced(pieces: Pieces, rows: Ints, others: Pieces) -> Pieces:
@@ -237,10 +229,10 @@ def from_extents(extents: Extents, patterns: Ints) -> Pieces:
     stride, repeat, stride2, repeat2 = patterns[extents.pattern].T
     offset, buffer, count = extents.offset, extents.buffer, extents.count
     if (repeat2 > 1).any():
-        index, turn = expand(repeat2)
+        index, turn = csr.expand(repeat2)
         offset = offset[index] + turn * stride2[index]
         buffer, count, stride, repeat = (c[index] for c in (buffer, count, stride, repeat))
-        indptr = running_total(repeat2)[indptr]
+        indptr = csr.running_total(repeat2)[indptr]
     return Pieces(indptr, buffer, offset, count, stride, repeat)
 
 

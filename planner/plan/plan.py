@@ -11,18 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import row_numbers, row_sums, take_rows
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.phases import Phase
-
-if TYPE_CHECKING:
-    from collplan.specs.request import PlanSpec
+from collplan.specs.request import PlanSpec
 
 NONE: Final = -1
 """Marks a column's "does not apply": no peer, no lane, no tag."""
@@ -94,7 +91,7 @@ class Ragged:
 
     def owner(self) -> Ints:
         """Return the task each entry belongs to."""
-        return row_numbers(self.indptr)
+        return csr.row_numbers(self.indptr)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -131,7 +128,7 @@ class Extents(Ragged):
 
     def take(self, rows: Ints) -> Extents:
         """Return the extents of some tasks, in the given order."""
-        indptr, entries = take_rows(self.indptr, rows)
+        indptr, entries = csr.take_rows(self.indptr, rows)
         columns = (self.buffer, self.offset, self.count, self.pattern)
         return Extents(indptr, *(column[entries] for column in columns))
 
@@ -357,7 +354,7 @@ class Plan:
         totals = np.zeros(self.n_tasks, dtype=np.int64)
         # A task that writes (RECV, COPY, REDUCE) is measured by what it writes.
         for extents in (self.reads, self.writes):
-            own = row_sums(extents.indptr, extents.elements(self.patterns))
+            own = csr.row_sums(extents.indptr, extents.elements(self.patterns))
             has = np.diff(extents.indptr) > 0
             totals[has] = own[has]
         totals.flags.writeable = False

@@ -6,14 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import (
-    group_offsets,
-    indptr_of,
-    occurrence,
-    row_numbers,
-    take_rows,
-)
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import (
     COLUMNS,
@@ -99,12 +92,12 @@ def _take_extents(plan: Plan, rows: Ints) -> tuple[Extents, Extents, Ints]:
 
 def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies, CrossRankWaits]:
     """Return what some rows wait for: among themselves, and in other ranks' programs."""
-    indptr, entries = take_rows(plan.deps.indptr, rows)
+    indptr, entries = csr.take_rows(plan.deps.indptr, rows)
     before, kind = plan.deps.task[entries], plan.deps.kind[entries]
-    after = row_numbers(indptr)
+    after = csr.row_numbers(indptr)
     is_own = plan.rank[before] == rank
     own = Dependencies(
-        indptr_of(after[is_own], len(rows)), np.searchsorted(rows, before[is_own]), kind[is_own]
+        csr.indptr_of(after[is_own], len(rows)), np.searchsorted(rows, before[is_own]), kind[is_own]
     )
     return own, _cross_rank_waits(plan, rows, after[~is_own], before[~is_own], kind[~is_own])
 
@@ -127,9 +120,9 @@ def _cross_rank_waits(
     awaited = np.zeros(plan.n_tasks, dtype=bool)
     awaited[plan.deps.task[crosses]] = True
     return CrossRankWaits(
-        indptr_of(after, len(rows)),
+        csr.indptr_of(after, len(rows)),
         plan.rank[before],
-        occurrence(plan.rank)[before],
-        group_offsets(plan.rank, awaited)[before],
+        csr.occurrence(plan.rank)[before],
+        csr.group_offsets(plan.rank, awaited)[before],
         np.flatnonzero(awaited[rows]),
     )

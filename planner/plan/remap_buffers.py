@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import expand, indptr_of, run_starts, sorted_unique
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.pieces import Pieces, contiguous, replaced
@@ -32,7 +31,7 @@ class Relocation:
         order = np.argsort(low, kind="stable")
         low, high, shift = low[order], high[order], (new - low)[order]
         # Neighbors that move alike are one interval.
-        starts = run_starts(shift)
+        starts = csr.run_starts(shift)
         starts[1:] |= low[1:] != high[:-1]
         return cls(space, low[starts], high[np.roll(starts, -1)], shift[starts])
 
@@ -73,10 +72,10 @@ class Relocation:
         row, buffer, low, high = pieces.blocks()
         base = self.space.base[rank[row], buffer]
         start, end = base + low, base + high
-        edges = sorted_unique(np.concatenate((self.low, self.high)))
+        edges = csr.sorted_unique(np.concatenate((self.low, self.high)))
         first = np.searchsorted(edges, start, side="right")
         n = np.maximum(np.searchsorted(edges, end) - first, 0) + 1
-        block, part = expand(n)
+        block, part = csr.expand(n)
         # Part 0 of a block begins where the block does, others at the edges inside it.
         edge = first[block] + part
         here = np.where(part == 0, start[block], edges[(edge - 1).clip(0)])
@@ -84,5 +83,5 @@ class Relocation:
         stop = np.where(is_last, end[block], edges[edge.clip(0, len(edges) - 1)])
         # Empty blocks of a caller's buffer may begin where an interval does.
         shift = np.where(buffer[block] >= Buffer.SCRATCH, self.shift_at(here), 0)
-        indptr = indptr_of(row[block], len(pieces))
+        indptr = csr.indptr_of(row[block], len(pieces))
         return contiguous(indptr, buffer[block], here - base[block] + shift, stop - here)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import joint_key, occurrence, run_starts
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.plan.plan import NONE, ON_START
 
 MAX_TAGS = 1 << 15
@@ -27,8 +26,8 @@ def number_messages(source: Ints, dest: Ints, n_ranks: int) -> tuple[Ints, Ints]
     tag, stream : ndarray of int64, shape (n_messages,)
         `stream` is -1 where the tag is a message's own.
     """
-    pair = joint_key(source, dest, n_ranks)
-    number = occurrence(pair)
+    pair = csr.joint_key(source, dest, n_ranks)
+    number = csr.occurrence(pair)
     tag = (number % MAX_TAGS).astype(np.int32)
     stream = np.full_like(tag, NONE)
     if number.max(initial=0) >= MAX_TAGS:
@@ -41,7 +40,7 @@ def chain_streams(op: Ints, rank: Ints, peer: Ints, stream: Ints) -> Edges:
     """Return the edges by which messages of one stream start in row order."""
     rows = np.flatnonzero(stream != NONE)
     order = rows[np.lexsort((rows, stream[rows], peer[rows], op[rows], rank[rows]))]
-    same = ~run_starts(*(column[order] for column in (stream, peer, op, rank)))[1:]
+    same = ~csr.run_starts(*(column[order] for column in (stream, peer, op, rank)))[1:]
     before, after = order[:-1][same], order[1:][same]
     return before, after, np.full(len(before), ON_START, dtype=np.int8)
 

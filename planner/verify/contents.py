@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import ranges, sorted_unique
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.collective.semantics import Contents, postcondition, precondition
@@ -121,7 +120,7 @@ def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...]) -
     sources = (moves.left, moves.right[reduces])
     lengths = (moves.length, moves.length[reduces])
     ends = [side + n for side, n in zip((*sources, *starts), (*lengths, *counts), strict=True)]
-    edges = sorted_unique(
+    edges = csr.sorted_unique(
         np.concatenate((*sources, moves.dest, moves.dest + moves.length, *starts, *ends))
     )
     places = _Atoms(*(np.searchsorted(edges, side) for side in moves[1:4]))
@@ -300,7 +299,7 @@ def _atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
     """Return row and atom of every atom that intervals of addresses consist of."""
     first = np.searchsorted(edges, start)
     n = np.searchsorted(edges, start + count) - first
-    return np.repeat(np.arange(len(n)), n), ranges(first, n)
+    return np.repeat(np.arange(len(n)), n), csr.ranges(first, n)
 
 
 class _Held(NamedTuple):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays.csr import row_sums
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.blueprint.locations import Home, bind_collective
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Stage
-
-if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Plan
-    from collplan.specs import PlanSpec
+from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Plan, Stage
+from collplan.specs import PlanSpec
 
 _MAX_REACH: Final = 2**48
 """Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
@@ -222,7 +218,7 @@ def extent_bounds(patterns: Ints, extents: Extents) -> tuple[Ints, Ints]:
 def _check_operands(plan: Plan) -> None:
     """Each task has the operands its op needs, of the size it writes."""
     reads, writes = (
-        row_sums(extents.indptr, extents.elements(plan.patterns))
+        csr.row_sums(extents.indptr, extents.elements(plan.patterns))
         for extents in (plan.reads, plan.writes)
     )
     op = plan.op

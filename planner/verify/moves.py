@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import indptr_of
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import RaceError
 from collplan.planner.plan.address_space import AddressSpace
@@ -49,7 +48,7 @@ def _addresses(
 ) -> tuple[Ints, Ints, Ints]:
     """Return the blocks of the given rows as CSR of addresses and counts."""
     row, low, high = space.blocks(pieces.take(rows), plan.rank[rows])
-    return indptr_of(row, len(rows)), low, high - low
+    return csr.indptr_of(row, len(rows)), low, high - low
 
 
 @compiled

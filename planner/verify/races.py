@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import row_numbers, run_starts
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import MatchOrderError, RaceError
 from collplan.planner.plan.hazards import cut_into_atoms, derive_hazards
@@ -37,7 +36,7 @@ def check_races(plan: Plan, execution: Execution) -> None:
         *cut_into_atoms(plan.rank[order], reads, writes, plan.rank_node)
     )
     first: Ints = order[before]
-    second: Ints = order[row_numbers(indptr)]
+    second: Ints = order[csr.row_numbers(indptr)]
     bad = _first_unordered(execution, first, second, False)
     if bad >= 0:
         one, other = plan.task(int(first[bad])), plan.task(int(second[bad]))
@@ -112,5 +111,5 @@ def _same_tag_pairs(plan: Plan, op: Op) -> tuple[Ints, Ints]:
     """Return neighbors, in row order, among messages of one source, destination and tag."""
     rows = np.flatnonzero(plan.op == op)
     order = rows[np.lexsort((rows, plan.tag[rows], plan.peer[rows], plan.rank[rows]))]
-    same = ~run_starts(plan.tag[order], plan.peer[order], plan.rank[order])[1:]
+    same = ~csr.run_starts(plan.tag[order], plan.peer[order], plan.rank[order])[1:]
     return order[:-1][same], order[1:][same]

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import ranges, sorted_unique
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.errors import RaceError
 from collplan.planner.plan.address_space import AddressSpace
@@ -170,14 +169,14 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
 def _first_overwritten(moves: Moves, staging: Ints) -> int:
     """Return the first move that writes what a move of `staging` before it has read, or -1."""
     low, count = moves.left[staging], moves.length[staging]
-    edges = sorted_unique(np.concatenate((low, low + count)))
+    edges = csr.sorted_unique(np.concatenate((low, low + count)))
     first = np.searchsorted(edges, low)
     n = np.searchsorted(edges, low + count) - first
     staged = np.full(len(edges), len(moves.task))
-    np.minimum.at(staged, ranges(first, n), np.repeat(staging, n))
+    np.minimum.at(staged, csr.ranges(first, n), np.repeat(staging, n))
     # Of the atoms that a move writes into the earliest staged decides.
     first = np.maximum(last_at_or_below(edges, moves.dest), 0)
     n = np.maximum(np.searchsorted(edges, moves.dest + moves.length) - first, 0)
     writes = np.repeat(np.arange(len(n)), n)
-    late = writes[staged[ranges(first, n)] < writes]
+    late = writes[staged[csr.ranges(first, n)] < writes]
     return int(late[0]) if len(late) else -1

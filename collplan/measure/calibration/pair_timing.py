@@ -22,7 +22,7 @@ from collplan.measure.calibration.measurements import (
     Transfer,
 )
 from collplan.measure.timing import sleep_until
-from collplan.planner.arrays.csr import running_total
+from collplan.planner.arrays import csr
 from collplan.planner.plan.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
 
 Ints = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ def _plan(sender: Ints, n_bytes: int, *, before_send: int, before_recv: int, n_p
         reads=_extents(is_send, Buffer.SEND, place, n_bytes),
         writes=_extents(~is_send, Buffer.RECV, place, n_bytes),
         deps=Dependencies(
-            indptr=running_total(has),
+            indptr=csr.running_total(has),
             task=2 * waits[has],
             kind=np.zeros(int(has.sum()), dtype=np.int8),
         ),
@@ -93,7 +93,7 @@ def _extents(has: npt.NDArray[np.bool_], buffer: Buffer, offset: Ints, count: in
     n = int(has.sum())
     zeros = np.zeros(n, dtype=np.int32)
     return Extents(
-        running_total(has),
+        csr.running_total(has),
         zeros + buffer,
         offset[has],
         zeros.astype(np.int64) + count,

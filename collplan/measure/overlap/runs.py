@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.engine.background import Progress
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.executors.mpi.together import first_alone
@@ -23,11 +24,7 @@ from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner import compile_plan
 from collplan.planner.passes.progress.cores import CorePlacement
-from collplan.planner.plan.plan import Stage
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.background import Progress
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Plan, Stage
 
 
 def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> list[int]:

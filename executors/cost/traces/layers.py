@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.cost.layout import places_of
+from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.task_durations import Holds, holds_of
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.cost.simulator import Timeline
-    from collplan.planner.plan.plan import Plan
-    from collplan.specs import Network
+from collplan.planner.plan.plan import Op, Plan
+from collplan.specs import Network
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from collplan.executors.cost.traces.layers import Layer, Tracks, tracks_of
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 
 _CHUNK: Final = 1 << 15
 _WORDS: Final = {Op.SEND: "send to", Op.RECV: "recv from"}

@@ -11,19 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.traces import write_chunks
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
 from collplan.executors.cost.traces.paje import event_definitions
 from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.cost.simulator import Timeline
-    from collplan.specs import Network
+from collplan.specs import Network
 
 Longs = npt.NDArray[np.int64]
 

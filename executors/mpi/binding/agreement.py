@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from mpi4py import MPI
@@ -15,9 +15,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.peers import name_ranks
 from collplan.executors.mpi.stall.timed_collectives import RollCall
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Plan
 
 DOING: Final = "bind the plan"
 _NOTHING: Final = 2**63 - 1

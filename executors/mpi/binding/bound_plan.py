@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from collplan.executors.mpi.engine.background import (
     why_not_placed,
 )
 from collplan.executors.mpi.engine.engine import Engine
+from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
 from collplan.executors.mpi.errors import BindError, still_running
@@ -29,10 +30,7 @@ from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.host.peers import Peers
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import Watch
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.loop_memory import Recorder
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.errors import BindError
-from collplan.planner.plan.plan import Buffer
+from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import numpy_dtype
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 

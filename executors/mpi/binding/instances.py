@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,8 @@ from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.program.program import shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
-from collplan.planner.plan.plan import Stage
+from collplan.planner.plan.plan import Plan, Stage
 from collplan.planner.plan.tags import MAX_TAGS
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 

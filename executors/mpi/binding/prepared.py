@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import fields
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,14 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
 from collplan.executors.mpi.engine.background import Wish, is_placed
-from collplan.executors.mpi.engine.reduction import Reduction
+from collplan.executors.mpi.engine.reduction import Applies, Reduction
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import COLUMNS, Buffer, Op
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan
 from collplan.planner.verify.format_check import check_format
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.reduction import Applies
-    from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
 

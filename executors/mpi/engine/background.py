@@ -11,23 +11,19 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import host
 from collplan.executors.mpi.host.processes import affinity
-from collplan.executors.mpi.program.program import own_computations, why_not_apart
-from collplan.planner.plan.plan import Op, Stage
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.reduction import Reduction
-    from collplan.executors.mpi.program.program import Program
-    from collplan.executors.mpi.stall.timed_collectives import RollCall
-    from collplan.planner.plan.plan import Plan
+from collplan.executors.mpi.program.program import Program, own_computations, why_not_apart
+from collplan.executors.mpi.stall.timed_collectives import RollCall
+from collplan.planner.plan.plan import Op, Plan, Stage
 
 ProgressBy = Literal["thread", "caller"]
 Progress = Literal["auto", "caller", "thread"]

@@ -11,14 +11,17 @@ import time
 from collections.abc import Sequence
 from ctypes import c_int32
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory
+from collplan.executors.mpi.engine.background import Background
+from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory, Recorder
+from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import ProgressThread
+from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import still_running
 from collplan.executors.mpi.host.cores import yields_help
 from collplan.executors.mpi.host.waiting import sleep_between_polls
@@ -26,17 +29,10 @@ from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import STATE
 from collplan.executors.mpi.program.messages import Messages, handle_of
-from collplan.executors.mpi.stall.watchdog import Standstill
+from collplan.executors.mpi.program.program import Program
+from collplan.executors.mpi.stall.watchdog import Standstill, Watch
+from collplan.planner.arrays import Ints
 from collplan.planner.errors import DeadlockError
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.background import Background
-    from collplan.executors.mpi.engine.loop_memory import Recorder
-    from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.engine.reduction import Reduction
-    from collplan.executors.mpi.program.program import Program
-    from collplan.executors.mpi.stall.watchdog import Watch
-    from collplan.planner.arrays import Ints
 
 Array = npt.NDArray[Any]
 _LEFT, _TURN, _HANDED = (

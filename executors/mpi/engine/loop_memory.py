@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from collplan.executors.mpi.engine.background import Background
+from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import semaphore
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import address_of
@@ -20,14 +22,9 @@ from collplan.executors.mpi.program.local_tasks import (
     RIGHT_STAGE,
     local_tasks,
 )
-from collplan.executors.mpi.program.program import left_to_caller
+from collplan.executors.mpi.program.program import Program, left_to_caller
+from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Stage
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.engine.background import Background
-    from collplan.executors.mpi.engine.node_memory import NodeMemory
-    from collplan.executors.mpi.program.program import Program
-    from collplan.planner.arrays import Ints
 
 Longs = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]

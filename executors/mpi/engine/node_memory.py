@@ -16,7 +16,7 @@ import functools
 import mmap
 import os
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,11 @@ from collplan.executors.mpi.engine.progress_thread import stop_all
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.loop.calls import read_word
-from collplan.executors.mpi.stall.timed_collectives import freed_on_error
+from collplan.executors.mpi.program.program import Program
+from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import end_job, say
-from collplan.planner.arrays.csr import running_total
-from collplan.planner.plan.plan import Buffer
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.program.program import Program
-    from collplan.executors.mpi.stall.timed_collectives import RollCall
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.arrays import csr
+from collplan.planner.plan.plan import Buffer, Plan
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]
@@ -180,7 +176,7 @@ class NodeMemory:
     def _allocate(self, size: int, awaited: list[int], call: RollCall) -> None:
         """Make the window and say where things lie in it."""
         lines = [-(-n * WORD_BYTES // LINE_BYTES) for n in awaited]
-        firsts = self.n_ranks + running_total(lines)
+        firsts = self.n_ranks + csr.running_total(lines)
         header = -(-int(firsts[-1]) * LINE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
         n_bytes = header + size
         mine = n_bytes + mmap.PAGESIZE if self._comm.rank == 0 else 0

@@ -6,7 +6,7 @@ import ctypes
 from contextlib import suppress
 from ctypes import c_int, c_int64
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,10 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.host.cores import host
 from collplan.executors.mpi.loop import reductions
+from collplan.executors.mpi.loop.reductions import Predefined
+from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.loop.reductions import Predefined
-    from collplan.executors.mpi.program.program import Program
 
 Array = npt.NDArray[Any]
 COMPILING_S: Final = 600.0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.state import EXTENT, LOCAL
-from collplan.planner.arrays.csr import running_total
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.program.program import Program
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Extents
+from collplan.executors.mpi.program.program import Program
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.plan.plan import Extents, Op
 
 Index = npt.NDArray[np.int64]
 Table = npt.NDArray[Any]
@@ -73,11 +69,11 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
     rows["outer_stride"], rows["outer_repeat"] = outer_stride, outer_repeat
     n_bytes = rows["run"] * rows["repeat"] * rows["outer_repeat"]
     has = n_bytes > 0
-    kept = running_total(has)
+    kept = csr.running_total(has)
     return ExtentTable(
         indptr=kept[extents.indptr],
         rows=rows[has],
-        n_bytes=running_total(n_bytes[has]),
+        n_bytes=csr.running_total(n_bytes[has]),
     )
 
 

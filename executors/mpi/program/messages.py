@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.program.program import Program
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Extents
+from collplan.executors.mpi.program.program import Program
+from collplan.planner.arrays import Ints
+from collplan.planner.plan.plan import Extents, Op
 
 Array = npt.NDArray[Any]
 Index = npt.NDArray[np.int64]

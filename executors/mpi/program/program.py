@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
-from collplan.planner.arrays.csr import group_by, row_numbers, row_sums, take_rows
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op, Stage
+from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op, Plan, Stage
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify.format_check import extent_bounds
-
-if TYPE_CHECKING:
-    from collplan.planner.arrays import Ints
-    from collplan.planner.plan.plan import Plan
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -178,7 +173,7 @@ def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extent
 def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> None:
     """Engines follow operands as far as the result reaches."""
     n_read, n_written = (
-        row_sums(part.indptr, part.elements(plan.patterns)) for part in (reads, writes)
+        csr.row_sums(part.indptr, part.elements(plan.patterns)) for part in (reads, writes)
     )
     for op, times in ((Op.COPY, 1), (Op.REDUCE, 2)):
         wrong = np.flatnonzero((plan.op[row] == op) & (n_read != times * n_written))
@@ -192,8 +187,8 @@ def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> N
 
 def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
     """Return (after, before, kind) of every dependency, in the program's numbering."""
-    indptr, entries = take_rows(plan.deps.indptr, row)
-    after = row_numbers(indptr)
+    indptr, entries = csr.take_rows(plan.deps.indptr, row)
+    after = csr.row_numbers(indptr)
     rows_before = plan.deps.task[entries].astype(np.int64)
     by_row = np.argsort(row)
     position = np.searchsorted(row, rows_before, sorter=by_row)
@@ -214,7 +209,7 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
     # Most plans share nothing, and may have many tasks of other ranks.
     indptr, entries = np.zeros(n + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
     if len(foreign):
-        indptr, entries = take_rows(foreign.indptr, row)
+        indptr, entries = csr.take_rows(foreign.indptr, row)
     own_flag = np.full(n, NONE, dtype=np.int64)
     if len(foreign.awaited):
         numbers = np.full(n, NONE, dtype=np.int64)
@@ -234,7 +229,7 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
 
 
 def _successors(before: Index, after: Index, n_tasks: int) -> Successors:
-    order, indptr = group_by(before, n_tasks)
+    order, indptr = csr.group_by(before, n_tasks)
     return Successors(indptr=indptr, task=after[order])
 
 
@@ -258,7 +253,7 @@ def why_not_apart(program: Program, computes: Mask) -> str | None:
     is_before_wait = (program.stage == Stage.WAIT) | computes
     tied = computes & (program.sharing.waits | (program.sharing.own_flag >= 0))
     for successors in (program.on_start, program.on_completion):
-        before = row_numbers(successors.indptr)
+        before = csr.row_numbers(successors.indptr)
         after = successors.task
         tied[after[computes[after] & ~is_after_start[before]]] = True
         tied[before[computes[before] & ~is_before_wait[after]]] = True

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -21,9 +22,6 @@ from collplan.executors.mpi.stall.watchdog import (
     end_job,
     say,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 T = TypeVar("T")
 N_SPEAKERS: Final = 8

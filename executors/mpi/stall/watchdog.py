@@ -16,22 +16,18 @@ import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import StallError
-from collplan.executors.mpi.host.peers import name_ranks
+from collplan.executors.mpi.host.peers import Peers, name_ranks
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.launch.launcher import launcher_rank
+from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.together import abort
-from collplan.planner.plan.plan import Op
-
-if TYPE_CHECKING:
-    from collplan.executors.mpi.host.peers import Peers
-    from collplan.executors.mpi.program.program import Program
-    from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 
 MOST_MESSAGES: Final = 3
 """Maximum number of messages that a rank names; it counts the others."""

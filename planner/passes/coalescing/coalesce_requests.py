@@ -7,14 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import (
-    group_offsets,
-    joint_key,
-    run_bounds,
-    run_starts,
-    running_total,
-)
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.errors import AlgorithmError
@@ -22,7 +15,7 @@ from collplan.planner.lowering.lower import MessageTable
 from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import MessageGraph, require_all_ranks
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.merge_tasks import join_tasks
@@ -117,7 +110,7 @@ def coalesce_table(messages: MessageTable) -> MessageTable:
     """
     keys = (messages.source, messages.dest, messages.phase, messages.round)
     order = np.lexsort(keys)
-    bounds = run_bounds(*(key[order] for key in keys))
+    bounds = csr.run_bounds(*(key[order] for key in keys))
     merged = messages.take(order[bounds[:-1]])
     for name in ("read", "write", "combine"):
         taken = getattr(messages, name).take(order)
@@ -141,7 +134,7 @@ def _groups(plan: Plan) -> tuple[Ints, Ints]:
     order of their last rows.
     """
     n_rounds, n_stages = int(plan.round.max(initial=0)) + 1, int(plan.stage.max(initial=0)) + 1
-    when = joint_key(joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)
+    when = csr.joint_key(csr.joint_key(plan.phase, plan.round, n_rounds), plan.stage, n_stages)
     return _grouped(plan, _stand_in(plan, when, which=-1))
 
 
@@ -164,10 +157,10 @@ def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
     It is the first of them (`which` 0) or the last (-1); other tasks stand for themselves.
     """
     rows = np.flatnonzero(plan.op <= Op.RECV)
-    pair = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    pair = csr.joint_key(plan.rank, plan.peer, plan.n_ranks)
     alike = [key[rows] for key in (*keys, pair, plan.op)]
     order = np.lexsort((rows, *alike))
-    starts = run_starts(*(key[order] for key in alike))
+    starts = csr.run_starts(*(key[order] for key in alike))
     # Rows ascend within a group.
     ends = np.flatnonzero(starts if which == 0 else np.roll(starts, -1))
     chosen = np.arange(plan.n_tasks)
@@ -178,7 +171,7 @@ def _stand_in(plan: Plan, *keys: Ints, which: int) -> Ints:
 def _grouped(plan: Plan, group: Ints, *keys: Ints) -> tuple[Ints, Ints]:
     """Return rows by keys, group and tag, and the bounds of groups."""
     order = np.lexsort((np.arange(plan.n_tasks), plan.tag, group, *keys))
-    return order, run_bounds(group[order])
+    return order, csr.run_bounds(group[order])
 
 
 def remap_messages(plan: Plan, rows: Ints) -> Plan:
@@ -192,20 +185,20 @@ def remap_messages(plan: Plan, rows: Ints) -> Plan:
         have elements in common stay as they are.
     """
     space = AddressSpace.of_plan(plan)
-    reads, writes = csr.pieces_of(plan)
+    reads, writes = pieces.pieces_of(plan)
     moves = _packed(space, _message_pieces(plan, reads, writes, rows), plan.rank[rows])
     if moves is None:
         return plan
     reads, writes = (moves.apply(side, plan.rank) for side in (reads, writes))
     mirrors = np.where(_is_moved(plan, moves), NONE, plan.mirrors)
-    return csr.with_pieces(plan, reads, writes, mirrors=mirrors)
+    return pieces.with_pieces(plan, reads, writes, mirrors=mirrors)
 
 
 def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
     """Return what messages read where they are sent, and write where they are received."""
     is_send = plan.op[rows] == Op.SEND
     n = len(plan.op)
-    return csr.stack((reads, writes)).take(np.where(is_send, rows, n + rows))
+    return pieces.stack((reads, writes)).take(np.where(is_send, rows, n + rows))
 
 
 def _is_scattered(pieces: Pieces) -> Bools:
@@ -240,7 +233,7 @@ def _packed(space: AddressSpace, pieces: Pieces, rank: Ints) -> Relocation | Non
     order = np.lexsort((np.arange(len(row)), begin[row], home))
     by_low = np.argsort(low, kind="stable")
     new = low[by_low][np.searchsorted(home[by_low], home)]
-    new[order] += group_offsets(home[order], (high - low)[order])
+    new[order] += csr.group_offsets(home[order], (high - low)[order])
     gaps = _gaps(home[by_low], low[by_low], high[by_low])
     all_low = np.concatenate((low, gaps[0]))
     all_high = np.concatenate((high, gaps[1]))
@@ -252,9 +245,9 @@ def _gaps(home: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints, Ints]:
     is_gap = (home[1:] == home[:-1]) & (low[1:] > high[:-1])
     begin, end, where = high[:-1][is_gap], low[1:][is_gap], home[:-1][is_gap]
     first = np.searchsorted(home, where)
-    filled = running_total(high - low)
+    filled = csr.running_total(high - low)
     last = np.searchsorted(home, where, side="right")
-    own = group_offsets(where, end - begin)
+    own = csr.group_offsets(where, end - begin)
     return begin, end, low[first] + filled[last] - filled[first] + own
 
 
@@ -276,7 +269,7 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     rows : ndarray of int64
         The messages; ends that are one interval stay as they are.
     """
-    reads, writes = csr.pieces_of(plan)
+    reads, writes = pieces.pieces_of(plan)
     carried = _message_pieces(plan, reads, writes, rows)
     scattered = _is_scattered(carried)
     rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
@@ -284,8 +277,8 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
         return plan
     n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
     sizes = carried.elements
-    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + group_offsets(rank, sizes)
-    packed = csr.contiguous(
+    offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + csr.group_offsets(rank, sizes)
+    packed = pieces.contiguous(
         np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
     )
     is_send = plan.op[rows] == Op.SEND
@@ -296,12 +289,12 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     is_copy = order >= n
     become_copies(columns, is_copy)
     sent, received = (mask.nonzero()[0] for mask in (is_send, ~is_send))
-    new_reads = csr.stack(
-        (csr.replaced(reads, rows[sent], packed.take(sent)), _choose(is_send, carried, packed))
+    new_reads = pieces.stack(
+        (pieces.replaced(reads, rows[sent], packed.take(sent)), _choose(is_send, carried, packed))
     )
-    new_writes = csr.stack(
+    new_writes = pieces.stack(
         (
-            csr.replaced(writes, rows[received], packed.take(received)),
+            pieces.replaced(writes, rows[received], packed.take(received)),
             _choose(is_send, packed, carried),
         )
     )
@@ -321,4 +314,4 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
 def _choose(mask: Bools, one: Pieces, other: Pieces) -> Pieces:
     """Return rows of `one` where `mask` says so, of `other` elsewhere."""
     index = np.arange(len(mask))
-    return csr.stack((one, other)).take(np.where(mask, index, len(mask) + index))
+    return pieces.stack((one, other)).take(np.where(mask, index, len(mask) + index))

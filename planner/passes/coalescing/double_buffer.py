@@ -8,14 +8,13 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import group_offsets, joint_key, occurrence, ranges, run_starts
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import overlapping
 from collplan.planner.errors import UnmatchedRecvError, UnmatchedSendError
 from collplan.planner.passes.coalescing.coalesce_requests import require_whole_nodes
 from collplan.planner.passes.rebuild import rebuild
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.pieces import Pieces
@@ -75,7 +74,7 @@ def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
     """
     require_whole_nodes(plan, "double_buffer")
     space = AddressSpace.of_plan(plan)
-    reads, writes = csr.pieces_of(plan)
+    reads, writes = pieces.pieces_of(plan)
     blocks = find_blocks(plan, space, reads, writes)
     turn = _take_turns(blocks, slots)
     if not (turn != NONE).any():
@@ -98,7 +97,7 @@ def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
 def _take_turns(blocks: Blocks, slots: int) -> Ints:
     """Return every block's slot, or -1."""
     good = np.flatnonzero(blocks.is_reusable)
-    number = occurrence(blocks.chain[good])
+    number = csr.occurrence(blocks.chain[good])
     later = number >= slots
     # Blocks are numbered chain by chain, in order.
     earlier = np.full(len(good), NONE)
@@ -125,10 +124,10 @@ def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, 
     home, size = space.number_at(low), high - low
     n_homes = len(space.start) - 1
     # Within a block, intervals keep their order.
-    inside = group_offsets(block, size)
+    inside = csr.group_offsets(block, size)
     total = np.bincount(block, size, len(turn)).astype(np.int64)
     there = np.flatnonzero(turn != NONE)
-    slot = joint_key(blocks.chain[there], turn[there], int(turn.max()) + 1)
+    slot = csr.joint_key(blocks.chain[there], turn[there], int(turn.max()) + 1)
     kinds, number = np.unique(slot, return_inverse=True)
     room = np.zeros(len(kinds), dtype=np.int64)
     np.maximum.at(room, number, total[there])
@@ -136,14 +135,14 @@ def _fold(space: AddressSpace, blocks: Blocks, turn: Ints) -> tuple[Relocation, 
     slot_home[number] = blocks.home[there]
     removed = np.bincount(home, size, n_homes).astype(np.int64)
     sizes = np.diff(space.start) - removed
-    slot_base = space.start[slot_home] + sizes[slot_home] + group_offsets(slot_home, room)
+    slot_base = space.start[slot_home] + sizes[slot_home] + csr.group_offsets(slot_home, room)
     base = np.zeros(len(turn), dtype=np.int64)
     base[there] = slot_base[number]
     # Between blocks, and behind the last of a buffer.
     end = np.append(low[1:], 0)
-    is_last = np.roll(run_starts(home), -1)
+    is_last = np.roll(csr.run_starts(home), -1)
     end[is_last] = space.start[home[is_last] + 1]
-    gone = group_offsets(home, size) + size
+    gone = csr.group_offsets(home, size) + size
     rest = np.flatnonzero(end > high)
     moves = Relocation.of(
         space,
@@ -194,9 +193,9 @@ def find_blocks(plan: Plan, space: AddressSpace, reads: Pieces, writes: Pieces) 
     row, low, high = recvs[owner[kept]], (base + low)[kept], (base + high)[kept]
     home = space.number(plan.rank[row], buffer[kept])
     n_rounds = int(plan.round.max(initial=0)) + 1
-    when = joint_key(plan.phase[row], plan.round[row], n_rounds)
+    when = csr.joint_key(plan.phase[row], plan.round[row], n_rounds)
     n_times = int(when.max(initial=0)) + 1
-    keys = joint_key(joint_key(home, plan.rank[row], plan.n_ranks), when, n_times)
+    keys = csr.joint_key(csr.joint_key(home, plan.rank[row], plan.n_ranks), when, n_times)
     kinds, block = np.unique(keys, return_inverse=True)
     n = len(kinds)
     home_of = np.zeros(n, dtype=np.int64)
@@ -227,7 +226,7 @@ def _orders(plan: Plan) -> tuple[Ints, Ints]:
     which everything does run, whatever passes have made of the rows.
     """
     rows = np.arange(plan.n_tasks, dtype=np.int64)
-    when = joint_key(plan.phase, plan.round, int(plan.round.max(initial=0)) + 1)
+    when = csr.joint_key(plan.phase, plan.round, int(plan.round.max(initial=0)) + 1)
     last = np.zeros(int(when.max(initial=0)) + 1, dtype=np.int64)
     last[when] = rows
     start: list[Ints] = [rows]
@@ -263,7 +262,7 @@ class _Found:
         last = np.searchsorted(self.low, high) - 1
         hits = np.flatnonzero((high > low) & (last >= first))
         first, last, owner = first[hits], last[hits], pieces.owner[hits]
-        run = np.cumsum(run_starts(self.block))
+        run = np.cumsum(csr.run_starts(self.block))
         within = run[first] == run[last]
         rows, blocks = [owner[within]], [self.block[first[within]]]
         apart = np.flatnonzero(~within)
@@ -278,4 +277,4 @@ class _Found:
         row, low, high = self.space.blocks(pieces.take(rows), rank[rows])
         first = np.searchsorted(self.high, low, side="right")
         n = np.maximum(np.searchsorted(self.low, high) - first, 0)
-        return rows[np.repeat(row, n)], self.block[ranges(first, n)]
+        return rows[np.repeat(row, n)], self.block[csr.ranges(first, n)]

@@ -10,8 +10,7 @@ import numpy as np
 from pydantic import Field, SkipValidation
 
 from collplan.planner.algorithms import registry
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key, occurrence
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.progress.cores import CorePlacement, move_to_cores, placement_of
 from collplan.planner.passes.progress.tree_model import best_levels
@@ -266,7 +265,7 @@ class _Split:
         receiver = self._receivers()[transfer]
         order = np.lexsort((self.source[transfer], receiver, key.ravel()))
         turn = np.empty(len(row), dtype=np.int64)
-        turn[order] = occurrence(key.ravel()[order])
+        turn[order] = csr.occurrence(key.ravel()[order])
         return turn[index]
 
     def _receivers(self) -> Ints:
@@ -308,8 +307,10 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
     source[recvs] = plan.peer[recvs]
     source[sends] = n_ranks
     heads = np.flatnonzero(source < n_ranks)
-    place = joint_key(plan.round, plan.rank, n_ranks)
-    keys, number = np.unique(joint_key(place[heads], source[heads], n_ranks), return_inverse=True)
+    place = csr.joint_key(plan.round, plan.rank, n_ranks)
+    keys, number = np.unique(
+        csr.joint_key(place[heads], source[heads], n_ranks), return_inverse=True
+    )
     transfer = np.full(n, NONE, dtype=np.int64)
     transfer[heads] = number.ravel()
     follows = (transfer[before] >= 0) & (transfer[after] < 0) & (place[before] == place[after])

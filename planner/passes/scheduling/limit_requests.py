@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from collplan.planner.arrays import Ints
-from collplan.planner.arrays.csr import joint_key
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
@@ -86,7 +85,7 @@ def _predecessors(plan: Plan, width: dict[str, int | None]) -> Ints:
     place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
     crosses = is_send & crosses_nodes(plan)
-    stream = joint_key(plan.rank, plan.peer, plan.n_ranks)
+    stream = csr.joint_key(plan.rank, plan.peer, plan.n_ranks)
     of_rank, of_node = found = np.full((2, plan.n_tasks), -1, dtype=np.int32)
     for name, is_limited, group, predecessor in (
         ("remote", crosses, plan.rank, of_rank),

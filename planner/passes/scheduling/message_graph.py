@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import joint_key
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.matching import match_messages
@@ -135,7 +134,7 @@ def previous_on_link(plan: Plan) -> Ints:
     if not is_slow.any():
         is_slow[:] = True
     sends = np.flatnonzero((plan.op == Op.SEND) & is_slow)
-    link = joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
+    link = csr.joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
     by_link = np.argsort(link, kind="stable")
     order, same = sends[by_link], link[by_link[1:]] == link[by_link[:-1]]
     previous = np.full(plan.n_tasks, NONE, dtype=np.int64)

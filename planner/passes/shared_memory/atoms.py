@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import indptr_of, ranges, running_total, sorted_unique, take_rows
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.passes.shared_memory.values import Positions
 from collplan.planner.plan.pieces import Pieces
@@ -50,7 +49,7 @@ def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     """Cut what `program` touches so that copies and the given messages move whole atoms."""
     plan = program.plan
     sizes = np.concatenate((program.buffer_sizes.ravel(), plan.shared_sizes))
-    starts = running_total(sizes)
+    starts = csr.running_total(sizes)
     own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
     base = np.column_stack((own, starts[plan.n_ranks * 3 + plan.rank_node]))
     rank = program.columns["rank"]
@@ -60,7 +59,7 @@ def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     for indptr, low, high in sides:
         first = np.searchsorted(edges, low)
         lengths = np.searchsorted(edges, high) - first
-        positions.append(Positions(running_total(lengths)[indptr], ranges(first, lengths)))
+        positions.append(Positions(csr.running_total(lengths)[indptr], csr.ranges(first, lengths)))
     # Of empty buffers that begin at one address the last is meant.
     flat = np.searchsorted(own.ravel(), edges[:-1], side="right") - 1
     rank_of, buffer = np.divmod(flat, own.shape[1])
@@ -74,7 +73,7 @@ Blocks = tuple[Ints, Ints, Ints]
 def _addresses(pieces: Pieces, base: Ints, rank: Ints) -> Blocks:
     row, buffer, low, high = pieces.blocks()
     start = base[rank[row], buffer]
-    return indptr_of(row, len(rank)), start + low, start + high
+    return csr.indptr_of(row, len(rank)), start + low, start + high
 
 
 def _moves(
@@ -95,7 +94,7 @@ def _moves(
 
 def _take(blocks: Blocks, rows: Ints) -> Blocks:
     indptr, low, high = blocks
-    taken, index = take_rows(indptr, rows)
+    taken, index = csr.take_rows(indptr, rows)
     return taken, low[index], (high - low)[index]
 
 
@@ -108,12 +107,12 @@ def _close(moves: tuple[Ints, Ints, Ints], cuts: Ints, sides: list[Blocks]) -> I
     source, dest, count = moves
     ends = [end for _, low, high in sides for end in (low, high)]
     zero = np.zeros(1, dtype=np.int64)
-    new = sorted_unique(np.concatenate((zero, cuts, source, dest, dest + count, *ends)))
+    new = csr.sorted_unique(np.concatenate((zero, cuts, source, dest, dest + count, *ends)))
     found = [new]
     # Cuts reach one more rank of a ring with every turn, so only the new ones are carried on.
     while len(new):
         carried = [_carry(new, *pair, count) for pair in ((source, dest), (dest, source))]
-        new = sorted_unique(np.concatenate(carried))
+        new = csr.sorted_unique(np.concatenate(carried))
         for known in found:
             new = new[~_is_in(known, new)]
         found.append(new)
@@ -138,7 +137,7 @@ def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
     """Return where the cuts inside sources would be at destinations."""
     first = np.searchsorted(edges, source, side="right")
     n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
-    return np.asarray(edges[ranges(first, n)] + np.repeat(dest - source, n))
+    return np.asarray(edges[csr.ranges(first, n)] + np.repeat(dest - source, n))
 
 
 def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import group_offsets
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.plan.plan import NONE, Buffer
@@ -106,11 +105,11 @@ def lay_out(
     size = -(-size // unit) * unit
     order = np.lexsort((np.arange(len(rank)), what, rank, rank_node[rank]))
     node, begin = rank_node[rank], np.empty(len(rank), dtype=np.int64)
-    begin[order] = group_offsets(node[order], size[order])
+    begin[order] = csr.group_offsets(node[order], size[order])
     own = np.flatnonzero(is_used & ~is_relocated)
     area = np.full(len(areas.size), NONE, dtype=np.int64)
     area[kept] = begin[2 * n_ranks : len(rank) - n_ranks]
-    area[own] = group_offsets(areas.rank[own], areas.size[own])
+    area[own] = csr.group_offsets(areas.rank[own], areas.size[own])
     mirrors = np.column_stack((begin[:n_ranks], begin[n_ranks : 2 * n_ranks]))
     return Room(
         np.where(mirrored > 0, mirrors, NONE),

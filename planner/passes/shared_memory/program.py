@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import run_starts
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.passes.rebuild import move_edges, places, stack_edges
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
@@ -77,7 +76,7 @@ class Program:
                 sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
         intents = stack_edges(list(map(stated_edges, plans)), [plan.n_tasks for plan in plans])
         order = canonical_order(columns["rank"], columns["round"], columns["op"])
-        reads, writes = map(csr.stack, zip(*map(csr.pieces_of, plans), strict=True))
+        reads, writes = map(pieces.stack, zip(*map(pieces.pieces_of, plans), strict=True))
         return cls(
             {name: column[order] for name, column in columns.items()},
             reads.take(order),
@@ -102,7 +101,7 @@ def canonical_order(rank: Ints, round: Ints, op: Ints) -> Ints:
     """
     own = np.argsort(rank, kind="stable")
     kind = _CLASS[op[own]]
-    is_first = run_starts(rank[own], round[own])
+    is_first = csr.run_starts(rank[own], round[own])
     before = np.where(is_first, 0, np.concatenate((kind[:1], kind[:-1])))
     steps = np.cumsum((kind - before) % 3)
     # The turns of a round are counted from its first task.

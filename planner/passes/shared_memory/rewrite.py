@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import group_offsets, row_numbers, running_total, take_rows
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.passes.rebuild import become_copies, move_edges, places, rebuild, stack_edges
 from collplan.planner.passes.shared_memory.atoms import Atoms, cut
 from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, ScratchAreas, lay_out
@@ -23,7 +22,7 @@ from collplan.planner.passes.shared_memory.values import (
     find_places,
     number_values,
 )
-from collplan.planner.plan import pieces as csr
+from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges
@@ -109,8 +108,8 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
         for name, column in program.columns.items()
     }
     nothing = program.reads.take(_NO_ROWS)
-    read = csr.stack([nothing, *(part.read for part in parts)]).take(order)
-    written = csr.stack([nothing, *(part.written for part in parts)]).take(order)
+    read = pieces.stack([nothing, *(part.read for part in parts)]).take(order)
+    written = pieces.stack([nothing, *(part.written for part in parts)]).take(order)
     intents = stack_edges([part.intents for part in parts], [len(part.row) for part in parts])
     intents = move_edges(intents, places(order, len(order)))
     chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
@@ -248,7 +247,7 @@ class _Accesses:
 
     def totals(self, count: Ints) -> tuple[Ints, Ints]:
         """Return the elements of every task, and those of its own before each access."""
-        running = running_total(count)
+        running = csr.running_total(count)
         first = np.searchsorted(self.owner, np.arange(self.n_tasks + 1))
         return np.diff(running[first]), running[:-1] - running[first[self.owner]]
 
@@ -269,9 +268,9 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
     # Nodes without shared messages keep their tasks: one cannot see from there
     # whether others share.
     number = np.where(shares[columns["rank"]], np.arange(len(row)), len(row) + row)
-    written = csr.stack((written, program.writes)).take(number)
+    written = pieces.stack((written, program.writes)).take(number)
     number[np.isin(row, traffic.signals)] = len(row) + len(program)
-    read = csr.stack((read, program.reads, _LOOK)).take(number)
+    read = pieces.stack((read, program.reads, _LOOK)).take(number)
     return _Rewritten(rows[row], columns, read, written, _intents(traffic, row), shares, room)
 
 
@@ -331,7 +330,7 @@ def _lay_out(
         plan.n_nodes, plan.itemsize,
     )  # fmt: skip
     slot = np.full(len(sources.place), NONE, dtype=np.int64)
-    slot[staged] = room.slots[rank] + group_offsets(rank, size)
+    slot[staged] = room.slots[rank] + csr.group_offsets(rank, size)
     slot[staged[is_mirrored]] = room.mirrors[homes] + atoms.offset[atom[is_mirrored]]
     return room, slot
 
@@ -355,7 +354,7 @@ def _pieces(
     total, before = accesses.totals(count)
     is_right = reduces[accesses.owner] & (2 * before >= total[accesses.owner])
     halves = np.bincount(2 * accesses.owner + is_right, minlength=2 * accesses.n_tasks)
-    both = csr.contiguous(running_total(halves), buffer, offset, count)
+    both = pieces.contiguous(csr.running_total(halves), buffer, offset, count)
     return Pieces(both.indptr[::2], *both.columns())
 
 
@@ -373,11 +372,11 @@ def _intents(traffic: _Traffic, row: Ints) -> Edges:
 
 def _positions_of(positions: Positions, rows: Ints) -> tuple[Ints, Ints]:
     """Return the task of each position of some tasks, and the positions, task after task."""
-    indptr, taken = take_rows(positions.indptr, rows)
-    return row_numbers(indptr), taken
+    indptr, taken = csr.take_rows(positions.indptr, rows)
+    return csr.row_numbers(indptr), taken
 
 
-_LOOK = csr.contiguous(
+_LOOK = pieces.contiguous(
     np.array([0, 1]), np.array([Buffer.SHARED], dtype=np.int8), np.zeros(1, int), np.zeros(1, int)
 )
 """The read of a signal's receiver: no elements, but in shared memory, which shows its origin."""

@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
-from collplan.planner.arrays.csr import row_numbers
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.jit import compiled
 
 FOREVER = np.int64(2**62)
@@ -37,7 +36,7 @@ class Positions(NamedTuple):
     @property
     def owner(self) -> Ints:
         """Return the task of every position."""
-        return row_numbers(self.indptr)
+        return csr.row_numbers(self.indptr)
 
 
 class Values(NamedTuple):
