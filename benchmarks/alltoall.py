@@ -33,7 +33,7 @@ N_ORDERS = 1_000
 
 
 def design(name: str, nodes: int, ranks: int, preset: str | None = None) -> PlanSpec:
-    """Return a design's spec, eight bytes a block."""
+    """Return a design's spec, eight bytes per block."""
     machine = {"nodes": nodes, "ranks_per_node": ranks}
     if preset is not None:
         machine = {"preset": preset, "nodes": nodes}

@@ -36,7 +36,7 @@ Found = dict[str, Any]
 
 
 def alltoall(machine: Machine, n_bytes: int) -> PlanSpec:
-    """Return the spec of an alltoall with blocks of so many bytes."""
+    """Return the spec of an alltoall with blocks of the given size in bytes."""
     collective = {"kind": "alltoall", "count": n_bytes, "datatype": "uint8"}
     return PlanSpec.model_validate({"machine": machine, "collective": collective})
 

@@ -40,7 +40,7 @@ MOST_TASKS: Final = 3_000_000
 
 
 def spec_of(name: str, preset: str, nodes: int) -> PlanSpec:
-    """Return a design's spec, a byte a block."""
+    """Return a design's spec, a byte per block."""
     collective = {"kind": "alltoall", "count": 1, "datatype": "uint8"}
     machine = {"preset": preset, "nodes": nodes}
     plain = PlanSpec.model_validate({"machine": machine, "collective": collective})

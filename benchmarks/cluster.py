@@ -34,7 +34,7 @@ from collplan.specs.errors import CollplanError
 
 RANKS: Final = Path(__file__).with_name("cluster_ranks.py")
 CANDIDATES: Final = ("native", "striped", "hierarchical", "full_lane", "best")
-"""The columns: native has one lane a rank, striped is native with all of them."""
+"""The columns: native has one lane per rank, striped is native with all of them."""
 Found = dict[str, Any]
 
 

@@ -17,7 +17,7 @@ KINDS: Final = (
     "alltoall",
     "scan",
 )
-"""What is measured."""
+"""Cases to measure."""
 OF_BLOCKS: Final = ("allgather", "reduce_scatter_block", "gather", "scatter", "alltoall")
 """Those whose vector of all ranks' blocks has the size; MPI's count is that of a block."""
 ITEMSIZE: Final = 4

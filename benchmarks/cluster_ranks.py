@@ -26,7 +26,7 @@ from collplan.measure.timing import library_name, line_up
 from collplan.specs import Machine
 
 SETTLE_S: Final = 0.1
-"""How long counters are given until the last frames have arrived."""
+"""Time in seconds that counters are given until the last frames have arrived."""
 
 
 class LaneCounter:

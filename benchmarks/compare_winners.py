@@ -33,7 +33,7 @@ LINK = {"L_ns": 1000, "o_ns": 300, "g_ns": 100, "G_ns_per_byte": 0.04}
 
 
 def spec_of(machine: str, kind: str, n_bytes: int) -> PlanSpec:
-    """Return a collective of so many bytes on nodes x ranks with two lanes of 200 Gbit/s."""
+    """Return a collective of the given size on nodes x ranks with two lanes of 200 Gbit/s."""
     nodes, ranks = map(int, machine.split("x"))
     shape = {"nodes": nodes, "ranks_per_node": ranks, "lanes": 2, "network": {"network": LINK}}
     collective = {"kind": kind, "count": n_bytes // 4, "datatype": "float32"}

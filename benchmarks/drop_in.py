@@ -2,7 +2,7 @@
 
 usage: [mpiexec -n N] python benchmarks/drop_in.py [--calls N] [--rounds N]
 
-In every round the plan alone is called so many times in a row, then the same through the
+In every round the plan alone is called several times in a row, then the same through the
 drop-in; the difference of the two is what is looked up and rebound. Messages are of 16
 doubles a rank, so that a plan takes as little as it can. Rank 0 prints times of a call on
 the slowest rank: of the plan, and what the drop-in adds, the median over rounds and the
@@ -129,7 +129,7 @@ def main() -> None:
     without = collplan.Comm(world)
     if world.rank == 0:
         library = MPI.Get_library_version().splitlines()[0].split(",")[0]
-        print(f"{' '.join(library.split())}, {world.size} ranks; µs a call")
+        print(f"{' '.join(library.split())}, {world.size} ranks; µs per call")
         print(f"{'':34s} {'plan':>7s} {'least':>6s}   {'beyond':>7s} {'least':>6s}   middle half")
     for name, call in forms(planned).items():
         for _ in range(5):

@@ -44,7 +44,7 @@ IN_PLACE: Final = ("allreduce", "allgather")
 OF_BLOCKS: Final = ("allgather", "alltoall", "gather", "scatter", "reduce_scatter_block")
 ITEMSIZE: Final = 8
 BLOCK_S: Final = 0.02
-"""How long the calls of a block take together, if one takes less."""
+"""Time of the calls of a block together, if one takes less."""
 SCREENING_ROUNDS: Final = 3
 
 

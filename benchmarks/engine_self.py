@@ -140,7 +140,7 @@ def main() -> None:
     print(MPI.Get_library_version().splitlines()[0].split(",")[0])
     for (name, _, n, unit), block in zip(cases, rounds, strict=True):
         times = block / (n * unit)
-        print(f"{name:28} {np.median(times) * 1e6:8.3f} µs a task (least {times.min() * 1e6:.3f})")
+        print(f"{name:28} {np.median(times) * 1e6:8.3f} µs per task (min {times.min() * 1e6:.3f})")
     rebind = in_a_row(lambda: bind(plan, comm, *arrays).free(), 20)
     bind_s = time_in_turns(comm, [rebind], 1, warm_ups=0)[0, 0] / 20
     print(f"{'bind and free':28} {bind_s * 1e3:8.3f} ms, {plan.n_tasks} tasks")

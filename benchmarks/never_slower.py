@@ -65,7 +65,7 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where ranks run: on an emulated cluster, or on this machine."""
+    """Place of the ranks: an emulated cluster, or this machine."""
 
     cluster: Cluster | None
 
@@ -94,7 +94,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """What is asked for, and the files it is kept in."""
+    """The request, and the files of its results."""
 
     asked: argparse.Namespace
     place: Place

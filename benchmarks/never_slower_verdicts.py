@@ -13,9 +13,9 @@ from collplan.reports.output import format_bytes, format_seconds
 
 ALLOWED_PART: Final = 0.03
 ALLOWED_S: Final = 20e-6
-"""By so much of native's time, and so many seconds more, the drop-in may be slower."""
+"""Share of native's time, and additional seconds, by which the drop-in may be slower."""
 LONG_BYTES: Final = 1 << 18
-"""From so many bytes on gains are asked for."""
+"""Size in bytes from which gains are required."""
 ASKED_GAIN: Final = 1.5
 ASKED_LESS: Final = 0.3
 """By this part an application's communication has to take less."""

@@ -51,7 +51,7 @@ def main() -> None:
         spec = ring_allreduce(n_ranks)
         print(f"ring allreduce, {n_ranks} ranks:")
         plan = timed("compile", None, repetitions, lambda spec=spec: compile_plan(spec))
-        print(f"  {plan.n_tasks} tasks, {plan.nbytes / plan.n_tasks:.1f} bytes a task")
+        print(f"  {plan.n_tasks} tasks, {plan.nbytes / plan.n_tasks:.1f} bytes per task")
         timed("verify", plan.n_tasks, repetitions, lambda plan=plan: verify(plan))
         timed("simulate", plan.n_tasks, repetitions, lambda p=plan: simulate(p, Network()))
         timed("one rank", None, repetitions, lambda spec=spec: compile_plan(spec, rank=1))

@@ -37,7 +37,7 @@ from collplan.specs.errors import CollplanError
 RANKS: Final = Path(__file__).with_name("prediction_ranks.py")
 KINDS: Final = ("bcast", "reduce", "allreduce", "allgather", "gather", "alltoall", "scan")
 CLOSE: Final = 1.10
-"""How far from the measured best a predicted best may be."""
+"""Largest distance of a predicted best from the measured best."""
 Found = dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Time the simulator on one core, in tasks a second.
+"""Time the simulator on one core, in tasks per second.
 
 Ring allreduce and linear alltoall on a flat machine, one rank a node, and with the ranks on
 nodes of 32 with two lanes, so that ranks compete for them; then full-lane plans of rings on the

@@ -1,4 +1,4 @@
-"""Add a pass: at most so many sends of a rank in flight.
+"""Add a pass that limits the sends of a rank in flight.
 
 Registers it, names it in a spec, and shows what it changes. The compiler
 verifies the plan after the pass. Needs no MPI.

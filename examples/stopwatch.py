@@ -1,4 +1,4 @@
-"""How long a program takes, and how long of that it communicates."""
+"""Stopwatch for a program's total time and its time in communication."""
 
 from __future__ import annotations
 

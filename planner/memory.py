@@ -48,7 +48,7 @@ def free_bytes() -> int:
 
 
 def limit_memory(n_bytes: int) -> None:
-    """Let this process allocate at most so much more; beyond it `MemoryError` is raised.
+    """Limit what this process may still allocate; beyond it `MemoryError` is raised.
 
     Parameters
     ----------

@@ -58,28 +58,28 @@ class CollectiveModel(SpecModel):
     receiver: ClassVar[Literal["all", "root"]] = "all"
     """The ranks that get a result."""
     sends_blocks: ClassVar[bool] = False
-    """Whether a contribution has a block for every rank."""
+    """True if a contribution has a block for every rank."""
     receives_blocks: ClassVar[bool] = False
-    """Whether a result has a block for every rank."""
+    """True if a result has a block for every rank."""
     has_data: ClassVar[bool] = True
-    """Whether elements move; if not, ranks only wait for each other."""
+    """True if elements move; otherwise ranks only wait for each other."""
     has_one_buffer: ClassVar[bool] = False
-    """Whether ranks contribute from the buffer in which they get the result."""
+    """True if ranks contribute from the buffer that receives the result."""
     is_prefix: ClassVar[bool] = False
-    """Whether a rank gets what the ranks up to its own combine to."""
+    """True if a rank receives the combination of all ranks up to its own."""
     staged: ClassVar[Literal["input", "output"] | None] = None
     """The end of a call in place that is kept in scratch: algorithms read and write by turns."""
     with_one_block: ClassVar[str | None] = None
     """The kind that does the same where one block only, or one receiver, has elements."""
 
     is_rooted: ClassVar[bool] = False
-    """Whether one rank, the root, plays a part of its own; set by `register_collective`."""
+    """True if one rank is the root; set by `register_collective`."""
     has_op: ClassVar[bool] = False
-    """Whether elements are combined by an operation; set by `register_collective`."""
+    """True if an operation combines elements; set by `register_collective`."""
     has_blocks: ClassVar[bool] = False
-    """Whether `count` is of a block, one or more per rank; set by `register_collective`."""
+    """True if `count` is the size of a block, not of the vector; set by `register_collective`."""
     is_pairwise: ClassVar[bool] = False
-    """Whether every pair of ranks has a block of its own; set by `register_collective`."""
+    """True if every pair of ranks has a block of its own; set by `register_collective`."""
 
     if TYPE_CHECKING:  # at run time fields, or what `register_collective` sets in their place
 
@@ -125,7 +125,7 @@ class CollectiveModel(SpecModel):
         return self.count * n_ranks if self.receives_blocks else self.count
 
     def with_count(self, count: int) -> Self:
-        """Return the collective of so many elements, unchanged if it moves none."""
+        """Return the collective with another count, unchanged if it moves no elements."""
         return self.replace(count=count) if self.has_data else self
 
 

@@ -22,7 +22,7 @@ Where = tuple[int | str, ...]
 MOST_LINES: Final = 20
 """Mistakes that are listed; further ones are only counted."""
 _MOST_DETAILS: Final = 10_000
-"""Beyond so many mistakes their details would take seconds and gigabytes."""
+"""Most mistakes that are explained: details of more would take seconds and gigabytes."""
 
 
 def explain(

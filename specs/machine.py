@@ -93,11 +93,11 @@ class Machine(SpecModel):
     ranks_per_node : int or tuple of int
         Ranks on every node, or a number for each node.
     numa_domains : int
-        NUMA domains a node.
+        NUMA domains per node.
     cores : int or None
         Cores a node; None is as many as the fullest node has ranks.
     lanes : int
-        Network adapters a node that can be used at the same time.
+        Network adapters per node that can be used at the same time.
     rank_order : "block", "cyclic" or tuple of int
         Fill node after node, deal ranks around the nodes that have room, or
         say the node of every rank.

@@ -112,7 +112,7 @@ class Network(SpecModel):
         A rendezvous asks the receiver first: its bytes set out one o + L after
         the receive is posted and the request, o + L long too, is there.
     turn_bytes : int or None
-        Messages that leave a node by one lane take turns of so many bytes, as
+        Messages that leave a node by one lane take turns of this number of bytes, as
         connections of TCP share an adapter; None for one after another.
     burst_bytes : int
         What passes at once over a lane that has been idle, as a token bucket lets it.

@@ -138,7 +138,7 @@ class PlanSpec(SpecModel):
         return self.replace(**{name: getattr(method, name) for name in Method.model_fields})
 
     def with_count(self, count: int) -> Self:
-        """Return the spec for so many elements, unchanged if its collective moves none."""
+        """Return the spec with another count, unchanged if its collective moves no elements."""
         return self.replace(collective=self.collective.with_count(count))
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""What plans compute, element by element, and the collectives defined once more."""
+"""Results of plans, element by element, and a second definition of the collectives."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collplan.planner.plan.plan import ON_START, Buffer, Extent, Op, Plan
 Place = tuple[str, int, int]
 """An element of memory: buffer, its rank (node, if shared) and its offset."""
 Faults = dict[str, set[object]]
-"""What is wrong: kinds of `PlanError`, with sets of rows, or wrong places, as evidence."""
+"""Findings: kinds of `PlanError`, with sets of rows or wrong places as evidence."""
 Event = tuple[str, int]
 """("start", row) or ("end", row)."""
 START, END = "start", "end"

@@ -20,7 +20,7 @@ RING = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command left behind."""
+    """Output and exit status of a command."""
 
     status: int
     out: str

@@ -44,7 +44,7 @@ def check_own_handler() -> None:
 
 
 def check_ignored() -> None:
-    """What is ignored stays ignored."""
+    """Ignored signals stay ignored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert len(interrupted_kernel(2)[0]) == 2
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

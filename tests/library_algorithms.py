@@ -249,7 +249,7 @@ def allreduce_doubling(stays: int, p: int, root: int, n: int) -> Messages:
 
 
 def ompi_barrier_doubling(p: int, root: int, n: int) -> Messages:
-    """Ranks beyond the power of two signal the ranks so much lower, far away from them."""
+    """Ranks beyond the power of two signal the ranks lower by that power, far away from them."""
     q = 1 << (p.bit_length() - 1)
     for me in range(q, p):
         yield from ((me, me - q, 0), (me - q, me, 0))

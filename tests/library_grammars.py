@@ -29,7 +29,7 @@ UCC_MEMORIES: Final = {"host", "cuda", "cuda_managed", "rocm", "rocm_managed"}
 
 @dataclass(frozen=True)
 class Rule:
-    """An algorithm for so many ranks and bytes; both ends of ranks are in, `end` is not."""
+    """An algorithm for a range of ranks and bytes; both ends of ranks are in, `end` is not."""
 
     kind: str
     ranks: tuple[float, float]

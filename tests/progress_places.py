@@ -1,4 +1,4 @@
-"""Where threads with background tasks run, and why there is none."""
+"""Placement of threads with background tasks, and reasons for none."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def goes_to_its_cores() -> None:
 
 
 def degrades() -> None:
-    """Where there is no thread, the caller runs everything, and the plan says why."""
+    """Without a thread the caller runs everything, and the plan says why."""
     plan, vector = placed("bcast", 8), np.zeros(8, np.int32)
     none = make_spec("bcast", "auto", p, count=8, datatype="int32", root=p - 1)
     wide = {"ranks_per_node": p, "cores": 5000}
@@ -124,7 +124,7 @@ def nodes_and_hosts() -> None:
 
 
 def crowds() -> None:
-    """Who shares a processor with other threads must know."""
+    """Ranks know that they share a processor with other threads."""
     fact = lambda *usable: background._Fact("h", "h", usable, 0, 4)  # noqa: E731
     offer = lambda *at: background._Offer(True, False, None, at)  # noqa: E731
     alone = background._crowd([fact(0, 1, 2, 3)] * 2, [offer(2), offer(3)], 0)

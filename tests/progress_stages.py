@@ -1,4 +1,4 @@
-"""What runs inside start, in the background and inside wait, where a thread has the background."""
+"""Tasks inside start, in the background and inside wait, where a thread runs the background."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def ring_in_start() -> Plan:
 
 
 def start_waits_for_others() -> None:
-    """What a start has to receive has come when it returns, however late it was sent."""
+    """Messages of the start have arrived when it returns, however late they were sent."""
     mine, seen = np.zeros(1, np.int32), np.zeros(2, np.int32)
     with bind_placed(ring_in_start(), mine, seen, progress="thread") as bound:
         for late in range(p):
@@ -67,7 +67,7 @@ def start_waits_for_others() -> None:
 
 
 class RangError(Exception):
-    """What a signal raises."""
+    """The exception of a signal."""
 
 
 def ring(number: int, frame: object) -> None:
@@ -118,7 +118,7 @@ def interrupts() -> None:
 
 
 def computes() -> None:
-    """What an application computes, its own thread does, while the other has the background."""
+    """The application's own thread computes, while the other runs the background."""
     duration_ns = 300_000_000
     compute = {"name": "add_compute", "duration_ns": duration_ns}
     plan = placed("bcast", passes=[{"name": "place_progress"}, compute])

@@ -22,7 +22,7 @@ class GraphWriter:
         self.book = PlanBook([rng.randrange(2) for _ in range(n_ranks - 1)] + [1], elements=SIZE)
         self.n_ranks = n_ranks
         self.missing = rng.choice((0.0, 0.02, 0.1))
-        """How often an edge is forgotten."""
+        """Probability that an edge is left out."""
         self.posted: list[tuple[int, int, int, int]] = []
         """Messages of which one end is written: source, dest, tag, elements."""
 

@@ -68,7 +68,7 @@ def sweep(
 
 
 def point(n_bytes: int, winner: str, seconds: float) -> dict[str, Any]:
-    """Return a size at which a plan took so long, and native 4 µs."""
+    """Return a size at which a plan took this time, and native 4 µs."""
     times = {"native": 4e-6, winner: seconds}
     return {
         "bytes": n_bytes,

@@ -29,7 +29,7 @@ from test_exchange import DECOMPOSITIONS, MACHINES
 from test_exchange import alltoall as staged
 
 SIZES = [(4, 4, 3), (3, 5, 1), (5, 2, 7), (6, 3, 2), (8, 4, 1), (2, 7, 4), (4, 1, 2), (1, 4, 2)]
-"""Nodes, ranks a node and elements a block, of four bytes; powers of two and not."""
+"""Nodes, ranks per node and elements per block, of four bytes; powers of two and not."""
 
 
 def alltoall(machine, count=3, **fields):

@@ -79,7 +79,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     },
     "reduce": {"algorithms": "binomial"},
 }
-"""What a table tells the applications to run."""
+"""Choices of a table for the applications."""
 
 
 def write_table(path: Path) -> None:

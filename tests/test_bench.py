@@ -154,7 +154,7 @@ def test_guideline_on_an_emulated_cluster(mpi: str, collplan: CommandLine) -> No
 
 
 def test_lanes_of_an_emulated_cluster() -> None:
-    """Which ranks share a node is what MPI says there."""
+    """MPI says which ranks share a node."""
     need_emulation()
     arguments = ["--sizes", "0,4KiB", "--inner", "1", "--repetitions", "2", "--json"]
     document = document_of(run(on_two_nodes("mpich", "lane-pattern", *arguments)))

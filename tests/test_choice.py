@@ -112,7 +112,7 @@ def test_nested_roles_are_joined_by_dots():
 
 
 def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
-    """What counts is what a component moves: the share of a lane, not the vector."""
+    """The data of a component counts: the share of a lane, not the vector."""
     lanes = 3
     assert phases("allreduce", count=lanes * (LONG_BYTES - 1), datatype="int8") == [
         "node reduce_scatter_block/circulant", "lane allreduce/recursive_doubling",

@@ -61,7 +61,7 @@ def test_compile_writes_a_plan_and_reports_its_metrics(collplan: CommandLine) ->
     document = collplan("compile", collplan.write_spec(), "-o", output, "--json").json()
     plan = load(output)
     assert document["n_tasks"] == plan.n_tasks
-    # A ring allreduce on p ranks sends 2(p-1)/p of the vector in 2(p-1) messages a rank.
+    # A ring allreduce on p ranks sends 2(p-1)/p of the vector in 2(p-1) messages per rank.
     assert document["n_messages"] == 4 * 2 * 3
     assert document["bytes_sent_per_rank"] == 2 * 3 * 16
     assert document["n_rounds"] == 6

@@ -240,7 +240,7 @@ def test_large_strided_copies(itemsize: int, count: int) -> None:
 
 
 def test_operands_of_other_lengths_are_refused() -> None:
-    """What a plan from a stranger says must not lead cursors out of their extents."""
+    """Columns of an untrusted plan must not lead cursors out of their extents."""
     for op, reads in ((Op.COPY, 4), (Op.REDUCE, 5), (Op.REDUCE, 7)):
         writer = PlanWriter([[8] * 3])
         writer.add(op, 0, [(Buffer.SEND, 0, reads)], [(Buffer.RECV, 0, 3)])

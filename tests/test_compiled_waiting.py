@@ -1,4 +1,4 @@
-"""How the compiled loop waits and in what order it posts, seen by an MPI of functions in Python."""
+"""Waits of the compiled loop and its order of posting, seen by an MPI of Python functions."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_a_short_turn_ends_without_sleeping() -> None:
 
 
 def test_a_ready_reduction_comes_before_later_receives_and_after_earlier_messages() -> None:
-    """What a receive that is posted late finds was reduced already; a send is never kept.
+    """A receive that is posted late finds its data reduced already; a send is never kept.
 
     recv 0 -> reduce -> send 2
            -> recv 1

@@ -1,4 +1,4 @@
-"""Where the critical path's time goes: exact by hand, complete on any schedule."""
+"""Breakdown of the critical path's time: exact by hand, complete on any schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster has beyond LogGPS: times worked out by hand."""
+"""Costs of a cluster beyond LogGPS: times worked out by hand."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("strided", [False, True])
     def test_bytes_in_pieces_cost_more(self, strided: bool) -> None:
-        """A message of ten pieces: 2 ns a byte at both ends, the whole message alike."""
+        """A message of ten pieces: 2 ns per byte at both ends, the whole message alike."""
         plan = parse_goal(ONE_MESSAGE)
         if strided:
             patterns = np.vstack((plan.patterns, [[20, 101, 0, 1]]))

@@ -75,7 +75,7 @@ def test_a_faster_machine_can_be_slower() -> None:
 
 
 def test_it_is_the_core_that_chooses_badly() -> None:
-    """Where adapters write memory an arrival keeps the core for 10 ns, and nothing is lost."""
+    """An arrival keeps the core for 10 ns where adapters write memory, and nothing is lost."""
     makespans = []
     for latency in (200, 190):
         costs = network(f"L={latency},o=10,g=100,G=1,O=0,S=100000", numa=FREE)
@@ -86,7 +86,7 @@ def test_it_is_the_core_that_chooses_badly() -> None:
 
 
 def slowed(costs: Network, factor: int) -> Network:
-    """Return a network on which everything takes so many times as long."""
+    """Return a network on which everything takes `factor` times as long."""
     links = {
         name: (link := getattr(costs, name)).replace(
             **{letter: getattr(link, letter) * factor for letter in LETTERS}

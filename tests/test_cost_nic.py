@@ -247,7 +247,7 @@ def times_of(spec: PlanSpec, sizes: tuple[int, ...]) -> np.ndarray:
 
 
 class TestOrder:
-    """What the model says of the paper's designs on its machines."""
+    """The model's verdict on the paper's designs on its machines."""
 
     SIZES = (1, 4, 16, 64, 256)
 

@@ -1,4 +1,4 @@
-"""What the simulator knows of cores that progress threads share, and of buffers at their mirrors.
+"""Simulation of cores that progress threads share, and of buffers at their mirrors.
 
 In the hand-made cases a link has L = 100, o = 10, g = 20 and G = 1.
 """

@@ -1,4 +1,4 @@
-"""What holds for every schedule on every machine."""
+"""Properties of every schedule on every machine."""
 
 from __future__ import annotations
 

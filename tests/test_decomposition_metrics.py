@@ -37,7 +37,7 @@ FEWEST_BYTES = {
     "scan": "chain", "exscan": "chain", "alltoall": "pairwise",
 }  # fmt: skip
 SIZES = [(2, 2), (2, 3), (3, 2), (4, 4), (3, 4), (5, 3), (4, 1), (2, 8), (3, 5)]
-"""Nodes, and ranks a node."""
+"""Nodes, and ranks per node."""
 
 
 def full_lane(kind, n_nodes, n, names, root=0, decomposition="full_lane", **fields):

@@ -12,9 +12,9 @@ from mpi_launching import MPIS
 pytestmark = pytest.mark.usefixtures("emulation")
 CLUSTERS = [("2", "3"), ("3", "2")]
 ACKNOWLEDGED = 0.04
-"""Of what goes one way, at most so much comes back as acknowledgements."""
+"""Largest share of the payload that comes back as acknowledgements."""
 HEADERS = 0.055
-"""And at most so much more than the payload are headers."""
+"""Largest share of headers beside the payload."""
 CONTROL_BYTES = 40_000
 """Barriers, and the launcher on lane 0."""
 

@@ -220,7 +220,7 @@ def test_the_machine_has_the_lanes_payload_rate() -> None:
     machine = emulated_machine(cluster)
     assert (machine.nodes, machine.ranks_per_node, machine.lanes) == (2, (3, 1), 2)
     assert machine.rank_to_node == (0, 1, 0, 0)
-    # 100 Mbit/s are 80 ns a byte, 1448 of 1514 of them payload.
+    # 100 Mbit/s are 80 ns per byte, 1448 of 1514 of them payload.
     assert machine.network.network.G_ns_per_byte == pytest.approx(80 / 0.9564, rel=1e-3)
     assert machine.network.node.G_ns_per_byte < 0.1 * machine.network.network.G_ns_per_byte
 

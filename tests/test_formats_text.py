@@ -89,7 +89,7 @@ def test_a_plan_in_which_nothing_moves_has_no_phases_and_is_shown(count):
     assert plan.phases == ()
     first, second, *_ = to_text(plan).splitlines()
     assert first == f"bcast of {count} float64, root 0, {plan.n_ranks} rank{'s' * (not count)}"
-    assert second == "0 tasks, 0 sends, 0 rounds, 8 bytes an element"
+    assert second == "0 tasks, 0 sends, 0 rounds, 8 bytes per element"
 
 
 def test_a_dump_takes_linear_time():

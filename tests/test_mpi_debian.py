@@ -11,7 +11,7 @@ import pytest
 from mpi_launching import DEBIAN, PROGRAMS, mpi_python, mpiexec_of, run
 
 STARTS = {"collplan": "4", "mpiexec": "2"}
-"""Who starts how many ranks; collplan has to set itself what more ranks than cores need."""
+"""Ways to start ranks; collplan itself sets what more ranks than cores need."""
 
 pytestmark = pytest.mark.parametrize("mpi", DEBIAN)
 

@@ -19,7 +19,7 @@ def test_background(n_ranks: int, mpi: str, n_starts: int) -> None:
 
 
 def test_a_rank_that_does_not_start() -> None:
-    """Who waits for a thread says what that waits for."""
+    """A rank that waits for a thread says what the thread waits for."""
     result = mpirun(2, "progress_ends.py", "stalls")
     assert result.returncode != 0
     assert re.search(r"rank 1: recv from 0 tag \d+ .* has not arrived", result.stderr)
@@ -34,7 +34,7 @@ def test_mpi_that_lets_in_one_thread() -> None:
 
 
 def test_the_command_line_warns(tmp_path: Path) -> None:
-    """Where there are fewer processors than cores, a run is right and says what it did."""
+    """With fewer processors than cores, a run is right and says what it did."""
     spec = tmp_path / "bcast.yaml"
     spec.write_text(
         "machine: {ranks_per_node: 2, cores: 5000}\n"

@@ -34,7 +34,7 @@ def elements(interval: Interval) -> list[tuple[int, int]]:
 
 @st.composite
 def sides(draw: st.DrawFn, n_elements: int, buffers: tuple[Buffer, ...]) -> list[Interval]:
-    """Draw extents of exactly so many elements, all inside their buffers and disjoint."""
+    """Draw extents of exactly `n` elements, all inside their buffers and disjoint."""
     found: list[Interval] = []
     taken: set[tuple[int, int]] = set()
     left = n_elements

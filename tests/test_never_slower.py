@@ -28,7 +28,7 @@ NOISE = np.random.default_rng(5).normal(1.0, 0.02, (2, 25))
 
 
 def point(factor: float, native_s: float = 1e-2, **more: Any) -> dict[str, Any]:
-    """Return a point whose drop-in takes so many times as long as native, with noise."""
+    """Return a point whose drop-in takes `factor` times as long as native, with noise."""
     found = {"collective": "bcast", "bytes": 1 << 18, "winner": "chain", "correct": True}
     native, dropin = NOISE * native_s
     return found | {"native_s": native.tolist(), "dropin_s": (factor * dropin).tolist()} | more

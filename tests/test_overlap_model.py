@@ -58,7 +58,7 @@ class TestThePaper:
             assert not any(one.levels for one in overlap_model(kind, 64).best()[:32])
 
     def test_gather_switches_later(self) -> None:
-        """What the paper draws in figure 16, without saying where."""
+        """Values that the paper draws in figure 16 without numbers."""
         assert switches(overlap_model("gather", 64)) == [(58, 1), (60, 2), (61, 3), (63, 4)]
 
 

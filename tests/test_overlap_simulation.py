@@ -115,7 +115,7 @@ def test_in_sequence_no_level_begins_before_the_last_has_ended() -> None:
 
 BYTES, SWITCH_NS = 100_001, 3000
 HOP_NS = BYTES - 1
-"""A message of so many bytes keeps both its cores for this long, at 1 ns a byte."""
+"""Time in ns for which a message occupies both its cores, at 1 ns per byte."""
 
 
 def chain(policy: str, compute_ns: int = 0, switch_ns: int = SWITCH_NS) -> Timeline:

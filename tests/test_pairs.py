@@ -170,7 +170,7 @@ def test_pairs_are_named_in_the_text() -> None:
     spec = make_spec("allreduce", "ring", 3, count=6, datatype="short_int", op="maxloc")
     head = to_text(compile_plan(spec)).splitlines()[:2]
     assert head[0] == "ring allreduce of 6 short_int, maxloc, 3 ranks"
-    assert head[1].endswith("8 bytes an element")
+    assert head[1].endswith("8 bytes per element")
 
 
 @pytest.mark.parametrize(("n_ranks", "mpi"), [(3, "mpich"), (4, "openmpi")])

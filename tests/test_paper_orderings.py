@@ -1,4 +1,4 @@
-"""What Träff and Hunold (2020) measured on Hydra, 36 nodes of 32 ranks, beside the preset.
+"""Measurements of Träff and Hunold (2020) on Hydra, 36 nodes of 32 ranks, beside the preset.
 
 Not their times, but which of their two decompositions is faster, and by about how much; and
 where the model contradicts them.

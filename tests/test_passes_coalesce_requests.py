@@ -178,7 +178,7 @@ def test_messages_that_follow_from_others_are_not_ready_together():
 
 @pytest.mark.parametrize("staging", STAGINGS)
 def test_what_is_ready_together_in_segments_of_any_collective(staging):
-    """What was cut is joined again where a segment waits for no other."""
+    """Cut messages are joined again where a segment waits for no other."""
     ready = {"name": "coalesce_requests", "staging": staging, "when": "ready"}
     for kind in ("bcast", "alltoall", "allreduce"):
         spec = make_spec(

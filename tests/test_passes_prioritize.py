@@ -32,7 +32,7 @@ SLOW_LANES = Network.model_validate(
         "eager_limit_bytes": 0,
     }
 )
-"""Two lanes of 100 Mbit/s a node, and ranks that share memory; every send waits for its receive."""
+"""Two lanes of 100 Mbit/s per node, and shared memory; every send waits for its receive."""
 
 
 def assert_is_serial_order(plan: Plan) -> None:
@@ -163,7 +163,7 @@ def test_bounded_requests_keep_the_lanes_busy(kind, algorithm, tolerance):
     makespan = simulate(bounded, SLOW_LANES).makespan_s
     assert makespan <= tolerance * simulate(free, SLOW_LANES).makespan_s
     if kind == "alltoall":
-        # 4 ranks a node send 3/4 of 4 MiB each over 2 lanes.
+        # 4 ranks per node send 3/4 of 4 MiB each over 2 lanes.
         assert makespan <= 1.01 * 4 * 2**22 * 3 / 4 / 2 * 83.6e-9
 
 

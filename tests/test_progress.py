@@ -1,4 +1,4 @@
-"""Where ranks and their communication progress run, against examples worked by hand."""
+"""Placement of ranks and their communication progress, against examples worked by hand."""
 
 from __future__ import annotations
 

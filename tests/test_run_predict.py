@@ -167,7 +167,7 @@ def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
 def test_a_rank_without_memory_says_so_in_one_line(
     collplan: CommandLine, name: str, tmp_path: Path
 ) -> None:
-    """Whether it had none for its plan, or only later, when it alone knows."""
+    """A rank without memory for its plan, or only later, when it alone knows."""
     (tmp_path / "sitecustomize.py").write_text(
         "from collplan.cli import run\n"
         f"real = run.{name}\n"

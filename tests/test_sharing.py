@@ -132,7 +132,7 @@ def copied(plan: Plan, *ops: Op) -> list[int]:
 
 
 def test_everything_is_staged_once_and_read_in_place():
-    """What linear forms copy: published once, read where it is needed, operands in place."""
+    """Copies of linear forms: published once, read where needed, operands in place."""
     p, c = 4, 8
     of = {
         kind: compile_plan(shared(kind, "linear", "one node", count=c))
@@ -160,7 +160,7 @@ def test_forwarded_data_are_read_where_they_came_from(kind, algorithm):
 
 
 def test_sends_between_nodes_read_shared_memory():
-    """What a leader gathers goes out from where its node's ranks have staged it."""
+    """A leader's gathered data goes out from where its node's ranks have staged it."""
     plan = compile_plan(
         shared("gather", "auto", "2x3", decomposition="hierarchical", count=4, root=0)
     )

@@ -10,7 +10,7 @@ from collplan.specs.request import PlanSpec
 
 
 def nested(depth: int) -> Any:
-    """Return so many decompositions inside each other, on both sides: 2**depth in all."""
+    """Return decompositions nested `depth` deep, on both sides: 2**depth in all."""
     found: Any = "flat"
     for _ in range(depth):
         found = {"name": "hierarchical", "node": found, "lane": found}

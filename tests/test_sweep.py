@@ -69,7 +69,7 @@ def test_processes_give_what_one_gives() -> None:
 
 
 def bytes_allocated(n_bytes: int) -> int:
-    """Allocate so many bytes where this runs; return 0 where they cannot be had."""
+    """Allocate memory in the process that runs this; return 0 where there is not enough."""
     try:
         return len(bytearray(n_bytes))
     except MemoryError:

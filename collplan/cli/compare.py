@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 WORTH_A_POOL: Final = 1_000
-"""From so many ranks times sizes on, processes save more than they take to start."""
+"""Ranks times sizes from which worker processes save more time than they take to start."""
 INTERPRETED: Final = 100
 """Factor by which simulations take longer that are not compiled yet."""
 

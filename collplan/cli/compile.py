@@ -105,7 +105,7 @@ def _print_report(document: dict[str, Any]) -> None:
         print_line(f"the busiest lane's wire takes at least {format_seconds(bounds['time_s'])}")
     if "passes" in document:
         print_table(
-            ["after", "tasks", "messages", "bytes a lane", "rounds", "makespan"],
+            ["after", "tasks", "messages", "bytes per lane", "rounds", "makespan"],
             [
                 [
                     step["after"] or "(no pass)",

@@ -12,7 +12,7 @@ from collplan.reports.output import print_result, show_progress
 
 
 class By(StrEnum):
-    """What becomes a node of the picture."""
+    """Unit that becomes a node of the picture."""
 
     auto = "auto"
     task = "task"

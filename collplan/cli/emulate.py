@@ -16,7 +16,7 @@ def command(
     ],
     nodes: Annotated[int, option("N", "Number of nodes.")],
     per_node: Annotated[str, option("n", "Ranks on every node, or a list for each, as 5,5,2.")],
-    lanes: Annotated[int, option("k", "Network interfaces a node.")] = 1,
+    lanes: Annotated[int, option("k", "Network interfaces per node.")] = 1,
     rate: Annotated[
         str, option("R", "What a lane carries each way, as 100Mbit, 1Gbit or 12.5MB/s.")
     ] = "100Mbit",

@@ -30,7 +30,7 @@ def command(
         int | None,
         option(
             "RANKS",
-            "Start so many; under mpiexec it must be as many as there are.",
+            "Number of ranks to start; under mpiexec it must match the world's.",
             "-n",
             "--ranks",
             min=1,

@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
     "verify": "Prove a plan, or show the counter-example.",
     "draw": "Draw the task graph into an SVG, PNG, PDF or dot file.",
-    "show": "Print a plan as text, a line a task.",
+    "show": "Print a plan as text, a line per task.",
     "cost": "Price a plan or a GOAL schedule on a machine model.",
     "compare": "Compare all candidates of a collective over a range of sizes.",
     "overlap": "Say where to split a tree between computing and communicating cores.",

@@ -182,7 +182,7 @@ def resize(spec: PlanSpec, ranks: int | None) -> PlanSpec:
     ------
     CollplanError
         If the machine has more nodes and another number of ranks, or the
-        spec doesn't allow so many.
+        spec doesn't allow that many.
     """
     machine = spec.machine
     if ranks is None or ranks == machine.n_ranks:

@@ -215,7 +215,7 @@ def parse_sizes(
     itemsize : int
         What they must be multiples of, in bytes.
     datatype : str
-        What has so many bytes.
+        Name of the unit that has `itemsize` bytes.
     max_count : int, optional
         The most elements; without it there is no limit here.
 

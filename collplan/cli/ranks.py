@@ -115,7 +115,7 @@ Options = TypeVar("Options", bound=Measuring)
 
 
 class Benchmark(Protocol):
-    """What is to be measured: checked input, the same on all ranks."""
+    """A measurement to make: checked input, the same on all ranks."""
 
     @property
     def n_ranks(self) -> int | None:

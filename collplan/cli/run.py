@@ -127,7 +127,7 @@ def command(options: RunOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run showed, and on rank 0, where tasks were recorded, what goes into a trace."""
+    """Result of a run; on rank 0, with recorded tasks, also the content of a trace."""
 
     document: dict[str, Any]
     simulated: Timeline | None = None

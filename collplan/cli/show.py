@@ -15,7 +15,7 @@ def command(
     rank: Annotated[int | None, option("RANK", "Only this rank's tasks.", "--rank")] = None,
     as_json: Json = False,
 ) -> int:
-    """Print a plan as text, a line a task, grouped by rank."""
+    """Print a plan as text, a line per task, grouped by rank."""
     from collplan.planner.formats.text import to_text, where_and_when
 
     plan = open_plan(source)

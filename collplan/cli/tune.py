@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collplan.tune.options import TuningJob
 
 _SPEED_FROM_S: Final = 600.0
-"""Time left is told from so many seconds before: points differ."""
+"""Period from which the remaining time is estimated, in seconds: points differ."""
 _ALL: Final = "all"
 _SOME: Final = 1 << 16
 """Elements of a collective whose size is not said yet."""
@@ -96,7 +96,7 @@ class TuneOptions:
         option("FACTOR", "Measure only candidates predicted within FACTOR of the best.", min=1),
     ] = 1.5
     at_most: Annotated[
-        int | None, option("COUNT", "Measure no more than so many, the best predicted.", min=1)
+        int | None, option("COUNT", "Measure at most COUNT candidates, the best predicted.", min=1)
     ] = None
     tight: Annotated[
         str,

@@ -25,7 +25,7 @@ _ARRAY: Final = np.ndarray
 _DATATYPE: Final = MPI.Datatype
 _BYTES: Final = frozenset((bytearray, bytes))
 _MEMORY: Final = frozenset((np.ndarray, bytearray, bytes, memoryview, array.array))
-"""Whose memory is the processor's, and described by Python's buffer protocol alone."""
+"""Types with memory of the processor, which Python's buffer protocol fully describes."""
 _COUNTS: Final = frozenset((int, np.int64, np.int32, type(None)))
 _frombuffer: Final = MPI.buffer.frombuffer
 

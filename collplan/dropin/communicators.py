@@ -25,7 +25,7 @@ TABLE: Final = "COLLPLAN_TABLE"
 
 
 class Planned(Collectives):
-    """What drop-ins of all topologies have in common; mixed into mpi4py's classes."""
+    """Common part of the drop-ins of all topologies; mixed into mpi4py's classes."""
 
     forms: ClassVar[dict[type, type]] = {}
     """The drop-in for each of mpi4py's classes."""
@@ -108,7 +108,7 @@ class Planned(Collectives):
 
 
 class Topological(Planned):
-    """What drop-ins with a topology have besides."""
+    """Additional part of drop-ins with a topology."""
 
 
 def _predefined(name: str) -> Any:

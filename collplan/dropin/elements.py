@@ -131,7 +131,7 @@ def _predefined() -> dict[int, Element]:
 
 
 def unit_of(n_bytes: int) -> np.dtype[np.generic]:
-    """Return the largest element that so many bytes are a whole number of.
+    """Return the largest element whose size divides the number of bytes.
 
     What only moves bytes is planned in these: they are the same on all ranks, whatever
     datatypes the ranks use.

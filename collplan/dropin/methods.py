@@ -58,7 +58,7 @@ class Collectives:
     _config: Config | None = None
     _plans: BlockingPlans | None = None
     _nonblocking: NonBlockingPlans | str | None = None
-    """What starts plans without blocking, or why nothing does."""
+    """The starter of non-blocking plans, or the reason why there is none."""
 
     def Barrier(self) -> Any:
         """Wait for all ranks, as the table says."""

@@ -26,7 +26,7 @@ ALIGNMENT: Final = 64
 
 @dataclass(slots=True, eq=False)
 class Route:
-    """What a call runs: a plan that is bound, a program, or mpi4py's method.
+    """Target of a call: a bound plan, a program, or mpi4py's method.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Route:
 
 
 def aligned_memory(n_bytes: int) -> tuple[Bytes, int]:
-    """Return memory that holds so many bytes behind the address, which suits any element."""
+    """Return memory that holds the bytes behind the address, aligned for any element."""
     memory = np.empty(n_bytes + ALIGNMENT, np.uint8)
     first = MPI.Get_address(memory)
     return memory, first + -first % ALIGNMENT

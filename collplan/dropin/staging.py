@@ -132,7 +132,7 @@ def _pack(message: Message) -> Bytes:
 
 
 def _unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
-    """Put so many bytes of a signature where a message has them."""
+    """Write the bytes of a signature to their place in a message."""
     if message.element.is_plain and message.is_reachable:
         array_at(message.address, n_bytes, _BYTE)[:] = packed[:n_bytes]
         return

@@ -45,13 +45,13 @@ class Cluster:
     ranks_per_node : int or tuple of int
         Ranks on every node, or a number for each node.
     lanes : int
-        Network interfaces a node, each on a switch of its own.
+        Network interfaces per node, each on a switch of its own.
     rate_bits_per_s : int
         What a lane carries in each direction, headers included.
     rank_order : "block", "cyclic" or tuple of int
         As `collplan.specs.Machine` has it.
     striped : bool
-        Leave the choice of lanes to the MPI, instead of one lane a rank.
+        Leave the choice of lanes to the MPI, instead of one lane per rank.
 
     Raises
     ------

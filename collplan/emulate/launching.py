@@ -40,7 +40,7 @@ fi
 export {node}=$node
 {pin}exec "$@"
 """
-# One lane a rank, for UCX, for libfabric's tcp provider and for Open MPI's btl/tcp.
+# One lane per rank, for UCX, for libfabric's tcp provider and for Open MPI's btl/tcp.
 _PIN: Final = """\
 export {lane}=$lane
 export UCX_NET_DEVICES={name} FI_TCP_IFACE={name} OMPI_MCA_btl_tcp_if_include={name}
@@ -49,7 +49,7 @@ export UCX_NET_DEVICES={name} FI_TCP_IFACE={name} OMPI_MCA_btl_tcp_if_include={n
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What runs a command on the cluster.
+    """Launcher of a command on the cluster.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def prepare_launch(
         options = _openmpi_options()
     else:
         if striped:
-            # By itself the library takes UCX, and that no more than two interfaces a message.
+            # By itself the library takes UCX, and that no more than two interfaces per message.
             environment = {"UCX_MAX_RNDV_RAILS": str(machine.lanes)}
         else:
             environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}

@@ -23,7 +23,7 @@ BURST_BYTES: Final = 32 * 1024
 # MPICH 5.0.2 on two cores of an AMD EPYC virtual machine. Ping-pong, the other ranks asleep,
 # medians: half a round trip of a byte takes 88 to 113 µs between nodes and 75 to 110 µs inside
 # one (of which a rank that yields sleeps most). Broadcasts of 4 MiB in segments of 4 and 16 KiB:
-# a rank's core is busy 4.6 µs a task and 1.2 ns a byte it sends or receives.
+# a rank's core is busy 4.6 µs per task and 1.2 ns per byte it sends or receives.
 _INSIDE: Final = Link(L_ns=80_000, o_ns=4_600, g_ns=0, G_ns_per_byte=1.2)
 
 

@@ -1,4 +1,4 @@
-"""Build the cluster, inside the sandbox: a process a node holds the node's namespaces."""
+"""Build the cluster, inside the sandbox: a process per node holds the node's namespaces."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class SetUpError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to build.
+    """Description of the cluster to build.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Library:
-    """What a library has.
+    """Algorithms and settings that a library offers.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """From so many bytes up to but without `end`; no target is the library's own choice."""
+    """Sizes from `begin` bytes up to but excluding `end`; no target is the library's own choice."""
 
     begin: int
     end: int | None
@@ -90,7 +90,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Selection:
-    """What to run for a sweep's collective on its number of ranks, over all sizes."""
+    """Choice for a sweep's collective on its number of ranks, over all sizes."""
 
     sweep: Sweep
     intervals: tuple[Interval, ...]

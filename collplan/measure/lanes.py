@@ -39,7 +39,7 @@ class Lanes:
     n_nodes : int
         Number of nodes.
     ranks_per_node : int
-        Ranks of the emptiest node: so many virtual lanes there are.
+        Ranks of the emptiest node, which is the number of virtual lanes.
     n_idle : int
         Ranks of fuller nodes beyond that; they take no part.
     local : int
@@ -139,7 +139,7 @@ def lane_pattern(
 ) -> list[LaneTimes]:
     """Time how fast the nodes pass data around their ring over 1, 2, 4 ... lanes.
 
-    Every node sends so many bytes to the next and receives as many from the one
+    Every node sends this number of bytes to the next and receives as many from the one
     before, divided over its first k ranks. Collective over `comm`.
 
     Parameters
@@ -246,7 +246,7 @@ def multi_collective(
 
 
 def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
-    """Return the collective that handles so many bytes on a lane through `n_nodes` nodes.
+    """Return the collective that moves the given bytes on a lane through `n_nodes` nodes.
 
     Raises
     ------

@@ -17,7 +17,7 @@ Times = tuple[Floats, Floats]
 
 @dataclass(frozen=True, slots=True)
 class PhaseTimes:
-    """When a phase ran, measured and simulated.
+    """Interval of a phase, measured and simulated.
 
     Parameters
     ----------

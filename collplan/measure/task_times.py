@@ -22,7 +22,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TaskTimes:
-    """When every task ran in the start whose makespan is the median.
+    """Start and end of every task in the start whose makespan is the median.
 
     Parameters
     ----------

@@ -208,7 +208,7 @@ def time_in_turns(
 
 
 def in_a_row(call: Call, n_calls: int) -> Call:
-    """Return a call that makes another so many times, for those too short to be timed alone."""
+    """Return a call that repeats another `n` times, for calls too short to be timed alone."""
 
     def make_all() -> None:
         for _ in range(n_calls):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COUNTS: Final = "queue_pairs_per_node posted_sends_per_node scratch_bytes_per_node"
 """The counts of a plan that designs are compared by, in the order of `NodeCounts`."""
 PAIRS_A_TASK = 8
-"""A plan that is made of all pairs of ranks takes about as long as one of so many fewer tasks."""
+"""Ratio of tasks at which a plan made of all pairs of ranks takes as long as another, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def _remarks(sizes: Sequence[int], rows: Sequence[DesignRow]) -> list[str]:
         names = ", ".join(dict.fromkeys(row.design for row in rows if row.is_one_node))
         lines.append(f"counted in one node's program, as all nodes are alike: {names}")
     if any(row.are_reads_least for row in rows):
-        lines.append("≥: not simulated; so many queue pairs cannot be in the adapters' caches")
+        lines.append("≥: not simulated; the adapters' caches cannot hold that many queue pairs")
     if min(sizes) != max(sizes):
         lines.append("nodes differ: formulas are of the fullest, and what is needed at most")
     if any(row.design == "ohio_v3" for row in rows):

@@ -308,7 +308,7 @@ class Report:
             [self._cells(row, (row["ranks"], row["method"]) in best) for row in document["rows"]],
             plain=True,  # Open MPI gives its ranks a pseudo-terminal.
         )
-        print_line("* the least time of both for so many ranks")
+        print_line("* the least time of both for this number of ranks")
         levels = {entry["ranks"]: entry["model_levels"] for entry in document["best"]}
         if None not in levels.values():
             told = ", ".join(f"S={best} on {n_ranks}" for n_ranks, best in levels.items())

@@ -233,7 +233,7 @@ class _PipelineEstimate:
 
     @cached_property
     def _flag_ns(self) -> float:
-        """What passes before a rank sees that another of its node is done."""
+        """Delay until a rank sees that another rank of its node is done."""
         exchange, network = self.exchange, self.machine.network
         domain = np.array(self.machine.rank_to_numa)[exchange.ranks]
         are_apart = (domain != domain[exchange.first[self.row]]).any()
@@ -243,7 +243,7 @@ class _PipelineEstimate:
         return done + np.where(by_others, self._flag_ns, 0.0)
 
     def _copy_ns(self, is_strided: Bools, touched: float) -> Floats:
-        """Return what a byte of a copy takes that touches so many."""
+        """Return the copy cost per byte for a working set of this size."""
         network = self.machine.network
         is_uncached = network.cache_bytes is not None and touched > network.cache_bytes
         per_byte = network.copy_ns_per_byte + network.uncached_ns_per_byte * is_uncached

@@ -138,7 +138,7 @@ def find_design(name: str) -> Design:
 
 @dataclass(frozen=True, slots=True)
 class NodeCounts:
-    """What a design needs of a node.
+    """Demands of a design on a node.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def node_counts(design: str, nodes: int, ranks: int, block_bytes: int) -> NodeCo
     design : str
         As in `DESIGNS`.
     nodes, ranks : int
-        Nodes, and ranks a node.
+        Nodes, and ranks per node.
     block_bytes : int
         What every rank has for every other.
 

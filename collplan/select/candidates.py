@@ -27,7 +27,7 @@ SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 """Segments tried, in bytes: 4 KiB to 256 KiB."""
 _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
 MANY_RANKS: Final = 256
-"""From so many ranks on, flat algorithms of p² messages are not among the likely ones."""
+"""Number of ranks from which flat algorithms of p² messages are not among the likely ones."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
 """Passes that segments need: an order, and few requests in flight."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
@@ -66,7 +66,7 @@ class Form:
     transport: Transport | None = None
 
     def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
-        """Return a spec in this form, cut into segments of so many bytes if any."""
+        """Return a spec in this form, cut into segments if a size is given."""
         return spec.replace(
             decomposition=self.decomposition,
             algorithms=self.algorithms,
@@ -75,7 +75,7 @@ class Form:
         )
 
     def name_with(self, segment: int | None) -> str:
-        """Return what tables call it in segments of so many bytes."""
+        """Return the name in tables, with the size of segments if any."""
         return self.name if segment is None else f"{self.name} {segment // 1024}KiB"
 
 

@@ -92,13 +92,13 @@ class Pruned:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether it has a closed form."""
+        """True if it has a closed form."""
         return self.n_tasks > 0
 
 
 @dataclass(eq=False)
 class Comparison:
-    """What a comparison found.
+    """Result of a comparison.
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
 
 
 class _Filter:
-    """Which candidates are wanted, by name or family."""
+    """Selection of candidates, by name or family."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.patterns = patterns

@@ -162,7 +162,7 @@ class Costs:
         return found
 
     def n_tasks(self, segment: int | None) -> int:
-        """Return about how many tasks the whole plan has, in segments of so many bytes."""
+        """Estimate the number of tasks of the whole plan, in segments of `segment` bytes."""
         n_segments = pieces(self.n_bytes, segment)
         # A send, a receive, and a reduction where what comes is combined.
         of_sender = n_segments * ~self.is_copy
@@ -195,7 +195,7 @@ class Costs:
         return int(effort * n_ranks / len(ranks))
 
     def estimate_ns(self, segment: int | None) -> float:
-        """Return about how long the plan takes, in segments of so many bytes.
+        """Estimate the time of the plan, in segments of `segment` bytes.
 
         Phases follow each other. A phase takes as long as its busiest lane, core or
         memory, and L + o per round; or as long as the longest messages of its rounds,
@@ -381,7 +381,7 @@ def pieces(n_bytes: Ints, size: int | None) -> Ints:
 
 @dataclass(frozen=True)
 class Wire:
-    """Costs of messages between nodes on a network whose adapters serve so many queue pairs.
+    """Costs of messages between nodes on a network whose adapters cache queue pairs.
 
     Parameters
     ----------
@@ -395,13 +395,13 @@ class Wire:
 
     @property
     def latency_ns(self) -> float:
-        """What passes before a message arrives: o + L, and reading its queue pair."""
+        """Latency of a message: o + L, and reading its queue pair."""
         link = self.network.network
         return link.o_ns + link.L_ns + self.read_ns
 
     @property
     def burst_ns(self) -> float:
-        """How long an idle lane's first bytes would take it, which pass at once."""
+        """Time of an idle lane's first bytes, which pass at once."""
         return self.network.burst_bytes * self.network.network.G_ns_per_byte
 
     def core_ns(self, n_bytes: Floats) -> Floats:
@@ -431,7 +431,7 @@ class Wire:
 
     @property
     def reading_ns(self) -> float:
-        """How long a message's queue pair keeps the lane that sends it."""
+        """Time for which a message's queue pair occupies the sending lane."""
         nic = self.network.nic
         return 0.0 if nic is None else self.read_ns / nic.reads_at_once
 

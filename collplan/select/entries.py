@@ -14,7 +14,7 @@ from collplan.specs import Decomposition, PlanSpec
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A candidate at a size: a form, whole or in segments of so many bytes."""
+    """A candidate at a size: a form, whole or cut into segments."""
 
     form: Form
     segment: int | None

@@ -30,12 +30,12 @@ FEW_RANKS: Final = 512
 MANY_RANKS: Final = 4096
 """Number of ranks above which blueprints are too large to keep those of all candidates."""
 MOST_PAIRS: Final = 4_000_000
-"""Algorithms of more than so many messages between pairs of ranks are estimated roughly."""
+"""Number of messages between pairs of ranks above which an estimate is rough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known of a plan before it is compiled.
+    """Estimate of a plan before it is compiled.
 
     Parameters
     ----------

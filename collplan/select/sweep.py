@@ -33,7 +33,7 @@ NO_MEMORY: Final = "it takes more memory than a process may use here"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What simulating a spec's plan found.
+    """Result of simulating a spec's plan.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
 
 
 def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
-    """Yield every mesh of so many ranks, extents of 2 and more, the first one ascending.
+    """Yield every mesh of `n_ranks` ranks, extents of 2 and more, the first one ascending.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def select(
     spec : PlanSpec
         Its machine and collective count.
     keep_within : float
-        Keep those within so many times the best predicted time.
+        Factor of the best predicted time within which candidates are kept.
     spread : callable
         Where to estimate and simulate; the result does not depend on it.
     at_most : int, optional

@@ -21,7 +21,7 @@ from collplan.specs.errors import CollplanError
 NOTE_BYTES: Final = 1024
 """The note, written over and over; behind it is what went wrong, as ranks append it."""
 MOST_ENDS: Final = 3
-"""After so many runs that ended in it for no reason that is known, a candidate has failed."""
+"""Number of runs that may end in a candidate without a known reason before it has failed."""
 _SAID: Final = "collplan: "
 _FAULT: Final = "Fatal Python error: "
 _ABORTED: Final = "Aborted"

@@ -26,11 +26,11 @@ class TuningJob:
     sizes : tuple of int
         Bytes of MPI's count, ascending.
     ranks : tuple of int
-        Tune on the first so many, node after node; on all if empty.
+        Numbers of ranks to tune on, filling nodes in order; all if empty.
     rules : Rules
         How well medians must be known.
     keep_within : float
-        Measure what is predicted to be within so many times the best.
+        Factor of the best predicted time within which candidates are measured.
     at_most : int or None
         Measure no more candidates of a point.
     network : Network
@@ -128,7 +128,7 @@ class Goal:
         return None if op is None else op.commutative
 
     def sized(self, n_bytes: int) -> Collective:
-        """Return the collective of so many bytes."""
+        """Return the collective of the given size in bytes."""
         return self.collective.with_count(n_bytes // self.collective.itemsize)
 
     def empty_sweep(self) -> Sweep:

@@ -15,16 +15,16 @@ from collplan.tune.sweep import NATIVE_LABEL, Time
 Times = npt.NDArray[np.float64]
 
 FIRST_ROUNDS: Final = 3
-"""After so many rounds those who lose by far are out."""
+"""Number of rounds after which candidates that lose by far are out."""
 FAR: Final = 1.25
-"""Whose least time is more than this times the best one's greatest has lost by far."""
+"""Ratio of a candidate's least time to the best one's greatest above which it has lost by far."""
 FINALISTS: Final = 4
 """As many go on once all have the least number of rounds: others that are as good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a median is known well enough.
+    """Rules by which a median is known well enough.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Rules:
     least, most : int
         Rounds, at least and at most.
     seconds : float
-        After so long it is enough, if there were `least` rounds.
+        Time after which it is enough, if there were `least` rounds.
     """
 
     tight: float = 0.05

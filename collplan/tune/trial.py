@@ -35,7 +35,7 @@ SCRATCH_BYTES: Final = 1 << 27
 CONFIRMED: Final = 2
 """So many of the best go into the rounds that decide, and the best of the other families."""
 DECIDING: Final = 2
-"""These are at least so many times as many as others: one outlier more, and native stays."""
+"""Least ratio of their number to that of others: one outlier more, and native stays."""
 
 PATIENCE: Final = 20
 """So many native calls a candidate's call may take, however long that is."""

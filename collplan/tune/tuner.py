@@ -170,7 +170,7 @@ def over_ranks(comm: Any) -> Spread:
 
 
 class _RunProgress:
-    """How far a run is, on rank 0: a point weighs what it may take."""
+    """Progress of a run, on rank 0: the weight of a point is the time it may take."""
 
     def __init__(self, goals: Sequence[Goal], state: State, on_progress: Progress | None) -> None:
         sizes = [size for goal in goals for size in state.missing(goal)]

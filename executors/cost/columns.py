@@ -22,7 +22,7 @@ _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
 """A slot of the hash table: the pair of ranks plus 1, and its ends that wait for the other end."""
 _DIRECT: Final = 4
-"""Up to so many pairs of ranks for each message have slots of their own, which need no search."""
+"""Largest ratio of rank pairs to messages at which every pair has a slot of its own."""
 
 
 def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -28,7 +28,7 @@ WaitedFor = Literal["nothing", "dependency", "message", "resource"]
 
 
 class Event(Enum):
-    """What of a task the path goes through: a receive is posted, then its message arrives."""
+    """Part of a task on the path: a receive is posted, then its message arrives."""
 
     START = 0
     ARRIVAL = 1

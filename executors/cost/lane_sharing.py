@@ -24,7 +24,7 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Which rows of the simulator's table a task has become.
+    """Rows of the simulator's table that stand for each task.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Pieces:
         return np.asarray(np.arange(len(self.task)) - self.first[self.task])
 
     def join(self, rows: Records, *, handshake: bool) -> Records:
-        """Return one row a task again: its first piece's, but for its end.
+        """Return one row per task again: its first piece's, but for its end.
 
         That is the last piece's, or the match of a rendezvous, if that is later. What
         later pieces waited for are often turns of the message's own rivals, which

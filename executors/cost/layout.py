@@ -111,7 +111,7 @@ def staged_elements(plan: Plan) -> npt.NDArray[np.int64]:
 
 
 class _Ends(NamedTuple):
-    """Where tasks run, and the other ends of messages."""
+    """Places of tasks, and the partners of messages."""
 
     rank: Ints
     peer: Ints
@@ -120,7 +120,7 @@ class _Ends(NamedTuple):
 
 
 class _Ranks(NamedTuple):
-    """Where ranks and cores are."""
+    """Places of ranks and cores."""
 
     node: Ints
     lane: npt.NDArray[np.int16]

@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """When every task of a plan runs, and what it waited for.
+    """Start and end of every task of a plan, and the cause of its wait.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def simulate_each(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """What a plan is to the kernel on any network; a run changes the tasks."""
+    """The kernel's tables of a plan, the same for any network; a run changes the tasks."""
 
     tasks: Records
     slots: npt.NDArray[np.int64]

@@ -165,12 +165,12 @@ class Resource:
 
 
 class Clocks(NamedTuple):
-    """Where each kind of resource begins in the table.
+    """Offset of each kind of resource in the table.
 
     Parameters
     ----------
     n_nodes, n_cores, n_lanes, n_ranks : int
-        Nodes, cores and lanes a node, ranks.
+        Nodes, cores and lanes per node, ranks.
     lane_out, lane_in : int
         First clock of the lanes' sending and receiving side; cores come before, by node.
     port_out, port_in : int

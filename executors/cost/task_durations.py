@@ -29,7 +29,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Holds:
-    """What tasks take, in ns; a receive's are its message's, from the arrival on.
+    """Durations of tasks in ns; those of a receive count from the arrival of its message.
 
     Parameters
     ----------

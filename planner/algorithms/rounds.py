@@ -51,7 +51,7 @@ def at(space: Index, first: Index, n: Index = 1, *, stride: int = 0, repeat: Ind
     """Name `n` chunks from `first` in `space`, wrapping around, for every message.
 
     With `repeat`, that many such runs, `stride` chunks apart (none may wrap).
-    Every argument but `stride` may be an array with an entry a message.
+    Every argument but `stride` may be an array with an entry per message.
     """
     return Chunks(space, first, n, stride, repeat)
 

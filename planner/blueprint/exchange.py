@@ -114,7 +114,7 @@ class Exchange:
 
     @cached_property
     def first(self) -> Ints:
-        """Where the ranks of every node begin in `ranks`, and their end."""
+        """Offsets of the nodes in `ranks`, and the end of the last."""
         return csr.running_total(self.sizes)
 
     @cached_property

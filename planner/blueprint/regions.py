@@ -73,12 +73,12 @@ class Regions:
 
     @cached_property
     def is_single(self) -> bool:
-        """Whether every row is one interval."""
+        """True if every row is one interval."""
         return len(self.low) == len(self) and bool((self.indptr[1:] > self.indptr[:-1]).all())
 
     @cached_property
     def is_packed(self) -> bool:
-        """Whether rows are single intervals, each beginning where the one before it ends."""
+        """True if rows are single intervals, each beginning where the previous one ends."""
         if self.repeat is not None or not self.is_single:
             return False
         return bool((self.low[:-1] + self.count[:-1] == self.low[1:]).all())

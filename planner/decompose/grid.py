@@ -28,7 +28,7 @@ class Grid:
     rows : list of ndarray
         Positions of every row, in their order.
     n_columns : int
-        Columns: leaders a row.
+        Columns: leaders per row.
     root : int
         Position of the root; 0 where there is none.
     """

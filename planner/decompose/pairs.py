@@ -50,18 +50,18 @@ def alltoall(parts: Parts) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
-    """Where the blocks of an alltoall lie while they are on their way through leaders."""
+    """Places of an alltoall's blocks on their way through leaders."""
 
     parts: Parts
 
     @property
     def given(self) -> Regions:
-        """What ranks give, a row a pair."""
+        """The contribution of ranks, one row per pair."""
         return self.parts.task.given
 
     @property
     def received(self) -> Regions:
-        """What ranks receive, a row a pair."""
+        """The result of ranks, one row per pair."""
         assert self.parts.task.received is not None
         return self.parts.task.received
 

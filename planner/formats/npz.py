@@ -48,7 +48,7 @@ _TABLE_SHAPES: Final[dict[str, tuple[str, int | None]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """What one member of the archive must look like."""
+    """Requirements on one member of the archive."""
 
     rows: str
     width: int

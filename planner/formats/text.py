@@ -11,7 +11,7 @@ from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Plan, Stage
 
 
 def to_text(plan: Plan) -> str:
-    """Return `plan` as text: a header, then a line a task, grouped by rank.
+    """Return `plan` as text: a header, then a line per task, grouped by rank.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _header(plan: Plan) -> Iterator[str]:
     rounds = np.unique(np.stack((plan.phase, plan.round)), axis=1).shape[1] if plan.n_tasks else 0
     yield (
         f"{plan.n_tasks} tasks, {n_messages} sends, {rounds} rounds, "
-        f"{plan.itemsize} bytes an element"
+        f"{plan.itemsize} bytes per element"
     )
     for node in range(plan.n_nodes):
         ranks = " ".join(map(str, np.flatnonzero(plan.rank_node == node)))

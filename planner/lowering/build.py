@@ -27,7 +27,7 @@ from collplan.specs import Machine, PlanSpec
 
 @dataclass(frozen=True)
 class Placement:
-    """Where ranks live, as arrays by rank."""
+    """Node, core and lane of every rank, as arrays by rank."""
 
     node: Ints
     lane: Ints
@@ -246,7 +246,7 @@ N_LANDINGS = 2
 
 @dataclass(frozen=True)
 class Landing:
-    """Where messages are received, and when within their round.
+    """Places where messages land, and their order within a round.
 
     Parameters
     ----------

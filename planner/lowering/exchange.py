@@ -87,7 +87,7 @@ class _Writer:
 
     @cached_property
     def offset(self) -> Ints:
-        """Where every block begins in the shared buffer of the node that receives it."""
+        """Offset of every block in the shared buffer of the node that receives it."""
         dest = self.exchange.blocks.dest
         return csr.group_offsets(dest, self.received) + self.sent_sizes[dest]
 
@@ -158,14 +158,14 @@ class _Writer:
 
     @cached_property
     def _served(self) -> Pieces:
-        """Where in a send buffer the blocks of those lie whom each part of a node serves."""
+        """Places in a send buffer of the blocks that each part of a node serves."""
         exchange = self.exchange
         team = exchange.row * exchange.n_parts + exchange.part
         return self._blocks_of(team, exchange.n_rows * exchange.n_parts)
 
     @cached_property
     def _own(self) -> Pieces:
-        """Where in a caller's buffer the blocks of every node's ranks lie."""
+        """Places of every node's blocks in a caller's buffer."""
         return self._blocks_of(self.exchange.row, self.exchange.n_rows)
 
     def _blocks_of(self, group: Ints, n_groups: int) -> Pieces:
@@ -217,7 +217,7 @@ class _Writer:
         return np.full(n, STAGE), zero, rank, read, write
 
     def _own_copies(self) -> _Copies:
-        """What ranks of a node have for each other: a column of what is sent."""
+        """Copies between ranks of one node: one column of the sent data."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept)
         entry, place = csr.expand(exchange.sizes[row])
@@ -239,7 +239,7 @@ class _Writer:
         return np.full(n, DELIVER), np.ones(n, dtype=np.int64), rank, read, write
 
     def _deliveries(self) -> _Copies:
-        """What came from other nodes: a column of each block, as soon as it is there."""
+        """Copies of blocks from other nodes, one column of each as soon as it has arrived."""
         exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
         kept = np.flatnonzero(self.is_kept[blocks.dest] & ~exchange.is_direct[blocks.dest])
         entry, member, place = exchange.served(kept)
@@ -375,7 +375,7 @@ class _Coalesced:
         return np.asarray(place)
 
     def staged(self, row: int, count: int) -> Pieces:
-        """Return where the ranks of a node stage what they send, a row a rank."""
+        """Return where the ranks of a node stage what they send, a row per rank."""
         place = self._begins(row)
         n, n_ranks = place.shape
         return _blocks(Buffer.SHARED, place.ravel(), np.arange(n + 1) * n_ranks, count)

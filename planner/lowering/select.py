@@ -51,7 +51,7 @@ def is_regular(component: Component) -> bool:
 
 
 class _Choices:
-    """What a spec says about algorithms, and which of it was taken."""
+    """The algorithms that a spec names, and those that were used."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         spec = blueprint.spec

@@ -74,7 +74,7 @@ class _Insertion:
         self.of_rank[self.ranks] = self.new
 
     def plan(self, duration_ns: int) -> Plan:
-        """Return the plan with the rows, which compute for so long."""
+        """Return the plan with the rows, which compute for this duration."""
         old, ranks = self.old, self.ranks
         # It belongs to the round it comes after, or else the first: a rank alone sees no other.
         comes_first, row = self.before == 0, np.maximum(self.before - 1, 0)

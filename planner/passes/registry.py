@@ -154,7 +154,7 @@ def check_options(name: str, rewrite: Rewrite) -> Rewrite:
 
 
 VERIFY_LIMIT = 100_000
-"""Plans of up to so many tasks are verified after every pass; greater ones on demand."""
+"""Largest number of tasks of a plan that is verified after every pass; larger ones on demand."""
 
 
 def run_passes(

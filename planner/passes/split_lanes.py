@@ -34,7 +34,7 @@ def split_lanes(blueprint: Blueprint, leaders: Annotated[int, SkipValidation] = 
     Raises
     ------
     AlgorithmError
-        If the decomposition has no leaders, or no node has so many ranks.
+        If the decomposition has no leaders, or no node has that many ranks.
     """
     decomposition, machine = blueprint.decomposition, blueprint.spec.machine
     if decomposition.name not in ("hierarchical", "multi_leader"):

@@ -26,7 +26,7 @@ NONE: Final = -1
 
 
 class Op(IntEnum):
-    """What a task does."""
+    """Operation of a task."""
 
     SEND = 0
     RECV = 1
@@ -36,7 +36,7 @@ class Op(IntEnum):
 
 
 class Buffer(IntEnum):
-    """Which memory an extent lies in: the caller's, the rank's own, or the node's."""
+    """Memory of an extent: the caller's, the rank's own, or the node's."""
 
     SEND = 0
     RECV = 1
@@ -45,7 +45,7 @@ class Buffer(IntEnum):
 
 
 class Stage(IntEnum):
-    """When a task may run: inside `start`, any time, or inside `wait`."""
+    """Time when a task may run: inside `start`, any time, or inside `wait`."""
 
     START = 0
     BACKGROUND = 1
@@ -75,7 +75,7 @@ COLUMNS: Final[dict[str, npt.DTypeLike]] = {
     "stage": np.int8,
     "duration_ns": np.int64,
 }
-"""The columns of a plan that have one entry a task, with their types."""
+"""The columns of a plan that have one entry per task, with their types."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,7 +135,7 @@ class Extents(Ragged):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dependencies(Ragged):
-    """What each task waits for, in CSR: rows ``indptr[i]:indptr[i+1]`` belong to task i.
+    """Dependencies in CSR form: entries ``indptr[i]:indptr[i+1]`` belong to task i.
 
     `task` is the predecessor's row; `kind` is 0 for a derived hazard on its
     completion, or flags `ON_START` and `INTENT`.
@@ -258,7 +258,7 @@ class Plan:
     Parameters
     ----------
     op, rank, peer, tag, node, lane, core, phase, round, stream, priority, stage, duration_ns
-        One entry a task, shape ``(n_tasks,)``; types in `COLUMNS`. `peer`,
+        One entry per task, shape ``(n_tasks,)``; types in `COLUMNS`. `peer`,
         `tag`, `stream` and `lane` are -1 where they don't apply; `lane` is
         the network lane of a message between nodes (the destination rank's).
         Messages of one rank, peer and direction that share a `stream` ≥ 0

@@ -211,7 +211,7 @@ def _raise_wrong(
 
 @dataclass(frozen=True, eq=False)
 class Symbols:
-    """What every atom holds; atom i is addresses ``edges[i]:edges[i+1]``.
+    """Contents of every atom; atom i is addresses ``edges[i]:edges[i+1]``.
 
     `term` is the symbol, `index` the logical element the atom's first one
     holds, `culprit` the task where a failure began, and `sets` the bit sets of
@@ -303,7 +303,7 @@ def _atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
 
 
 class _Held(NamedTuple):
-    """What every atom holds, as in `Symbols`."""
+    """Contents of every atom, as in `Symbols`."""
 
     term: Ints
     element: Ints

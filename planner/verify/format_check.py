@@ -155,7 +155,7 @@ def _check_mirrors(plan: Plan) -> None:
 
 
 def _check_foreign(plan: Plan) -> None:
-    """What a rank's program waits for is in programs of its node."""
+    """Ranks wait only for tasks of ranks on their own node."""
     foreign = plan.foreign
     _check_indptr("foreign", foreign.indptr)
     if not len(foreign) and not len(foreign.awaited):

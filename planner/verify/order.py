@@ -329,7 +329,7 @@ def _shortened(waits_of: Waits, cycle: list[int]) -> list[int]:
 
 
 def _way_back(waits_of: Waits, origin: int, most_seen: int) -> list[int]:
-    """Return a shortest cycle through an event; none if more than so many waits are to be seen."""
+    """Return a shortest cycle through an event; none if the search meets more than `most` waits."""
     comes_from: dict[int, int] = {}
     queue = deque([origin])
     while queue and len(comes_from) < most_seen:

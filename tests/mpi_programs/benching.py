@@ -206,7 +206,7 @@ def time_may_run_from_the_first_ranks_begin() -> None:
 
 
 def line_up_waits_for_all() -> None:
-    """Who leaves sees in shared memory that everybody has come."""
+    """A rank that leaves sees in shared memory that all ranks have come."""
     window = MPI.Win.Allocate_shared(8 if rank == 0 else 0, comm=comm)
     memory = np.frombuffer(window.Shared_query(0)[0], np.uint8)
     if rank == 0:

@@ -221,7 +221,7 @@ def fails(error_class: int, call: Callable[[], object]) -> None:
 
 
 def errors_of_mpi() -> None:
-    """What MPI refuses is its own exception, whatever the communicator does with errors."""
+    """MPI's errors are its own exceptions, whatever the communicator's error handler."""
     writer = PlanWriter([[4, 4, 0]] * p)
     for r in range(p):
         writer.send(r, r, (Buffer.SEND, 0, 4))

@@ -1,4 +1,4 @@
-"""Every algorithm under MPI against numpy; one process a rank runs all cases of its rank count."""
+"""Every algorithm under MPI against numpy; a process per rank runs all cases of its number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAYS = ("compiled", "python")
 rank, p = comm.rank, comm.size
 PROCESSORS = sorted(set().union(*comm.allgather(affinity())))
 PLACED_EVERY = 13
-"""Of so many plans one runs on communication cores, too."""
+"""Number of plans of which one runs on communication cores, too."""
 TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )

@@ -303,7 +303,7 @@ def check_other_calls(comm: Any) -> None:
 
 
 def check_mistakes(comm: Any) -> None:
-    """What mpi4py refuses it refuses still, in its own words, before anything is sent."""
+    """Calls that mpi4py refuses are still refused, in its own words, before anything is sent."""
     for bad, error in (
         (lambda: comm.Allreduce(np.zeros(3), np.zeros(4)), ValueError),
         (lambda: comm.Allreduce(np.zeros(3), np.zeros(3, int)), ValueError),

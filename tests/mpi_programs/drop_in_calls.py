@@ -28,7 +28,7 @@ KINDS = {
     "scan": ("send", "recv", "op"),
     "exscan": ("send", "recv", "op"),
 }
-"""What a collective's call takes; of `blocks` one for every rank."""
+"""Arguments of a collective's call; `blocks` has one per rank."""
 
 
 def planning(**options: Any) -> Any:

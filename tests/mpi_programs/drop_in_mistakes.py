@@ -17,7 +17,7 @@ from drop_in_calls import SIZE, WORLD, planning, run_checks
 
 LAST = SIZE - 1
 GUARD = 77.0
-"""What stands around buffers, where nothing may be written."""
+"""Guard values around buffers, where nothing may be written."""
 
 
 def guarded(n: int) -> tuple[Any, Callable[[], None]]:
@@ -140,7 +140,7 @@ def check_calls_that_differ_otherwise(comm: Any) -> None:
 
 
 def check_blocks_with_room_to_spare(comm: Any) -> None:
-    """What natively leaves gaps between blocks leaves them with plans."""
+    """Calls that leave gaps between blocks natively leave them with plans."""
     for name in ("Allgather", "Alltoall"):
         for _ in range(2):
             sent = np.full(2 * comm.size, 1.0 + comm.rank)[: 2 if name == "Allgather" else None]
@@ -167,7 +167,7 @@ def check_overlap(comm: Any) -> None:
 
 
 def check_keys(comm: Any) -> None:
-    """What looks alike to Python and is not: type, size, order, what may be written."""
+    """Buffers that look alike to Python and are not: type, size, order, read-only."""
     n = 12
     for _ in range(3):
         for dtype in ("f8", "i8", "u8", "c16", "f4", "i4"):

@@ -38,7 +38,7 @@ def specs() -> Iterator[PlanSpec]:
 
 
 def main() -> None:
-    """Compare results of every so many plans with numpy, three starts each."""
+    """Compare results of every n-th plan with numpy, three starts each."""
     n_plans, every = 0, int(sys.argv[1])
     for turn, spec in enumerate(specs()):
         if turn % every:

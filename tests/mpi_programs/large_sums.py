@@ -1,4 +1,4 @@
-"""A program that knows nothing of collplan: sums of 8 kB and of 16 MB a rank."""
+"""A program that knows nothing of collplan: sums of 8 kB and of 16 MB per rank."""
 
 import numpy as np
 from mpi4py import MPI

@@ -86,7 +86,7 @@ def no_collective() -> None:
 
 
 def beyond_memory() -> None:
-    """Where only one rank lacks memory, too, all raise instead of waiting for it."""
+    """All ranks raise if only one lacks memory, instead of waiting for it."""
     large = plan_of(kind="allgather", count=2**40, datatype="int32")
     refuses(BindError, "bytes do not fit into memory; use a", lambda: run_plan(large, comm))
     plan = plan_of(kind="gather", count=10, datatype="int32", root=p - 1)

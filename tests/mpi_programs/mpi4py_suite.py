@@ -18,7 +18,7 @@ MODULES = (
 
 
 class Outcomes(unittest.TestResult):
-    """Who failed, and who was skipped."""
+    """Tests that failed and tests that were skipped."""
 
     def outcomes(self) -> dict[str, list[str]]:
         bad = [str(test) for test, _ in [*self.failures, *self.errors]]

@@ -193,7 +193,7 @@ def check_buffers(comm: Any) -> None:
 
 
 def check_gaps_again_and_again(comm: Any) -> None:
-    """What was found out for a call must not make the next one move memory as if it had no gaps."""
+    """The layout found for a call must not make the next one move memory as if it had no gaps."""
     every_other = MPI.DOUBLE.Create_vector(4, 1, 2).Commit()
     pairs = collplan.numpy_dtype("double_int")
     for turn in range(4):
@@ -304,7 +304,7 @@ def check_what_decides(comm: Any) -> None:
 
 
 def check_mistakes(comm: Any) -> None:
-    """What mpi4py refuses it refuses still; what is too short is said by who waits."""
+    """Calls that mpi4py refuses stay refused; the wait reports a buffer that is too short."""
     for bad, error in (
         (lambda: comm.Iallreduce(np.zeros(3), np.zeros(4)), ValueError),
         (lambda: comm.Ibcast(object()), TypeError),

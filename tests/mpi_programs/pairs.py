@@ -104,7 +104,7 @@ def wrong_buffers() -> None:
     """Buffers packed without padding, or of another type of the size, are refused."""
     plan = compile_plan(spec_of(kind="bcast", count=3, datatype="double_int"))
     packed = np.empty(3, [("value", "f8"), ("index", "i4")])
-    refuses(BindError, "of 12 bytes an element", lambda: bind(plan, comm, None, packed))
+    refuses(BindError, "of 12 bytes per element", lambda: bind(plan, comm, None, packed))
     other = np.empty(3, "complex128")
     refuses(BindError, "compiled for double_int", lambda: bind(plan, comm, None, other))
 

@@ -145,7 +145,7 @@ def needs_no_caller() -> None:
 
 
 def errors() -> None:
-    """What goes wrong in the thread comes out of a wait, a call or a test."""
+    """Errors in the thread come out of a wait, a call or a test."""
     writer, cycle = PlanWriter([[4, 4, 0]] * p), PlanWriter([[1, 1, 0]] * p)
     for r in range(p):
         writer.send(r, r, (Buffer.SEND, 0, 4), core=OTHER)

@@ -72,7 +72,7 @@ def start_in_other_buffers(bound: BoundPlan, case: Case) -> None:
 def all_collectives(every: int, first: int) -> int:
     """Compare collectives with numpy, by both kinds of reductions; return how many plans ran.
 
-    Of all only every so many are taken, from the first on.
+    Only every n-th collective is run, from the first on.
     """
     n_plans = 0
     for turn, spec in enumerate(specs()):
@@ -112,7 +112,7 @@ def allreduce(n: int, algorithm: str = "linear", **fields: object) -> Plan:
 
 
 def barriers_hold() -> None:
-    """Who comes last is waited for."""
+    """All ranks wait for the last one."""
     for algorithm in ("recursive_doubling", "dissemination"):
         spec = make_spec("barrier", algorithm, p).replace(transport="shared")
         with bind(compile_plan(spec), comm) as barrier:

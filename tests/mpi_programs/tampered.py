@@ -32,7 +32,7 @@ TABLES = ["patterns", "buffer_sizes", "shared_sizes", "mirrors"]
 TABLES += ["rank_node", "rank_lane", "rank_core"]
 PARTS = ["reads", "writes", "deps", "foreign"]
 kept: list[object] = []
-"""What plans that do not complete may still write to."""
+"""Buffers that incomplete plans may still write to."""
 
 
 def self_plan() -> Plan:

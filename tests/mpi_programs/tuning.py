@@ -23,7 +23,7 @@ from mpi_plans import refuses
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
 Cost = Callable[[int], float]
-"""What a candidate's i-th call costs on this rank, in s."""
+"""Cost of a candidate's i-th call on this rank, in s."""
 
 SPEC = PlanSpec.model_validate(
     {"machine": {"ranks_per_node": p}, "collective": {"kind": "allreduce", "count": 100}}
@@ -70,7 +70,7 @@ class Costing:
 
 @contextmanager
 def costs(native: Cost, others: dict[str, Cost]) -> Iterator[None]:
-    """Let native and candidates, by their algorithm, cost so much."""
+    """Set the costs of native and of candidates, by their algorithm."""
     clock = Clock()
     bind_really, native_really = trial.bind, trial.NativeCollective
 
@@ -135,7 +135,7 @@ def native_stays() -> None:
 
 
 def luck_does_not_last() -> None:
-    """Who is faster at first has to be so again."""
+    """A candidate that is faster at first has to be so again."""
     n_lucky = 1 + 1 + 9
     verdict = tried({"ring": lambda i: 1e-3 if i < n_lucky else 11e-3})
     assert verdict.winner == "native"

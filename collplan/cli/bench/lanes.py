@@ -191,7 +191,7 @@ def _name(n_lanes: int) -> str:
 
 @takes(PatternOptions)
 def lane_pattern(options: PatternOptions) -> int:
-    """Time how much faster k ranks a node send the same data than one does.
+    """Time how much faster k ranks per node send the same data than one does.
 
     Every node sends SIZE bytes to the next one on a ring, and receives as many,
     divided over its first k ranks, for k = 1, 2, 4 and so on. With k' lanes a

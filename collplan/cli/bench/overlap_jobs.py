@@ -32,7 +32,7 @@ _UNBOUND: Final = {"PRTE_MCA_hwloc_default_binding_policy": "none"}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What ranks are to measure.
+    """The task of the ranks in a measurement.
 
     Parameters
     ----------

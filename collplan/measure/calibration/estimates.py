@@ -25,7 +25,7 @@ Found = dict[str, tuple[float | bool | None, str]]
 
 _NS: Final = 1e9
 _VISIBLE: Final = 1.25
-"""A gap is seen where messages leave so much slower than the core could send them."""
+"""Ratio to the core's own rate of sending above which a gap between messages is seen."""
 _ENOUGH: Final = 3
 _STEP: Final = 1.2
 """Below this ratio a step in cost is no cache's end, and a memory not shared."""
@@ -338,7 +338,7 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
 
 
 def _levels(measurements: Measurements, work: Work, layout: Layout, draw: Draw) -> dict[int, float]:
-    """Return seconds a byte by working set, ascending, of one rank alone."""
+    """Return seconds per byte by working set, ascending, of one rank alone."""
     own = [
         entry
         for entry in measurements.local_work
@@ -363,7 +363,7 @@ def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:
 
 
 def _memory(measurements: Measurements, alone: dict[int, float], draw: Draw) -> float | None:
-    """Return seconds a byte of the node's memory; 0 where ranks at once are as fast as one."""
+    """Return seconds per byte of the node's memory; 0 where ranks at once are as fast as one."""
     crowds = [entry for entry in measurements.local_work if entry.ranks > 1]
     if not crowds:
         return None

@@ -245,7 +245,7 @@ class Measurements(SpecModel):
 
 
 SMALL: Final = 64
-"""Up to so many bytes a message takes as long as an empty one."""
+"""Largest message in bytes that takes as long as an empty one."""
 
 
 def load_measurements(path: Path) -> Measurements:

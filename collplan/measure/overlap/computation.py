@@ -19,7 +19,7 @@ _TRIALS: Final = 3
 
 
 class Computation:
-    """Updates of an array in memory, again and again, for about so many seconds.
+    """Repeated updates of an array in memory for a given time in seconds, about.
 
     Calling it computes; the interpreter's lock is released meanwhile. How many
     updates that takes is found out at first, by the processor's time that the

@@ -109,7 +109,7 @@ class Pinned:
 
 
 class Stamps(NamedTuple):
-    """When an overlapped run began, had started, had computed and ended, in ns.
+    """Times in ns at which an overlapped run began, had started, had computed and ended.
 
     `thread_ns` is the processor's time that the progress thread took for it.
     """

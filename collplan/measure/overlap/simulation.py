@@ -23,7 +23,7 @@ Transport = Literal["shared", "messages"]
 TRANSPORTS: Final[tuple[str, ...]] = get_args(Transport)
 
 MOST_CORES: Final = 256
-"""Of so many cores all plans are simulated in a minute or two."""
+"""Largest number of cores of which all plans are simulated within a minute or two."""
 TRANSFER_BYTES: Final = 2**21
 """Bytes of a transfer, as the paper measures."""
 UNIT_NS: Final = 10**9

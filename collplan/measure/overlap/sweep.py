@@ -138,14 +138,14 @@ class Sweep:
         return cls(**(document | lists | {"machine": machine}))
 
     def methods(self, n_ranks: int) -> list[Method]:
-        """Return the plans to compare on so many ranks; S above the tree's height is the height."""
+        """Return the plans to compare on `n_ranks` ranks; S is at most the tree's height."""
         height = int(tree_height(n_ranks))
         split = [Method("plan", levels=levels) for levels in self.levels if levels <= height]
         placed = [Method("plan", policy=policy) for policy in self.policies]
         return [BLOCKING, *split, *placed]
 
     def spec(self, n_ranks: int, method: Method, compute_ns: int | None = None) -> PlanSpec:
-        """Return the spec of a plan, with a computation of so many ns a rank if asked for.
+        """Return the spec of a plan, with a computation of `compute_ns` per rank if given.
 
         Raises
         ------
@@ -188,7 +188,7 @@ class Sweep:
         Raises
         ------
         CollplanError
-            If nothing is communicated on so many ranks.
+            If nothing is communicated on that number of ranks.
         """
         if n_ranks < 2:
             raise CollplanError(
@@ -232,9 +232,9 @@ def overlap_ratio(communication_s: float, computation_s: float, total_s: float) 
 
 
 MOST_LEVELS: Final = 3
-"""Levels that are tried where none are asked for: 0 to so many, as in the paper."""
+"""Highest level S that is tried by default, from 0 on, as in the paper."""
 _EVERY: Final = 8
-"""Up to so many communication cores every number is tried by default: there the best S changes."""
+"""Largest range of communication cores in which all are tried by default: S changes there."""
 _STEPS: Final = 16
 _READ_AT_ONCE: Final = ("bcast", "gather", "scatter", "allreduce")
 

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MANY_TASKS: Final = 1_000_000
-"""Above so many tasks a trace is larger than viewers like: 365 MB for Perfetto, 105 MB for Pajé."""
+"""Most tasks of a trace that viewers take well: 365 MB for Perfetto, 105 MB for Pajé."""
 _WRITERS: Final = {".json": perfetto_chunks, ".paje": paje_chunks}
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ _ROUNDS: Final = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spans:
-    """When a simulated task holds its core, and its lane: ns, shape (n_tasks,) each."""
+    """Intervals in which tasks hold their core and their lane: ns, shape (n_tasks,) each."""
 
     core_begin: Floats
     core_end: Floats

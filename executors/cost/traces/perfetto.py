@@ -1,4 +1,4 @@
-"""Chrome's trace event format, which Perfetto opens: a process a node, a thread a core or lane."""
+"""Chrome's trace event format for Perfetto: a process per node, a thread per core or lane."""
 
 from __future__ import annotations
 

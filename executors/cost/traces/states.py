@@ -29,7 +29,7 @@ _COLUMNS: Final = ("core", "state", "begin_ns", "end_ns")
 
 
 class State(IntEnum):
-    """What a core does, from what yields to what prevails where both are said of it."""
+    """States of a core, in ascending order of precedence where several apply."""
 
     COMMUNICATION = 0
     COMPUTATION = 1
@@ -42,7 +42,7 @@ class State(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CoreStates:
-    """When the cores of a node do what; otherwise they are idle.
+    """Intervals and states of a node's cores; otherwise they are idle.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def write_states(path: str | Path, layers: Sequence[CoreStates]) -> None:
 
 
 def _perfetto(layers: Sequence[CoreStates]) -> Iterator[str]:
-    """Generate the JSON text of a trace: a process a run, a thread a core; times are µs."""
+    """Generate the JSON text of a trace: a process per run, a thread per core; times are µs."""
     separator = '{"displayTimeUnit":"ns","traceEvents":[\n'
     for pid, layer in enumerate(layers, start=1):
         for event in _perfetto_events(layer, pid):

@@ -117,7 +117,7 @@ class Buffers:
             raise BindError(f"{name} is a {type(array).__name__}, must be a numpy array")
         if array.dtype.hasobject or array.itemsize != self._itemsize:
             raise BindError(
-                f"{name} has dtype {array.dtype} of {array.itemsize} bytes an element, the plan's "
+                f"{name} has dtype {array.dtype} of {array.itemsize} bytes per element, the plan's "
                 f"elements have {self._itemsize}; use the datatype the plan was compiled for"
             )
         if not array.flags.c_contiguous:

@@ -207,7 +207,7 @@ class NodeMemory:
 
 
 def _require_room(n_bytes: int) -> None:
-    """Raise `BindError` where the system has no room for so much memory that ranks share.
+    """Raise `BindError` if the system has no room for the memory that ranks share.
 
     MPI gives out more than there is, and who touches it then is killed.
     """

@@ -28,7 +28,7 @@ def hand_over(state: Record) -> None:
 
 @inner
 def take_back(state: Record, turn_ns: int) -> Long:
-    """Return how the background went, PENDING if it is not over after so long."""
+    """Return the outcome of the background, PENDING if it has not ended within the time."""
     is_taken = call(state.sem_trywait, (pointer(state.over),)) == 0
     # For less a caller need not sleep.
     if not is_taken and turn_ns >= SHORTEST_SLEEP_NS:

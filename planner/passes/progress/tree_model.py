@@ -3,7 +3,7 @@
 The unit is one transfer of the collective's buffer between two ranks. Level i of
 the tree counts from the leaves, from 1. The S levels nearest the leaves run on
 the application cores, all transfers of a level at once; the others run on the
-communication cores, level after level, each folded on so few cores. With
+communication cores, level after level, each folded on these few cores. With
 `doubling` buffers (gather and scatter) a transfer of level i moves 2^(i-1) units,
 which is exact for powers of two.
 

@@ -32,7 +32,7 @@ def limit_requests(
     receives: Limit = 8,
     node: Limit = None,
 ) -> Plan:
-    """Let a rank have only so many sends in flight, and receives posted a stream.
+    """Limit the sends of a rank in flight, and the posted receives of a stream.
 
     A send starts when the one `remote` (or `local`) before it has completed, and
     of all its node's ranks to other nodes the one `node` before it;

@@ -350,7 +350,7 @@ def _pieces(
     offset[in_area] = (room.area - areas.low)[own] + atoms.edges[atom[in_area]]
     buffer[is_slot], offset[is_slot] = Buffer.SHARED, slot[staged]
     count = atoms.size[atom]
-    # Two rows a task: a left operand, or all there is, and a right one.
+    # Two rows per task: a left operand, or all there is, and a right one.
     total, before = accesses.totals(count)
     is_right = reduces[accesses.owner] & (2 * before >= total[accesses.owner])
     halves = np.bincount(2 * accesses.owner + is_right, minlength=2 * accesses.n_tasks)
