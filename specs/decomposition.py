@@ -78,7 +78,7 @@ class Decomposition(SpecModel):
         ``guideline`` composes the collective of others over all ranks;
         ``auto`` leaves it to the planner.
     leaders : int
-        Leaders a node, for ``multi_leader``.
+        Leaders per node, for ``multi_leader``.
     shape : tuple of int
         Extents of the mesh, the last dimension consecutive ranks.
     by : str

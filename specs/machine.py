@@ -95,7 +95,7 @@ class Machine(SpecModel):
     numa_domains : int
         NUMA domains per node.
     cores : int or None
-        Cores a node; None is as many as the fullest node has ranks.
+        Cores per node; None is as many as the fullest node has ranks.
     lanes : int
         Network adapters per node that can be used at the same time.
     rank_order : "block", "cyclic" or tuple of int

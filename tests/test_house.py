@@ -103,7 +103,7 @@ def test_only_what_runs_under_mpi_knows_mpi() -> None:
 
 def test_the_proof_trusts_what_its_page_names() -> None:
     page = (ROOT / "docs" / "proof.md").read_text()
-    table = page.partition("## What the proof trusts")[2].partition("The other way round")[0]
+    table = page.partition("## Trusted base")[2].partition("The other way round")[0]
     verify = ("planner", "verify")
     trusted = {other for one, other in import_graph().edges if one[:2] == verify != other[:2]}
     for other in trusted:

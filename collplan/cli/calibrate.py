@@ -36,7 +36,7 @@ class CalibrateOptions(MeasuringOptions):
         Path, output_file("The machine file to write.", "-o", "--output", metavar="FILE.yaml")
     ]
     ranks: Ranks = None
-    lanes: Annotated[int | None, option("k", "Lanes a node; by default they are found.", min=1)] = (
+    lanes: Annotated[int | None, option("k", "Lanes per node; by default they are found.", min=1)] = (
         None
     )
     quick: Annotated[bool, flag("--quick", "Measure little: rough numbers.")] = False

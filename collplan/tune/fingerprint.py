@@ -24,7 +24,7 @@ def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
     comm : MPI.Intracomm
         The ranks.
     lanes : int, optional
-        Lanes a node, if known.
+        Lanes per node, if known.
     """
     n_nodes = len(set(node_of_ranks(comm)))
     own = Fingerprint(

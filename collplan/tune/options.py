@@ -36,7 +36,7 @@ class TuningJob:
     network : Network
         What communication costs, for predictions.
     lanes : int or None
-        Lanes a node, if known.
+        Lanes per node, if known.
     numa_domains : int
         Of a node.
     again : bool

@@ -44,7 +44,7 @@ class Fingerprint(SpecModel):
     nodes : int
         How many were tuned on; not compared, as sweeps know their placements.
     lanes : int or None
-        Lanes a node, if known.
+        Lanes per node, if known.
     mpi : str
         The library and its version.
     mpi4py, numpy, collplan : str

@@ -68,7 +68,7 @@ class Exchange:
     rows : list of ndarray
         Ranks of every node.
     leaders : int
-        Leaders a node, where it has as many ranks.
+        Leaders per node, where it has as many ranks.
     count : int
         Elements of a block.
     is_in_place : bool

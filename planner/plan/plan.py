@@ -276,7 +276,7 @@ class Plan:
     rank_node, rank_lane, rank_core : ndarray, shape (n_ranks,)
         Where every rank lives: node, the lane it receives on, its core in the node.
     itemsize : int
-        Bytes an element.
+        Bytes per element.
     spec : PlanSpec or None
         What the plan was compiled from; None for an imported schedule.
     only_rank : int or None
