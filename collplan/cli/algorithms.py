@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 def command(
     kind: Annotated[
-        str | None, typer.Argument(metavar="[KIND]", help="Only those of this collective.")
+        str | None,
+        typer.Argument(metavar="[KIND]", help="List only algorithms of this collective."),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """List the algorithms and what they can do."""
+    """List the algorithms with their requirements."""
     from collplan.planner.algorithms import registry
 
     kinds = registry.kinds()

@@ -36,10 +36,8 @@ class CalibrateOptions(MeasuringOptions):
         Path, output_file("The machine file to write.", "-o", "--output", metavar="FILE.yaml")
     ]
     ranks: Ranks = None
-    lanes: Annotated[int | None, option("k", "Lanes per node; by default they are found.", min=1)] = (
-        None
-    )
-    quick: Annotated[bool, flag("--quick", "Measure little: rough numbers.")] = False
+    lanes: Annotated[int | None, option("k", "Lanes per node; detected by default.", min=1)] = None
+    quick: Annotated[bool, flag("--quick", "Measure less, for rough numbers.")] = False
     measurements: Annotated[
         Path | None, output_file("Write the raw measurements, too.", metavar="FILE.json")
     ] = None
@@ -95,11 +93,11 @@ class CalibrationBenchmark:
 
 @takes(CalibrateOptions)
 def command(options: CalibrateOptions) -> int:
-    """Measure what communication costs here, and write it as a machine file.
+    """Measure the cost of communication on this machine; write a machine file.
 
-    A spec takes it as its 'machine: FILE.yaml'. Under mpiexec, and on an
-    emulated cluster, this just runs; otherwise it starts the right mpiexec by
-    itself. While two ranks are timed, all others sleep.
+    A spec names the file as its 'machine: FILE.yaml'. The command starts the
+    right mpiexec; under mpiexec, and on an emulated cluster, it runs as a rank.
+    While two ranks are timed, all others sleep.
     """
     from collplan.executors.mpi.launch.launcher import default_ranks
 

@@ -34,7 +34,9 @@ class CompareOptions:
     sizes: CountSizes = None
     candidates: Annotated[
         str | None,
-        option("NAME,...", "Only these, by name or family, like 'ring,full_lane*,mesh'."),
+        option(
+            "NAME,...", "Only these candidates, by name or family, like 'ring,full_lane*,mesh'."
+        ),
     ] = None
     is_all: Annotated[
         bool, flag("--all", "Simulate and show all; leave nothing out by bounds.")
@@ -46,7 +48,7 @@ class CompareOptions:
         float | None,
         option(
             "SECONDS",
-            "How long every processor works, estimating and simulating; 40 by default.",
+            "Time per processor for estimates and simulations; 40 by default.",
             min=0,
         ),
     ] = None
@@ -55,7 +57,7 @@ class CompareOptions:
         bool,
         flag(
             "--metrics",
-            "Alltoall: what each design needs of a node, beside the published formulas.",
+            "Alltoall: resources per node of each design, beside the published formulas.",
         ),
     ] = False
     as_json: Json = False
@@ -65,9 +67,10 @@ class CompareOptions:
 def command(options: CompareOptions) -> int:
     """Compare all candidates of the spec's collective over a range of sizes.
 
-    Flat algorithms, through one leader a node, several or all, meshes and
-    compositions of other collectives, in several segment sizes. What an
-    algorithm cannot do is said, and so is what is left out.
+    Candidates are flat algorithms, decompositions with one leader per node,
+    several or all, meshes, and compositions of other collectives, in several
+    segment sizes. The report names the candidates that were refused and those
+    that were left out, with reasons.
     """
     from collplan.reports.comparison import plot_comparison, print_comparison, to_json
     from collplan.select.comparison import SECONDS, compare

@@ -31,7 +31,7 @@ def command(
     ] = None,
     trace: Annotated[
         Path | None,
-        output_file("Write the timeline, too: FILE.json for Perfetto, FILE.paje for Paje."),
+        output_file("Also write the timeline: FILE.json for Perfetto, FILE.paje for Paje."),
     ] = None,
     allocated: Annotated[
         bool,
@@ -45,8 +45,8 @@ def command(
 ) -> int:
     """Simulate a plan or a GOAL schedule; needs no MPI.
 
-    A clock a core and a lane and direction of each node, LogGPS parameters for
-    each distance between ranks.
+    The model has one clock per core, and one per lane and direction of each
+    node, with LogGPS parameters for each distance between ranks.
     """
     from collplan.executors.cost import cost_report, simulate
     from collplan.planner.arrays.compile_time import Stopwatch

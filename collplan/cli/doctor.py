@@ -9,9 +9,9 @@ from collplan.reports.output import print_json, print_table, show_progress
 
 
 def command(as_json: Json = False) -> int:
-    """Say which MPI, mpiexec and graphviz would be used, and what is wrong with them.
+    """Check MPI, mpiexec and graphviz, and report problems with them.
 
-    Exit status 1 where something would not work.
+    Exit status 1 if something does not work.
     """
     from collplan.executors.mpi.launch.doctor import diagnose
 

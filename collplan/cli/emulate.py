@@ -12,31 +12,33 @@ from collplan.emulate.cluster import Cluster, EmulationError, parse_rate
 
 def command(
     program: Annotated[
-        list[str], typer.Argument(metavar="CMD...", help="What every rank runs, behind '--'.")
+        list[str], typer.Argument(metavar="CMD...", help="The command of every rank, after '--'.")
     ],
     nodes: Annotated[int, option("N", "Number of nodes.")],
-    per_node: Annotated[str, option("n", "Ranks on every node, or a list for each, as 5,5,2.")],
+    per_node: Annotated[
+        str, option("n", "Ranks per node, or a list with one number per node, as 5,5,2.")
+    ],
     lanes: Annotated[int, option("k", "Network interfaces per node.")] = 1,
     rate: Annotated[
-        str, option("R", "What a lane carries each way, as 100Mbit, 1Gbit or 12.5MB/s.")
+        str, option("R", "Rate of a lane in each direction, as 100Mbit, 1Gbit or 12.5MB/s.")
     ] = "100Mbit",
     order: Annotated[
         str, option("ORDER", "block, cyclic, or the node of every rank, as 0,1,1,0.")
     ] = "block",
     mpi: Annotated[
-        str | None, option("mpich|openmpi", "The MPI this environment must have.")
+        str | None, option("mpich|openmpi", "Require this MPI in the environment.")
     ] = None,
     stripe: Annotated[
-        bool, flag("--stripe", "Let the MPI use all lanes, instead of one a rank.")
+        bool, flag("--stripe", "Let the MPI use all lanes, instead of one per rank.")
     ] = False,
     timeout: TimeoutOrNone = None,
 ) -> int:
-    """Run CMD once a rank on a real multi-lane cluster emulated on this machine.
+    """Run CMD once per rank on a multi-lane cluster emulated on this machine.
 
-    A node is a set of Linux namespaces, a lane an interface of it that is shaped
-    to a rate; nothing of it is left when the command has ended. Rank i of a node
+    A node is a set of Linux namespaces, and a lane is a network interface limited
+    to a rate. The cluster is removed when the command has ended. Rank i of a node
     uses lane i mod k. There is no --json: standard output and exit status are
-    the command's. COLLPLAN_MACHINE tells the ranks their machine.
+    the command's. The variable COLLPLAN_MACHINE describes the machine to the ranks.
     """
     from collplan.emulate.running import run_emulated
 

@@ -23,7 +23,7 @@ CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 
 def command(
     program: Annotated[
-        list[str], typer.Argument(metavar="APP.py ARGS...", help="The program and what it gets.")
+        list[str], typer.Argument(metavar="APP.py ARGS...", help="The program and its arguments.")
     ],
     table: Annotated[Path, option("TABLE", "The tuning table, as collplan tune writes it.")],
     ranks: Annotated[
@@ -39,16 +39,18 @@ def command(
     module: Annotated[
         bool, typer.Option("-m", "--module", help="APP is a module's name, as for python -m.")
     ] = False,
-    force: Annotated[bool, flag("--force", "Use the table though it was tuned elsewhere.")] = False,
+    force: Annotated[
+        bool, flag("--force", "Use the table although it was tuned on another machine.")
+    ] = False,
     timeout: TimeoutOrNone = None,
 ) -> int:
-    """Run an mpi4py program with collectives as a tuning table says.
+    """Run an mpi4py program with the collectives of a tuning table.
 
-    MPI.COMM_WORLD is a drop-in before the program imports it, and so is every
-    communicator made from it. Starts the right mpiexec by itself where -n is
-    given; under mpiexec it just runs. With COLLPLAN_LOG=1 rank 0 says at the end
-    what ran. There is no --json: standard output and exit status are the
-    program's.
+    MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
+    so is every communicator made from it. With -n the command starts the right
+    mpiexec; under mpiexec it runs as a rank. With COLLPLAN_LOG=1 rank 0 prints
+    statistics at the end. There is no --json: standard output and exit status
+    are the program's.
     """
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi

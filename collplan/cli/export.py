@@ -47,7 +47,7 @@ class ExportOptions:
         To,
         flag(
             "--to",
-            "goal: LogGOPSim's and ATLAHS's schedules. Of tables, what a library has: "
+            "goal: LogGOPSim's and ATLAHS's schedules. For tables: "
             "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
             "mpich: MPICH's selection; ucc: UCC's tune string.",
         ),
@@ -56,15 +56,15 @@ class ExportOptions:
         Path | None,
         option(
             "FILE",
-            "For mpich: MPICH's library, or coll_selection.json of its sources, for what "
-            "the table does not say. By default the library of mpi4py.",
+            "For mpich: MPICH's library, or coll_selection.json of its sources, as rules for "
+            "cases that the table does not cover. By default the library of mpi4py.",
         ),
     ] = None
     assume_commuting: Annotated[
         bool,
         flag(
             "--assume-commuting",
-            "For ompi: take algorithms that are wrong for operations that do not commute.",
+            "For ompi: include algorithms that are wrong for non-commutative operations.",
         ),
     ] = False
     as_json: Json = False

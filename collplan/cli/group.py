@@ -20,17 +20,17 @@ COMMANDS: Final = {
     "show": "Print a plan as text, a line per task.",
     "cost": "Price a plan or a GOAL schedule on a machine model.",
     "compare": "Compare all candidates of a collective over a range of sizes.",
-    "overlap": "Say where to split a tree between computing and communicating cores.",
-    "run": "Run a plan under MPI; check it against numpy, time it against native.",
+    "overlap": "Choose the split of a tree between computing and communicating cores.",
+    "run": "Run a plan under MPI; check it against numpy, time it against the native collective.",
     "emulate": "Run a command on a multi-lane cluster emulated on this machine.",
-    "calibrate": "Measure the cost model's parameters here; write a machine file.",
-    "tune": "Measure candidates here; write a table of what is best for which size.",
-    "exec": "Run an unchanged mpi4py program on what a tuning table says.",
+    "calibrate": "Measure the cost model's parameters on this machine; write a machine file.",
+    "tune": "Measure candidates on this machine; write a table of the best per size.",
+    "exec": "Run an unmodified mpi4py program with a tuning table.",
     "bench": "Measure lanes, performance guidelines, and overlap with computation.",
     "export": "Write a plan or a tuning table in another project's format.",
-    "algorithms": "List the algorithms and what they can do.",
+    "algorithms": "List the algorithms with their requirements.",
     "schema": "Write the JSON Schema of specs, for editors.",
-    "doctor": "Say which MPI and graphviz are used, and what is wrong with them.",
+    "doctor": "Check MPI and graphviz, and report problems.",
 }
 """Every command with its line of help; the module of the same name holds it."""
 
@@ -98,8 +98,8 @@ def _root(
 ) -> None:
     """Plan, prove, draw, price and run MPI collectives.
 
-    SPEC is a YAML file that says what to plan, PLAN a compiled file. Exit
-    status: 0 good, 1 the answer is no, 2 bad input.
+    SPEC is a YAML file that describes what to plan; PLAN is a compiled file.
+    Exit status: 0 success, 1 negative answer, 2 bad input.
     """
     from collplan.own_algorithms import ask_for, import_own
 

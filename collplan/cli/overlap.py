@@ -27,15 +27,15 @@ class OverlapOptions:
         str, option("KIND", "reduce, bcast, gather, scatter or allreduce, as binomial trees.")
     ] = "reduce"
     cores: Annotated[int | None, option("CORES", f"Cores of the node; {CORES} by default.")] = None
-    simulates: Annotated[
-        bool, flag("--simulate", "Price real plans on the simulator, too, and put them beside.")
-    ] = False
+    simulates: Annotated[bool, flag("--simulate", "Also simulate plans, and print both times.")] = (
+        False
+    )
     machine: Annotated[
         str | None,
         option(
             "PRESET|FILE",
-            "A preset or a machine file: a node of it is simulated. Without it every "
-            "transfer takes one unit, and nothing else takes any time.",
+            "A preset or a machine file, of which one node is simulated. By default every "
+            "transfer takes one unit of time, and nothing else takes time.",
         ),
     ] = None
     size: Annotated[
@@ -51,8 +51,8 @@ class OverlapOptions:
         str | None,
         option(
             "TRANSPORT",
-            "How simulated ranks pass each other data: shared, or messages; as suits the "
-            "collective by default.",
+            "Transport between simulated ranks: shared or messages; by default the better "
+            "one for the collective.",
         ),
     ] = None
     plot: Annotated[Path | None, plot_file("Draw the times into an SVG or PNG file.")] = None
@@ -61,12 +61,13 @@ class OverlapOptions:
 
 @takes(OverlapOptions)
 def command(options: OverlapOptions) -> int:
-    """Say how many levels of a tree belong on the application cores, for every number of ranks.
+    """Find the best number of tree levels on application cores, for every number of ranks.
 
-    The ranks of a node leave some cores free, which make communication progress
-    while the ranks compute. S levels nearest the tree's leaves stay with the ranks,
-    and do not overlap; the others fold onto the communication cores. Times are by
-    closed forms (Denis and others, 2019), in transfers of one buffer.
+    The ranks of a node leave some cores free, on which communication progresses
+    while the ranks compute. The S levels nearest the leaves of the tree stay with
+    the ranks and do not overlap; the other levels run on the communication cores.
+    Times follow closed forms (Denis and others, 2019), in units of one transfer of
+    the buffer.
     """
     from collplan.measure.overlap.model import overlap_model
     from collplan.measure.overlap.simulation import simulate_overlap

@@ -57,8 +57,8 @@ class RunOptions:
         float,
         option(
             "SECONDS",
-            "Give up after this long; after half of it in which a plan stands still, ranks "
-            "say what they wait for.",
+            "Give up after this time. If a plan makes no progress for half of it, the ranks "
+            "report what they wait for.",
             min=1,
         ),
     ] = 600
@@ -66,12 +66,12 @@ class RunOptions:
         str | None,
         option(
             "P,...",
-            "The processor of each core of a node: ranks and their progress threads are "
-            "kept there. Cores may share processors.",
+            "Processor of each core of a node: ranks and their progress threads are bound "
+            "to it. Cores may share processors.",
         ),
     ] = None
     predict: Annotated[
-        bool, flag("--predict", "Record every task, too; compare with the machine's model.")
+        bool, flag("--predict", "Also record every task; compare with the machine's model.")
     ] = False
     trace: Annotated[
         Path | None,
@@ -79,9 +79,9 @@ class RunOptions:
             "Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Paje."
         ),
     ] = None
-    oversubscribe: Annotated[
-        bool, flag("--oversubscribe", "Start more than 8 ranks per core where asked to.")
-    ] = False
+    oversubscribe: Annotated[bool, flag("--oversubscribe", "Allow more than 8 ranks per core.")] = (
+        False
+    )
     as_json: Json = False
 
     @property
@@ -91,17 +91,17 @@ class RunOptions:
 
     @property
     def stall_s(self) -> float:
-        """Return how long a plan may stand still: ranks speak before the launcher ends them."""
+        """Return the time without progress after which ranks report: half of the time-out."""
         return self.timeout / 2
 
 
 @takes(RunOptions)
 def command(options: RunOptions) -> int:
-    """Run a plan under MPI; check it against numpy, time it against native.
+    """Run a plan under MPI; check it against numpy, time it against the native collective.
 
-    A plan file of up to 100,000 tasks is proved first.
-    Starts the right mpiexec by itself; under mpiexec it just runs. Of every
-    repetition the slowest rank counts. Exit status 1 where a result is wrong.
+    A plan file of up to 100,000 tasks is proved first. The command starts the
+    right mpiexec; under mpiexec it runs as a rank. The slowest rank of each
+    repetition counts. Exit status 1 if a result is wrong.
     """
     from collplan.compiling import compile_spec
     from collplan.executors.mpi.launch.jobs import check_crowd, check_room

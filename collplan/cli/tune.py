@@ -68,7 +68,7 @@ class TuneOptions:
     start: Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", min=1)] = None
     collectives: Annotated[
         str | None,
-        option("KIND,...", "Which collectives; by default the spec's, or all without one."),
+        option("KIND,...", "Collectives to tune; by default the spec's, or all without a spec."),
     ] = None
     ranks: Annotated[
         str | None,
@@ -78,16 +78,16 @@ class TuneOptions:
         "64B,1KiB,16KiB,256KiB,1MiB"
     )
     datatype: Annotated[
-        str | None, typer.Option(help="What is moved; float64 or the spec's by default.")
+        str | None, typer.Option(help="Datatype of the elements; the spec's or float64 by default.")
     ] = None
     op: Annotated[
-        str | None, typer.Option(help="How reductions combine; sum or the spec's by default.")
+        str | None, typer.Option(help="Operation of reductions; the spec's or sum by default.")
     ] = None
     machine: Annotated[
         str | None,
         option(
             "FILE|PRESET",
-            "Predict for this machine, as collplan calibrate writes it; by default the "
+            "Machine for predictions, as written by collplan calibrate; by default the "
             "spec's, or that of the emulated cluster.",
         ),
     ] = None
@@ -102,11 +102,11 @@ class TuneOptions:
         str,
         option(
             "PERCENT",
-            "Repeat until the median's 95 % interval is within this of it, on either side.",
+            "Repeat until the 95 % interval of the median is within this part of it.",
         ),
     ] = "5%"
-    least: Annotated[int, typer.Option(min=6, help="Repetitions, at least.")] = 8
-    most: Annotated[int, typer.Option(min=6, help="Repetitions, at most.")] = 100
+    least: Annotated[int, typer.Option(min=6, help="Least number of repetitions.")] = 8
+    most: Annotated[int, typer.Option(min=6, help="Largest number of repetitions.")] = 100
     seconds: Annotated[float, option("SECONDS", "Time limit per measurement series.", min=0)] = 10.0
     give_up: Annotated[
         float,
@@ -117,11 +117,9 @@ class TuneOptions:
             min=1,
         ),
     ] = 60.0
-    again: Annotated[
-        bool, flag("--again", "Measure anew what is asked for and in the table already.")
-    ] = False
+    again: Annotated[bool, flag("--again", "Measure again what the table already has.")] = False
     restart: Annotated[
-        bool, flag("--restart", "Begin anew; replace the whole table when all is measured.")
+        bool, flag("--restart", "Start over; replace the whole table when all is measured.")
     ] = False
     lists: Annotated[
         bool, flag("--list", "Print the candidates and measure nothing; needs no MPI.")
@@ -309,14 +307,14 @@ class TuningBenchmark:
 
 @takes(TuneOptions)
 def command(options: TuneOptions) -> int:
-    """Measure candidates for collectives here; write a table of what is best where.
+    """Measure candidates for collectives on this machine; write a table of the best.
 
-    Native calls, flat algorithms, hierarchical and full-lane forms, every mesh
-    of two and three dimensions, segments. Those the model finds far from the
-    best are left out. Native stays unless another is faster beyond noise. A
-    run that was stopped goes on where it was; a table that is there is added
-    to. Exit status 1 where a candidate's result is wrong, it crashes or does
-    not end; then it is left out.
+    Candidates are native calls, flat algorithms, hierarchical and full-lane
+    forms, all meshes of two and three dimensions, and segments. Candidates that
+    the model predicts far from the best are left out. Native stays unless
+    another is faster beyond noise. A stopped run resumes; an existing table is
+    extended. Exit status 1 if a candidate's result is wrong, or if it crashes or
+    hangs; it is then left out.
     """
     return _list(options) if options.lists else _tune(options)
 

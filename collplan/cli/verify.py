@@ -11,7 +11,7 @@ from collplan.reports.output import format_kernels, format_seconds, print_result
 def command(source: SpecOrPlan, as_json: Json = False) -> int:
     """Prove that a plan computes its collective, without race or deadlock.
 
-    Exit status 1 where it does not; the counter-example names the tasks.
+    Exit status 1 if the plan is wrong; the counter-example names the tasks.
     """
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.verify import verify

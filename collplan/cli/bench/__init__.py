@@ -14,9 +14,9 @@ app: Final = typer.Typer(
     rich_markup_mode=None,
     help="""Measure a machine and its MPI: lanes, guidelines, overlap.
 
-    Under mpiexec each just runs; otherwise it starts the right mpiexec by
-    itself. Of every repetition the slowest rank counts. Each takes --json, and
-    --plot FILE for a picture.
+    Each command starts the right mpiexec; under mpiexec it runs as a rank. The
+    slowest rank of each repetition counts. Each accepts --json, and --plot FILE
+    for a picture.
     """,
 )
 app.command("lane-pattern")(guard_files(lanes.lane_pattern))

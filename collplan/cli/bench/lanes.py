@@ -191,12 +191,12 @@ def _name(n_lanes: int) -> str:
 
 @takes(PatternOptions)
 def lane_pattern(options: PatternOptions) -> int:
-    """Time how much faster k ranks per node send the same data than one does.
+    """Time how much faster k ranks per node send data than one rank.
 
     Every node sends SIZE bytes to the next one on a ring, and receives as many,
-    divided over its first k ranks, for k = 1, 2, 4 and so on. With k' lanes a
-    speed-up of k' is to be expected from k = k' on. Where nodes have different
-    numbers of ranks, as many of each take part as the emptiest has.
+    divided over its first k ranks, for k = 1, 2, 4 and so on. With k' lanes,
+    expect a speed-up of k' from k = k' on. If nodes have different numbers of
+    ranks, the smallest number takes part on each.
     """
     return run_benchmark(options, _prepare)
 
@@ -207,8 +207,8 @@ def multi_collective(options: CollectiveOptions) -> int:
 
     A lane communicator has one rank of each node. Each of the first k handles
     SIZE bytes of int32, for k = 1, 2, 4 and so on, so that k lanes move k times
-    as much. With k' lanes no slow-down is to be expected up to k = k', and one
-    of k / k' beyond.
+    as much. With k' lanes, expect no slow-down up to k = k', and a slow-down of
+    k / k' beyond.
     """
     return run_benchmark(options, _prepare)
 

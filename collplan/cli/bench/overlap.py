@@ -70,7 +70,7 @@ class OverlapOptions(BenchmarkOptions):
         float | None,
         option(
             "SECONDS",
-            "What the computation takes on all cores; by default as long as the blocking "
+            "Time of the computation on all cores; by default the time of the blocking "
             "collective there.",
             min=0,
         ),
@@ -79,8 +79,8 @@ class OverlapOptions(BenchmarkOptions):
         str | None,
         option(
             "NAME",
-            "How ranks pass data: shared or messages; by default shared for reduce and "
-            "chains, where that leaves them what they are.",
+            "Transport: shared or messages; by default shared for reduce and chains, which "
+            "stay trees and chains then.",
         ),
     ] = None
     machine: Annotated[
@@ -171,11 +171,11 @@ def command(options: OverlapOptions) -> int:
     """Time a collective, computation, and both at once, on fewer ranks than cores.
 
     The total work is fixed: on all cores, computation takes as long as the
-    blocking collective, on fewer ranks longer. The cores without ranks make
-    communication progress. For each number of ranks, and each number S of
-    levels that stay on the ranks' own cores, or each placement policy of a
-    chain; beside the native call, blocking, non-blocking, and with the
-    library's own asynchronous progress.
+    blocking collective; on fewer ranks it takes longer. Communication progresses
+    on the cores without ranks. The command measures each number of ranks with
+    each number S of levels on the ranks' own cores, or with each placement
+    policy of a chain, and compares with the native call: blocking, non-blocking,
+    and with the library's own asynchronous progress.
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
 
