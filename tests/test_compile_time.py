@@ -11,6 +11,7 @@ import pytest
 from collplan.cli.inputs import announce_compiling
 from collplan.planner.arrays.compile_time import Stopwatch, announce_with, getting_kernel, miss
 from collplan.planner.verify import verify
+from collplan.reports.progress import PROGRESS
 from command_line import CommandLine
 
 KERNEL = """
@@ -70,6 +71,7 @@ def test_commands_report_the_work_without_compiling(
         verify(plan)
 
     monkeypatch.setattr("collplan.planner.verify.verify", slowly)
+    monkeypatch.setenv(PROGRESS, "1")
     spec = line.write_spec()
     first = line("verify", spec)
     assert first.err == "collplan: compiling kernels, once; later runs find them compiled\n"
@@ -86,8 +88,9 @@ def test_commands_report_the_work_without_compiling(
 def test_ranks_but_the_first_say_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for rank, n_lines in ((0, 1), (1, 0)):
+    for rank, told, n_lines in ((0, "1", 1), (1, "1", 0), (0, "0", 0)):
         monkeypatch.setenv("PMI_RANK", str(rank))
+        monkeypatch.setenv(PROGRESS, told)
         announce_compiling()
         miss()
         assert capsys.readouterr().err.count("compiling kernels") == n_lines

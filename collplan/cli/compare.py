@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, parse_sizes, takes
-from collplan.cli.ranks import progress_bar
 from collplan.own_algorithms import import_own
 from collplan.reports.output import print_json
+from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import PlanSpec
 from collplan.specs.collective import MAX_COUNT
 from collplan.specs.errors import CollplanError
@@ -84,7 +83,7 @@ def command(options: CompareOptions) -> int:
         return _count_designs(specs, patterns, options)
     title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"
     with (
-        progress_bar(title, None, sys.stderr.isatty()) as update,
+        progress_bar(title, None, shows_progress()) as update,
         _executor(spec, len(specs)) as executor,
     ):
 

@@ -17,8 +17,8 @@ from collplan.reports.output import (
     print_json,
     print_line,
     print_table,
-    show_progress,
 )
+from collplan.reports.progress import spinner
 from collplan.specs import PlanSpec
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ def command(
 
     spec = open_spec(source)
     import_module("collplan.planner.compiler")  # so that the time below leaves out imports
-    with show_progress(f"compiling for {spec.machine.n_ranks} ranks"):
-        watch = Stopwatch()
-        plan = compile_warning(spec)
-        compile_s = watch.work_s
-        document = measure(plan).to_json() | {"compile_s": compile_s}
-        if spec.decomposition.name == "auto" and plan.spec is not None:
-            document["chosen"] = _chosen(plan.spec, plan.phases)
-        if passes:
+    watch = Stopwatch()
+    plan = compile_warning(spec)
+    compile_s = watch.work_s
+    document = measure(plan).to_json() | {"compile_s": compile_s}
+    if spec.decomposition.name == "auto" and plan.spec is not None:
+        document["chosen"] = _chosen(plan.spec, plan.phases)
+    if passes:
+        with spinner("simulating the plan after each pass"):
             document["passes"] = trace_passes(plan.spec or spec)
-        document["kernels_s"] = watch.kernels_s
+    document["kernels_s"] = watch.kernels_s
     if output is not None:
         save(plan, output)
         document["output"] = str(output)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, option, output_file
-from collplan.reports.output import print_json, print_line, show_progress
+from collplan.reports.output import print_json, print_line
+from collplan.reports.progress import spinner
 from collplan.specs import Network
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def command(
     watch = Stopwatch()
     plan = open_plan(source)
     network = choose_network(plan, loggps)
-    with show_progress(f"simulating {plan.n_tasks} tasks"):
+    with spinner(f"simulating {plan.n_tasks} tasks"):
         timeline = simulate(plan, network, allocated)
         report = cost_report(plan, timeline, network)
     report["kernels_s"] = watch.kernels_s
@@ -84,7 +85,7 @@ def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:
             f"collplan: warning: {path}: a trace of {n_tasks} tasks is hundreds of megabytes, "
             f"more than a viewer may open; trace fewer ranks or larger segments\n"
         )
-    with show_progress(f"writing {path}"):
+    with spinner(f"writing {path}"):
         write_trace(path, [simulated_layer(timeline, network)])
 
 

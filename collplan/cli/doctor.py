@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from collplan.cli.options import Json
-from collplan.reports.output import print_json, print_table, show_progress
+from collplan.reports.output import print_json, print_table
+from collplan.reports.progress import spinner
 
 
 def command(as_json: Json = False) -> int:
@@ -15,7 +16,7 @@ def command(as_json: Json = False) -> int:
     """
     from collplan.executors.mpi.launch.doctor import diagnose
 
-    with show_progress("looking for MPI and graphviz"):
+    with spinner("looking for MPI and graphviz"):
         findings = diagnose()
     ok = all(finding.ok for finding in findings)
     if as_json:

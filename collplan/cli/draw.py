@@ -8,7 +8,8 @@ from typing import Annotated
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, output_file
-from collplan.reports.output import print_result, show_progress
+from collplan.reports.output import print_result
+from collplan.reports.progress import spinner
 
 
 class By(StrEnum):
@@ -31,7 +32,7 @@ def command(
     from collplan.planner.draw import draw
 
     plan = open_plan(source)
-    with show_progress(f"drawing {plan.n_tasks} tasks"):
+    with spinner(f"drawing {plan.n_tasks} tasks"):
         path = draw(plan, output, by=by.value)
     document = {"output": str(path), "n_tasks": plan.n_tasks}
     print_result(document, f"wrote {path}", as_json=as_json)

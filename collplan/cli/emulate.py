@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from collplan.cli.options import TimeoutOrNone, flag, option
 from collplan.emulate.cluster import Cluster, EmulationError, parse_rate
+from collplan.reports.progress import PROGRESS, shows_progress
 
 
 def command(
@@ -51,7 +53,13 @@ def command(
         rank_order=order if order in ("block", "cyclic") else _numbers("order", order),
         striped=stripe,
     )
-    done = run_emulated(cluster, program, timeout_s=timeout, mpi=mpi, capture=False)
+    shown = shows_progress()
+    if shown:
+        sys.stderr.write(f"collplan: building {nodes} nodes with {lanes} lanes each\n")
+    told = {PROGRESS: str(int(shown))}
+    done = run_emulated(
+        cluster, program, timeout_s=timeout, environment=told, mpi=mpi, capture=False
+    )
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 

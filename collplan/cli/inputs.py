@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.planner.errors import PlanError
-from collplan.reports.output import show_progress, warn
+from collplan.reports.output import warn
+from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import PlanSpec
 from collplan.specs.documents import require_regular
 from collplan.specs.errors import CollplanError, SpecError
@@ -37,11 +38,13 @@ def open_plan(path: Path) -> Plan:
         from collplan.planner.formats.goal import read_goal
 
         require_regular(path, _KINDS)
-        return read_goal(path)
+        with spinner(f"reading {path}"):
+            return read_goal(path)
     if is_plan_file(path):
         from collplan.planner.formats.npz import load
 
-        return load(path)
+        with spinner(f"reading {path}"):
+            return load(path)
     return compile_warning(open_spec(path))
 
 
@@ -50,7 +53,8 @@ def compile_warning(spec: PlanSpec, **options: Any) -> Plan:
     from collplan.compiling import compile_spec
 
     idle: list[str] = []
-    plan = compile_spec(spec, idle=idle, **options)
+    with spinner("compiling the plan"):
+        plan = compile_spec(spec, idle=idle, **options)
     for line in idle:
         warn(line)
     return plan
@@ -73,10 +77,11 @@ def open_spec(path: Path) -> PlanSpec:
 
 
 def announce_compiling() -> None:
-    """Say so on standard error if kernels have to be compiled from now on; one rank speaks."""
+    """Say so where progress is shown, if kernels are compiled from now on; one rank speaks."""
     from collplan.planner.arrays.compile_time import announce_with
 
-    announce_with(_say_compiling)
+    if shows_progress():
+        announce_with(_say_compiling)
 
 
 def _say_compiling() -> None:
@@ -166,7 +171,7 @@ def prove_file(plan: Plan, source: Path) -> None:
         )
         return
     try:
-        with show_progress(f"proving {plan.n_tasks} tasks"):
+        with spinner(f"proving {plan.n_tasks} tasks"):
             verify(plan)
     except PlanError as error:
         raise CollplanError(

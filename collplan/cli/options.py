@@ -18,6 +18,7 @@ from typer.models import ArgumentInfo
 from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.reports.plots import check_plot_path
+from collplan.reports.progress import keep_quiet
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import parse_bytes
 
@@ -123,7 +124,7 @@ def takes(options: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]
 
 
 def guard_files(command: Callable[..., int]) -> Callable[..., int]:
-    """Return a command that never overwrites what it reads.
+    """Return a command that never overwrites what it reads, and prints JSON without progress.
 
     Options that name a file to write are declared with ``writable=True``. Where one of
     them is the standard output, what the command reports goes to standard error.
@@ -146,6 +147,7 @@ def guard_files(command: Callable[..., int]) -> Callable[..., int]:
                 label = str(option.metavar) if isinstance(option, ArgumentInfo) else named
                 (outputs if option.writable else inputs)[label] = Path(value)
         refuse_shared_files(outputs, inputs)
+        keep_quiet(bool(arguments.get("as_json")))
         is_shown = any(is_standard_output(path) for path in outputs.values())
         with redirect_stdout(sys.stderr) if is_shown else nullcontext():
             return command(**arguments)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 from collplan.cli.options import Json, flag, option, parse_size, plot_file, takes
-from collplan.reports.output import print_json, print_line, show_progress
+from collplan.reports.output import print_json, print_line
+from collplan.reports.progress import spinner
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
@@ -83,7 +84,7 @@ def command(options: OverlapOptions) -> int:
     model = overlap_model(collective, n_cores)
     simulated = None
     if is_simulated:
-        with show_progress(f"simulating {collective} on up to {n_cores} ranks"):
+        with spinner(f"simulating {collective} on up to {n_cores} ranks"):
             simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen)
     if options.as_json:
         document = to_json(model, simulated)

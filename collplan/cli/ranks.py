@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,15 +13,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 import typer
 
+from collplan.reports.progress import PROGRESS, progress_bar, shows_progress
 from collplan.specs.errors import CollplanError
 
 Advance = Callable[[], None]
 Document = dict[str, Any]
 
-PROGRESS: Final = "COLLPLAN_PROGRESS"
-"""Environment variable by which ranks learn whether whoever started them shows progress."""
 BAD_INPUT: Final = 2
-_REDRAW_S: Final = 0.2
 _arguments: list[str] = []
 """Arguments of this process's command."""
 
@@ -86,17 +83,6 @@ def run_again(
         os.environ.pop(PROGRESS)
         if before is not None:
             os.environ[PROGRESS] = before
-
-
-def shows_progress(progress: bool | None) -> bool:
-    """Return whether to show progress; by default where standard error is a terminal.
-
-    Ranks write into a pipe: whether a terminal is at its end, `run_again` tells them.
-    """
-    if progress is None:
-        told = os.environ.get(PROGRESS)
-        progress = sys.stderr.isatty() if told is None else told == "1"
-    return progress
 
 
 class Measuring(Protocol):
@@ -232,39 +218,3 @@ def one_voice() -> Iterator[None]:
         if launcher_rank() > 0:
             raise typer.Exit(BAD_INPUT) from None
         raise
-
-
-@contextmanager
-def progress_bar(
-    title: str, total: float | None, is_shown: bool, **options: Any
-) -> Iterator[Callable[..., None]]:
-    """Yield what updates a bar: drawn then and only then, as a thread would take a core.
-
-    Parameters
-    ----------
-    title : str
-    total : float, optional
-        Number of steps, if it is known.
-    is_shown : bool
-    **options
-        For rich's ``Progress``; what is yielded takes those of its ``update``.
-    """
-    if not is_shown:
-        yield lambda **_: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True, force_terminal=True)
-    with Progress(console=console, auto_refresh=False, transient=True, **options) as bar:
-        task = bar.add_task(title, total=total)
-        drawn = time.monotonic()
-
-        def update(**state: Any) -> None:
-            nonlocal drawn
-            bar.update(task, **state)
-            if time.monotonic() - drawn >= _REDRAW_S:
-                bar.refresh()
-                drawn = time.monotonic()
-
-        yield update

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,6 +24,7 @@ from collplan.reports.measured import (
     write_both,
 )
 from collplan.reports.output import print_json, print_line, warn
+from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -117,12 +119,16 @@ def command(options: RunOptions) -> int:
     if not options.oversubscribe:
         n_ranks = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
         check_crowd(n_ranks, n_cores())
-    plan = wanted if isinstance(wanted, Plan) else compile_spec(wanted, idle=[])
+    if isinstance(wanted, Plan):
+        plan = wanted
+    else:
+        with spinner("compiling the plan"):
+            plan = compile_spec(wanted, idle=[])
     check_room(plan.n_ranks, _buffer_bytes(plan))
     prove_file(plan, options.source)
     check_cores(plan, places)
     let_share(places)
-    return run_again(plan.n_ranks, options.timeout)
+    return run_again(plan.n_ranks, options.timeout, shown=shows_progress())
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +143,17 @@ class Outcome:
 def _run_as_rank(options: RunOptions) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.executors.mpi.world import join_world
+    from collplan.measure.timing import WARM_UPS
 
     with one_voice():
         check_trace(options.trace, options.predict)
         comm: Any = join_world()
-        with ending_all(comm, _TOO_LARGE):
-            outcome = _measure(comm, options)
+        is_shown = comm.rank == 0 and shows_progress()
+        with (
+            ending_all(comm, _TOO_LARGE),
+            progress_bar("compiling", WARM_UPS + options.repetitions, is_shown) as update,
+        ):
+            outcome = _measure(comm, options, update)
     if comm.rank == 0:
         _show(outcome, options)
     return 1 if outcome.document["correct"] is False else 0
@@ -167,8 +178,8 @@ def _show(outcome: Outcome, options: RunOptions) -> None:
             print_line(f"wrote {options.trace}")
 
 
-def _measure(comm: Any, options: RunOptions) -> Outcome:
-    """Run on `comm`; return what it showed."""
+def _measure(comm: Any, options: RunOptions, update: Callable[..., None]) -> Outcome:
+    """Run on `comm`, and show how far it is; return the result."""
     # Only here: without mpi4py these are no modules that can be imported.
     from collplan.executors.mpi.world import join_world
     from collplan.measure.run import run_plan
@@ -183,18 +194,25 @@ def _measure(comm: Any, options: RunOptions) -> Outcome:
         check=options.check,
         timeout_s=options.stall_s,
         cores=options.places,
+        advance=partial(update, advance=1, description="running"),
     )
-    return _record(comm, plan, timeline, options, report.to_json())
+    return _record(comm, plan, timeline, options, report.to_json(), update)
 
 
 def _record(
-    comm: Any, plan: Plan, timeline: Timeline | None, options: RunOptions, document: dict[str, Any]
+    comm: Any,
+    plan: Plan,
+    timeline: Timeline | None,
+    options: RunOptions,
+    document: dict[str, Any],
+    update: Callable[..., None],
 ) -> Outcome:
     """Add what recorded tasks show beside simulated ones, where that is asked for."""
     from collplan.measure.task_times import record_plan
 
     if not options.predict:
         return Outcome(document)
+    update(description="recording")
     times = record_plan(plan, comm, repetitions=options.repetitions, timeout_s=options.stall_s)
     if times is None or timeline is None:
         return Outcome(document)

@@ -26,14 +26,13 @@ from collplan.cli.options import (
 from collplan.cli.ranks import (
     Advance,
     Document,
-    progress_bar,
     ranks_to_start,
     run_again,
     run_benchmark,
-    shows_progress,
 )
 from collplan.reports.output import print_json
 from collplan.reports.plots import check_plot_path
+from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective
 from collplan.specs.errors import CollplanError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, SpecOrPlan
 from collplan.planner.errors import PlanError
-from collplan.reports.output import format_kernels, format_seconds, print_result, show_progress
+from collplan.reports.output import format_kernels, format_seconds, print_result
+from collplan.reports.progress import spinner
 
 
 def command(source: SpecOrPlan, as_json: Json = False) -> int:
@@ -20,7 +21,7 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
     plan = open_plan(source)
     proof = Stopwatch()
     try:
-        with show_progress(f"proving {plan.n_tasks} tasks"):
+        with spinner(f"proving {plan.n_tasks} tasks"):
             verify(plan)
     except PlanError as error:
         refuted = {"ok": False, "error": str(error), "kind": error.kind}

@@ -15,7 +15,7 @@ from collplan.executors.mpi.engine.background import ProgressBy
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
-from collplan.measure.timing import Call, Times, library_name, time_in_turns
+from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
 from collplan.planner.collective.reference import expected, make_input, make_inputs
 from collplan.planner.collective.semantics import contribution_counts, precondition
 from collplan.planner.plan.plan import Buffer, Plan
@@ -116,6 +116,7 @@ def run_plan(
     seed: int = 0,
     timeout_s: float | None = None,
     cores: Sequence[int] | None = None,
+    advance: Call = nothing,
 ) -> RunReport:
     """Execute a compiled plan, check every rank's result, and time it beside the native call.
 
@@ -137,6 +138,8 @@ def run_plan(
         How long the plan may stand still, as for `bind`.
     cores : sequence of int, optional
         The processor of each core of this rank's node, as for `bind`.
+    advance : callable
+        Called after each repetition, as for `time_in_turns`.
 
     Returns
     -------
@@ -149,8 +152,7 @@ def run_plan(
         If the plan has no spec or does not fit `comm`.
     """
     case = allocate_case(plan, collective_of(plan), comm, seed)
-    oracle: Oracle | None = None
-    wrong: WrongElement | None = None
+    oracle, wrong = None, None
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
         NativeCollective(case.collective, comm, case.sendbuf, case.native_recvbuf) as native,
@@ -158,7 +160,8 @@ def run_plan(
         if check:
             oracle, truth = find_truth(case, native)
             wrong = case.check(planned, truth)
-        times = time_in_turns(comm, [planned, native], repetitions, prepare=case.refill)
+        calls: list[Call] = [planned, native]
+        times = time_in_turns(comm, calls, repetitions, prepare=case.refill, advance=advance)
         if check and wrong is None:
             wrong = case.check(planned, truth)
         progress = _common_progress(planned, comm)

@@ -10,7 +10,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -195,15 +195,6 @@ def print_table(
     with _writing(), console.capture() as capture:
         console.print(table)
     write(capture.get())
-
-
-def show_progress(text: str) -> AbstractContextManager[Any]:
-    """Show a spinner on standard error while the block runs, if that is a terminal."""
-    if not sys.stderr.isatty():
-        return nullcontext()
-    from rich.console import Console
-
-    return Console(stderr=True).status(text)
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -26,8 +26,8 @@ from collplan.cli.options import (
     plot_file,
     takes,
 )
-from collplan.cli.ranks import Document, run_benchmark, shows_progress
-from collplan.reports.output import show_progress
+from collplan.cli.ranks import Document, run_benchmark
+from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
@@ -192,7 +192,7 @@ def command(options: OverlapOptions) -> int:
 def _simulate(report: Report, computation_s: float | None) -> int:
     from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
 
-    with show_progress("simulating"):
+    with spinner("simulating"):
         blocking = blocking_s(report.sweep)
         on_all_cores_s = blocking if computation_s is None else computation_s
         found = list(simulate_sweep(report.sweep, on_all_cores_s))
