@@ -17,7 +17,7 @@ from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.select.candidates import FAMILIES, all_forms
-from collplan.select.comparison import Comparison, compare
+from collplan.select.comparison import Comparison, Pruned, compare
 from collplan.select.crossovers import choose_best
 from collplan.select.estimate import Estimate, estimate
 from collplan.select.sweep import Price
@@ -230,6 +230,29 @@ def test_estimates_that_lack_memory_may_still_win(monkeypatch: pytest.MonkeyPatc
     assert not found.best
     ((_, rivals),) = found.rivals.items()
     assert {one.by for one in rivals if "full_lane" in one.candidate} == {"memory"}
+
+
+@pytest.mark.parametrize(
+    ("price_s", "bound_s", "is_rival"),
+    [
+        (1.00, 0.5, True),  # its closed form may be 5 % too high, so it may be 5 % better
+        (1.03, 0.5, False),
+        (0.50, 0.98, False),
+        (0.50, 0.5, True),
+    ],
+)
+def test_no_winner_is_named_over_what_an_error_of_closed_forms_may_hide(
+    price_s: float, bound_s: float, is_rival: bool
+) -> None:
+    """Of 64 x 48 ranks multi_leader 8 was named over full_lane, which was 5 % better."""
+    spec = spec_of("allreduce", MACHINES["lanes"], 4096)
+    left_out = Pruned("ring", 16384, "time", price_s, bound_s, n_tasks=100)
+    found = Comparison([16384], {"linear": spec, "ring": spec}, pruned=[left_out])
+    found.makespans["linear", 16384] = 1.0
+    comparison_module._name_winners(found)
+    assert found.leading == {16384: "linear"}
+    assert found.best == ({} if is_rival else {16384: "linear"})
+    assert found.rivals == ({16384: [left_out]} if is_rival else {})
 
 
 @pytest.mark.parametrize(
