@@ -363,7 +363,9 @@ def load(reduction: Predefined | None) -> int:
         The reduction's address; 0 if there is none.
     """
     if reduction not in _loaded:
+        # The reduction first: another process may be compiling the loop meanwhile.
+        address = 0 if reduction is None else reduction_address(*reduction)
         nothing = np.zeros(1, dtype=STATE)
         run_loop(nothing.ctypes.data, codes.RUN)
-        _loaded[reduction] = 0 if reduction is None else reduction_address(*reduction)
+        _loaded[reduction] = address
     return _loaded[reduction]

@@ -1,0 +1,43 @@
+"""Compilation of the engine beside ranks that start: they take a second until they need it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from collplan.executors.mpi.host.processes import die_with
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.reductions import load
+from collplan.planner.arrays.compile_time import announce_with
+from collplan.planner.arrays.jit import has_code
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Compile the engine's loop in a process of its own while the block runs, if it is not kept.
+
+    The first rank that needs the loop waits for that process. It ends with the block, and
+    where it cannot compile, a rank does.
+    """
+    loop: Any = run_loop
+    if sys.platform == "win32" or loop.kept is None or has_code(loop):
+        yield
+        return
+    parent, helper = os.getpid(), os.fork()
+    if not helper:
+        with suppress(BaseException):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            die_with(parent, signal.SIGKILL)
+            announce_with(lambda: None)  # the ranks say it
+            load(None)
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(helper, signal.SIGTERM)
+        os.waitpid(helper, 0)
