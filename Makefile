@@ -22,8 +22,8 @@ demo: $(MPICH)
 	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.svg --by task
 	$(COLLPLAN) draw $(DEMO)/allreduce.plan -o $(DEMO)/allreduce.png
 	$(COLLPLAN) cost $(DEMO)/allreduce.plan
-	$(COLLPLAN) compare $(EXAMPLE) --sizes 1KiB,64KiB,1MiB
-	$(COLLPLAN) run $(DEMO)/allreduce.plan -n 8 --timeout 300
+	$(COLLPLAN) compare $(EXAMPLE) --sizes 1KiB,64KiB
+	$(COLLPLAN) run $(EXAMPLE) -n 4 --timeout 300
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
 test: $(MPICH) $(OPENMPI) $(DEBIAN)
