@@ -38,8 +38,6 @@ SECONDS: Final = 40.0
 """Default limit of the time that each processor works, in seconds."""
 CERTAINTY: Final = 0.8
 """A simulation is hardly below this part of what the closed form says."""
-CLOSENESS: Final = 0.95
-"""Closed forms of candidates that are left out may be too high; this part of them is not."""
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
 LEFT_OUT: Final = ("tasks", "memory", "time")
@@ -121,9 +119,8 @@ class Comparison:
     leading : dict of int to str
         The candidate with the least makespan of all simulated, by bytes.
     rivals : dict of int to list of Pruned
-        What was not simulated, and may be better than the leading one by more than
-        `TOLERANCE`, if its closed form is right to `CLOSENESS`, by bytes, where there
-        are such.
+        Candidates that were not simulated, and are better than the leading one by more
+        than `TOLERANCE` both by closed form and by bound, by bytes.
     crossovers : list of Crossover
     bounds : dict of int to Bounds
         What no plan can beat, by bytes.
@@ -230,7 +227,7 @@ def _name_winners(comparison: Comparison) -> None:
             one
             for one in comparison.pruned
             if one.bytes == size and one.by in LEFT_OUT
-            if max(one.bound_s, CLOSENESS * one.price_s) < (1 - TOLERANCE) * best_s
+            if max(one.bound_s, one.price_s) < (1 - TOLERANCE) * best_s
         ]
         if rivals:
             by_price = sorted(rivals, key=lambda one: (not one.is_estimated, one.price_s))
