@@ -113,7 +113,7 @@ def at_scale(name: str) -> Callable[[int], None]:
 
 
 FLAT = ("pairwise", "scatter_destination")
-"""Designs that exchange a message a pair of ranks: 51 million on 7,168."""
+"""Designs that exchange a message per pair of ranks: 51 million on 7,168."""
 CASES: dict[str, Callable[[int], None]] = {
     "v3": lambda n: scale("ohio_v3", 128, 56, "ohio-a", n),
     "pairwise": lambda n: scale("pairwise", 36, 32, "hydra", n),

@@ -1,6 +1,6 @@
 """Speed of compiling, verifying and simulating plans, and memory per task.
 
-Ring allreduce on 256 and 1,024 ranks, one rank a node, each step timed several
+Ring allreduce on 256 and 1,024 ranks, one rank per node, each step timed several
 times in one process. Run: ``python benchmarks/planning.py [--repetitions 5]``
 """
 

@@ -1,6 +1,6 @@
 """Time the simulator on one core, in tasks per second.
 
-Ring allreduce and linear alltoall on a flat machine, one rank a node, and with the ranks on
+Ring allreduce and linear alltoall on a flat machine, one rank per node, and with the ranks on
 nodes of 32 with two lanes, so that ranks compete for them; then full-lane plans of rings on the
 preset hydra, 36 nodes of 32 ranks, with all that its model has.
 Run on an idle core: ``python benchmarks/simulator.py [--ranks 1024] [--repetitions 5]``

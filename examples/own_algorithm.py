@@ -36,7 +36,7 @@ def double_ring(group: Group) -> Rounds:
 
 
 def spec(name: str, n_ranks: int, count: int = 1) -> PlanSpec:
-    """Return an allgather of `count` doubles a rank, one rank a node."""
+    """Return an allgather of `count` doubles a rank, one rank per node."""
     return parse_spec(
         {
             "machine": {"nodes": n_ranks},

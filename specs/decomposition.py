@@ -72,7 +72,7 @@ class Decomposition(SpecModel):
     ----------
     name : str
         One of `DECOMPOSITIONS`. ``flat`` runs one algorithm over all ranks;
-        ``hierarchical`` talks across nodes through one leader a node,
+        ``hierarchical`` talks across nodes through one leader per node,
         ``multi_leader`` through `leaders` of them, ``full_lane`` through all
         ranks; ``mesh`` goes dimension by dimension over `shape`;
         ``guideline`` composes the collective of others over all ranks;

@@ -80,7 +80,7 @@ def network(text: str = PARAMETERS[0], **changes: object) -> Network:
 
 @dataclass
 class Rules:
-    """LogGPS with one rank a node and one lane, one event after the other."""
+    """LogGPS with one rank per node and one lane, one event after the other."""
 
     plan: Plan
     parameters: Network

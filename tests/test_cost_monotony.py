@@ -115,7 +115,7 @@ def test_all_times_scale_together(plan: Plan, costs: Network, factor: int) -> No
 
 
 def serial_plans(algorithms: list[tuple[str, str]]) -> st.SearchStrategy[Plan]:
-    """Return plans, one rank a node, whose ranks all have blocks of one size."""
+    """Return plans, one rank per node, whose ranks all have blocks of one size."""
 
     def compile_one(name: tuple[str, str], n_ranks: int, blocks: int) -> Plan:
         machine: dict[str, Any] = {"nodes": n_ranks}

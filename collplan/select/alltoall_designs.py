@@ -111,7 +111,7 @@ DESIGNS: Final = {
             "ranks share the peer nodes, and copy as blocks come",
             _shared({"name": "full_lane", "form": "node_aware"}, "coalesce_requests"),
         ),
-        Design("ohio_v1", "leaders exchange, a message a rank", _shared("hierarchical")),
+        Design("ohio_v1", "leaders exchange, a message per rank", _shared("hierarchical")),
         Design("ohio_v2", "a message a peer node", _shared("hierarchical", "coalesce_requests")),
         Design(
             "ohio_v3",

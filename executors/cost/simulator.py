@@ -155,7 +155,7 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
 
     Notes
     -----
-    With one rank a node, one lane and no copies this is LogGPS, with
+    With one rank per node, one lane and no copies this is LogGPS, with
     LogGOPSim's [1]_ rules for order: an operation whose resources are busy
     waits; waiting and same-time operations are served in the order they became
     ready; those that become ready together are ordered sends, receives, then

@@ -47,7 +47,7 @@ def binomial(group: Group) -> Rounds:
 
 @algorithm("gather", "chain", tree="any", streams=True, per_pair=0.5, forwards=True)
 def chain(group: Group) -> Rounds:
-    """Move blocks towards the root along a chain, a block a round.
+    """Move blocks towards the root along a chain, a block per round.
 
     In round t the rank v after the root passes on block v + t: first its own,
     then what arrived from v + 1.

@@ -8,7 +8,7 @@ References
 ----------
 Tran et al., "OHIO: Improving RDMA Network Scalability in MPI_Alltoall through
 Optimized Hierarchical and Intra/Inter-Node Communication Overlap Design",
-2024: one leader a node.
+2024: one leader per node.
 Khorassani et al., "Adaptive and Hierarchical Large Message All-to-all
 Communication Algorithms for Large-scale Dense GPU Systems", CCGrid 2021: all
 ranks lead.

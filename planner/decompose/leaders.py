@@ -1,6 +1,6 @@
 """Through leaders: inside nodes, across them column by column, inside nodes again.
 
-With one leader a node this is the hierarchical form of a collective, with all
+With one leader per node this is the hierarchical form of a collective, with all
 ranks leading the full-lane form: every column then is a virtual lane that
 carries its share of the vector, or the blocks of its ranks.
 

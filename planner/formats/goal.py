@@ -27,7 +27,7 @@ def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None 
     that `network` charges for their bytes, rounded to whole nanoseconds (the
     simulator charges the same). A rank's own core is ``cpu 0``; others it uses
     are numbered from 1. Where priorities differ, a rank's statements are
-    written by priority, since GOAL serves by position. With one rank a node and one
+    written by priority, since GOAL serves by position. With one rank per node and one
     lane the schedule's makespan is the plan's; else GOAL's machine is another,
     with a network adapter for every rank.
 

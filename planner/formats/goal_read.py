@@ -1,6 +1,6 @@
 """Read GOAL schedules.
 
-A schedule becomes a plan of bytes: one rank a node, ``cpu`` a core, ``nic`` a
+A schedule becomes a plan of bytes: one rank per node, ``cpu`` a core, ``nic`` a
 lane, ``calc`` a COMPUTE. Receives write disjoint parts of the ``recv`` buffer
 and sends read the ``send`` buffer from its begin, so nothing conflicts.
 """
