@@ -6,9 +6,13 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from mpi_launching import MPIS
+from mpi_pool import Place, Pools
 
 # A first example compiles kernels, and the machine may be busy: no clock decides on a test.
 settings.register_profile("no clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -48,6 +52,43 @@ def compile_in_advance(request: pytest.FixtureRequest) -> None:
         plan = compile_plan(spec)
         simulate(plan, spec.machine.network)
         verify(plan)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give functions with the mark `ranks` a test for each MPI and number of ranks."""
+    mark = metafunc.definition.get_closest_marker("ranks")
+    if mark is not None:
+        places = [(mpi, n_ranks) for mpi in MPIS for n_ranks in mark.args]
+        names = [f"{n_ranks}-{mpi}" for mpi, n_ranks in places]
+        metafunc.parametrize("comm", places, indirect=True, ids=names)
+
+
+@pytest.fixture(scope="session")
+def pools() -> Iterator[Pools]:
+    """Ranks of each MPI that run all cases of this process."""
+    made = Pools()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def comm(request: pytest.FixtureRequest, pools: Pools) -> Place:
+    """Return where a case runs: its ranks get a communicator under this name."""
+    mpi, n_ranks = request.param
+    return Place(pools.of(mpi), n_ranks)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run functions with the mark `ranks` on the ranks of a pool."""
+    if pyfuncitem.get_closest_marker("ranks") is None:
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    place = arguments.pop("comm")
+    module = pyfuncitem.module.__name__
+    place.pool.run(module, pyfuncitem.originalname, place.n_ranks, arguments)
+    return True
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

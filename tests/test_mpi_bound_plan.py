@@ -1,27 +1,29 @@
-"""The engine: random plans, reductions in Python, swaps, errors, large counts."""
+"""Bound plans: random ones, other buffers and addresses, parts of the world, large counts."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.messages import Messages
-from collplan.planner.collective.operations import get_operation, register_operation
-from collplan.planner.errors import DeadlockError, PlanFormatError
+from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
 from mpi_plans import InPython, Interval, PlanWriter, refuses, ring_allreduce_max
 
-comm = MPI.COMM_WORLD
-rank, p = comm.rank, comm.size
 MAX, SUM = get_operation("max"), get_operation("sum")
+
+
 SIZE = 60
+
+
 PATTERNS = [NO_PATTERN[0].tolist(), [5, 3, 0, 1], [4, 2, 9, 2], [2, 4, 0, 1], [-3, 3, 0, 1]]
+
+
 Cells = set[tuple[int, int]]
 
 
@@ -57,7 +59,7 @@ def draw_side(rng: np.random.Generator, n: int, buffers: tuple[int, ...]) -> lis
     return found
 
 
-def random_plan(seed: int, n_steps: int = 40) -> Plan:
+def random_plan(seed: int, p: int, n_steps: int = 40) -> Plan:
     """Messages, copies and reductions on random elements; conflicting tasks of a rank in order."""
     rng = np.random.default_rng(seed)
     writer = PlanWriter([[SIZE] * 3] * p, patterns=PATTERNS[1:])
@@ -96,10 +98,12 @@ def random_plan(seed: int, n_steps: int = 40) -> Plan:
     return writer.plan()
 
 
-def random_plans() -> None:
+@pytest.mark.ranks(1, 3)
+def test_random_plans(comm: MPI.Intracomm) -> None:
     """Compiled reductions and those in Python, started together, finished in any order."""
+    rank, p = comm.rank, comm.size
     for seed in range(12):
-        plan = random_plan(seed)
+        plan = random_plan(seed, p)
         start = np.random.default_rng(seed + rank).integers(0, 100, (2, SIZE)).astype(np.int32)
         buffers = [start.copy() for _ in range(3)]
         operations = (SUM, InPython("sum"), SUM)
@@ -123,8 +127,10 @@ def random_plans() -> None:
             bound.free()
 
 
-def other_buffers() -> None:
+@pytest.mark.ranks(1, 3)
+def test_other_buffers(comm: MPI.Intracomm) -> None:
     """Each start with other buffers; a message that spans both follows them."""
+    rank, p = comm.rank, comm.size
     writer = PlanWriter([[6, 8, 0]] * p)
     for r in range(p):
         spanning = [(Buffer.SEND, 1, 3), (Buffer.RECV, 6, 2)]
@@ -154,8 +160,10 @@ def other_buffers() -> None:
         refuses(BindError, "was freed: it cannot be given", partial(bound.rebind_addresses, 0, 0))
 
 
-def other_addresses() -> None:
+@pytest.mark.ranks(1, 3)
+def test_other_addresses(comm: MPI.Intracomm) -> None:
     """A program whose messages do not span buffers only changes two words for other ones."""
+    rank, p = comm.rank, comm.size
     plan = ring_allreduce_max(p, 5)
     arrays = [np.zeros(5, np.int32) for _ in range(6)]
     for operation in (MAX, InPython("max")):
@@ -168,7 +176,9 @@ def other_addresses() -> None:
                 assert np.array_equal(recv, np.arange(5) * (p - 1 + turn)), (operation, turn)
 
 
-def allocated_buffers() -> None:
+@pytest.mark.ranks(1, 3)
+def test_allocated_buffers(comm: MPI.Intracomm) -> None:
+    rank, p = comm.rank, comm.size
     plan = ring_allreduce_max(p, 5)
     send, recv = np.zeros(5, np.int32), np.zeros(5, np.int32)
     copies = PlanWriter([[3, 3, 0]] * p)
@@ -190,8 +200,10 @@ def allocated_buffers() -> None:
         assert recv.tolist() == [p - 1] * 5
 
 
-def sub_communicators() -> None:
+@pytest.mark.ranks(1, 3)
+def test_sub_communicators(comm: MPI.Intracomm) -> None:
     """Plans on halves and on the whole, at once."""
+    rank, p = comm.rank, comm.size
     half = comm.Split(rank % 2)
     whole, part = ring_allreduce_max(p, 300), ring_allreduce_max(half.size, 300)
     arrays = [np.full(300, rank, np.int32) for _ in range(4)]
@@ -210,86 +222,10 @@ def sub_communicators() -> None:
     half.Free()
 
 
-def fails(error_class: int, call: Callable[[], object]) -> None:
-    """Fail unless MPI raises an error of a class."""
-    found = MPI.SUCCESS
-    try:
-        call()
-    except MPI.Exception as error:
-        found = error.Get_error_class()
-    assert found == error_class, (found, error_class)
-
-
-def errors_of_mpi() -> None:
-    """MPI's errors are its own exceptions, whatever the communicator's error handler."""
-    writer = PlanWriter([[4, 4, 0]] * p)
-    for r in range(p):
-        writer.send(r, r, (Buffer.SEND, 0, 4))
-        writer.recv(r, r, (Buffer.RECV, 0, 2))
-    arrays = np.zeros(4, np.int32), np.zeros(4, np.int32)
-    fatal = comm.Dup()
-    fatal.Set_errhandler(MPI.ERRORS_ARE_FATAL)
-    bound = bind(writer.plan(), fatal, *arrays)
-    fails(MPI.ERR_TRUNCATE, bound)
-    wrong = PlanWriter([[4, 4, 0]] * p)
-    for r in range(p):
-        wrong.send(r, p + 5, (Buffer.SEND, 0, 4))
-    # A rank that is not there never gets as far as MPI.
-    words = f"peer[0] is {p + 5}, must be -1 to {p - 1}"
-    refuses(PlanFormatError, words, lambda: bind(wrong.plan(), comm, *arrays))
-
-
-def deadlocks() -> None:
-    writer = PlanWriter([[1, 1, 0]] * p)
-    for r in range(p):
-        first = 2 * r
-        for other in (first + 1, first):
-            writer.add(Op.COMPUTE, r, after=[other])
-    one = np.zeros(1, np.int32)
-    bound = bind(writer.plan(), comm, one, one.copy())
-    refuses(DeadlockError, "2 tasks of this rank wait for each other", bound)
-
-
-def operations_of_ones_own() -> None:
-    """Python reduces by what has no machine code; what it raises comes out of the wait."""
-    own = register_operation("difference", np.subtract, commutative=False)
-    arrays = np.arange(5, dtype=np.int32) + rank, np.zeros(5, np.int32)
-    plan = ring_allreduce_max(max(p, 2), 5) if p > 1 else None
-    if plan is None:
-        return
-    with bind(plan, comm, *arrays, operation=own) as bound:
-        assert bound.why_callback == "operation difference on int32 has no compiled form"
-        bound()
-    with bind(plan, comm, *arrays, operation=MAX) as bound:
-        assert bound.why_callback is None
-
-    class Failing:
-        def __init__(self, error: BaseException) -> None:
-            self.error = error
-
-        def apply(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
-            raise self.error
-
-    for error in (ZeroDivisionError("of my own"), KeyboardInterrupt("of my own")):
-        bound = bind(plan, comm, *arrays, operation=Failing(error))
-        for call in (bound.start, bound.wait):
-            raised = None
-            try:
-                call()
-            except type(error) as found:
-                raised = found
-                break
-        assert raised is error
-
-    class OnDevice:
-        __cuda_array_interface__ = None
-
-    words = "recvbuf lies in a device's memory"
-    refuses(BindError, words, lambda: bind(plan, comm, arrays[0], OnDevice(), operation=MAX))  # type: ignore[arg-type]
-
-
-def large_counts() -> None:
+@pytest.mark.ranks(1, 3)
+def test_large_counts(comm: MPI.Intracomm) -> None:
     """Counts beyond what an int holds, had ints two bits: blocks of blocks of elements."""
+    rank, p = comm.rank, comm.size
     keep = Messages.__init__.__defaults__
     for limit in (3, 2):
         Messages.__init__.__defaults__ = (limit,)
@@ -316,8 +252,10 @@ def large_counts() -> None:
     Messages.__init__.__defaults__ = keep
 
 
-def early_receives() -> None:
+@pytest.mark.ranks(1, 3)
+def test_early_receives(comm: MPI.Intracomm) -> None:
     """A task that waits for a message's start runs while the message still waits."""
+    rank, p = comm.rank, comm.size
     writer = PlanWriter([[1, 2, 0]] * p)
     for r in range(p):
         came = writer.recv(r, r, (Buffer.RECV, 0, 1))
@@ -329,48 +267,3 @@ def early_receives() -> None:
     with bind(writer.plan(), comm, send, recv) as bound:
         bound()
     assert recv.tolist() == [3 + rank] * 2
-
-
-def interrupts() -> None:
-    """Signals are handled while a rank waits for a message that nobody sends."""
-
-    class RangError(Exception):
-        pass
-
-    def ring(number: int, frame: object) -> None:
-        raise RangError
-
-    writer = PlanWriter([[1, 1, 0]] * p)
-    for r in range(p):
-        writer.recv(r, r, (Buffer.RECV, 0, 1))
-    one = np.zeros(1, np.int32)
-    bound = bind(writer.plan(), comm, one, one.copy())
-    signal.signal(signal.SIGALRM, ring)
-    for call in (bound, bound.wait):
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        try:
-            call()
-        except RangError:
-            continue
-        raise AssertionError("the wait ended")
-    refuses(BindError, "still running: it cannot be started", bound)
-    refuses(BindError, "still running: it cannot be given", partial(bound.rebind_addresses, 0, 0))
-
-
-for case in (
-    random_plans,
-    other_buffers,
-    other_addresses,
-    allocated_buffers,
-    sub_communicators,
-    operations_of_ones_own,
-    large_counts,
-    early_receives,
-    deadlocks,
-    errors_of_mpi,
-    interrupts,
-):
-    case()
-    comm.Barrier()
-if rank == 0:
-    print("passed", flush=True)
