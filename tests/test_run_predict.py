@@ -16,7 +16,7 @@ from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import Op, Plan
 from collplan.reports.measured import print_prediction
 from command_line import CommandLine
-from mpi_launching import MPIS, REPO, assert_passes, mpi_python, mpiexec_of, mpirun, run
+from mpi_launching import MPIS, REPO, mpi_python, mpiexec_of, run
 from mpi_plans import PlanWriter
 from paje_checking import Paje
 
@@ -31,11 +31,6 @@ BCAST = {
 @pytest.fixture
 def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
-
-
-@pytest.mark.parametrize(("n_ranks", "mpi"), [(2, "mpich"), (4, "mpich"), (4, "openmpi")])
-def test_recorded_tasks_keep_their_order(n_ranks: int, mpi: str) -> None:
-    assert_passes(mpirun(n_ranks, "recording.py", mpi=mpi))
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -6,6 +6,7 @@ import time
 from functools import partial
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 from collplan.executors.cost import simulate
@@ -18,22 +19,23 @@ from collplan.measure.timing import Clocks
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan
 from collplan.reports.measured import prediction_report
-from collplan.specs import parse_spec
+from collplan.specs import PlanSpec, parse_spec
 from mpi_plans import PlanWriter, refuses
 
-comm = MPI.COMM_WORLD
-rank, p = comm.rank, comm.size
 SKEW_NS = 10**15
 """More than any start takes, whatever the machine is busy with."""
 
-SPEC = parse_spec(
-    {
-        "machine": {"ranks_per_node": p // 2, "nodes": 2, "rank_order": "cyclic"},
-        "collective": {"kind": "allreduce", "count": 3000, "datatype": "int32"},
-        "decomposition": "full_lane",
-        "passes": [{"name": "segment", "max_bytes": 1024}, "prioritize", "limit_requests"],
-    }
-)
+
+def spec_of(comm: MPI.Intracomm) -> PlanSpec:
+    """Return a pipelined allreduce on two nodes."""
+    return parse_spec(
+        {
+            "machine": {"ranks_per_node": comm.size // 2, "nodes": 2, "rank_order": "cyclic"},
+            "collective": {"kind": "allreduce", "count": 3000, "datatype": "int32"},
+            "decomposition": "full_lane",
+            "passes": [{"name": "segment", "max_bytes": 1024}, "prioritize", "limit_requests"],
+        }
+    )
 
 
 def check_times(plan: Plan, times: TaskTimes) -> None:
@@ -57,9 +59,11 @@ def check_times(plan: Plan, times: TaskTimes) -> None:
         assert end[recv] >= start[send] - slack, (send, recv)
 
 
-def every_task_of_all_ranks() -> None:
+@pytest.mark.ranks(2, 4)
+def test_every_task_of_all_ranks(comm: MPI.Intracomm) -> None:
     """Rank 0 has the whole plan, the others their programs, as the command line has it."""
-    plan = compile_plan(SPEC, rank=rank or None)
+    rank = comm.rank
+    plan = compile_plan(spec_of(comm), rank=rank or None)
     for repetitions in (1, 4):
         times = record_plan(plan, comm, repetitions=repetitions)
         assert (times is None) == (rank > 0)
@@ -75,8 +79,10 @@ def every_task_of_all_ranks() -> None:
         assert report["measured_s"] == middle
 
 
-def results_stay_right() -> None:
-    plan = compile_plan(SPEC, rank=rank)
+@pytest.mark.ranks(2, 4)
+def test_results_stay_right(comm: MPI.Intracomm) -> None:
+    rank, p = comm.rank, comm.size
+    plan = compile_plan(spec_of(comm), rank=rank)
     send, recv = np.full(3000, rank, dtype=np.int32), np.zeros(3000, dtype=np.int32)
     recorder = Recorder()
     with bind(plan, comm, send, recv, recorder=recorder) as bound:
@@ -91,7 +97,9 @@ def results_stay_right() -> None:
             ended = end.max()
 
 
-def messages_without_bytes_and_tasks_with_nothing_to_do() -> None:
+@pytest.mark.ranks(2, 4)
+def test_messages_without_bytes_and_tasks_with_nothing_to_do(comm: MPI.Intracomm) -> None:
+    p = comm.size
     writer = PlanWriter([[1, 1, 0]] * p)
     for r in range(p):
         came = writer.recv(r, (r - 1) % p)
@@ -110,8 +118,10 @@ def messages_without_bytes_and_tasks_with_nothing_to_do() -> None:
     assert start[3] >= end[2] >= start[2] >= end[:2].max()
 
 
-def clocks_that_differ() -> None:
+@pytest.mark.ranks(2, 4)
+def test_clocks_that_differ(comm: MPI.Intracomm) -> None:
     """Pairs of ranks read the same clock; another pair's shows another time."""
+    rank, p = comm.rank, comm.size
     assert Clocks(comm).offset() == (0, 0)
     ahead = rank // 2 * SKEW_NS
 
@@ -127,7 +137,7 @@ def clocks_that_differ() -> None:
         def times(self) -> np.ndarray:
             return super().times() + ahead
 
-    plan = compile_plan(SPEC)
+    plan = compile_plan(spec_of(comm))
     patched = [
         (task_times, "Recorder", Skewed),
         (task_times, "monotonic_ns", now),
@@ -145,11 +155,12 @@ def clocks_that_differ() -> None:
         check_times(plan, times)
 
 
-def nothing_to_record() -> None:
+@pytest.mark.ranks(1)
+def test_nothing_to_record(comm: MPI.Intracomm) -> None:
     spec = {"machine": {"ranks_per_node": 1}, "collective": {"kind": "barrier"}}
     plan = compile_plan(parse_spec(spec))
     assert plan.n_tasks == 0
-    times = record_plan(plan, MPI.COMM_SELF, repetitions=2)
+    times = record_plan(plan, comm, repetitions=2)
     assert times is not None
     assert times.makespans_s.tolist() == [0, 0]
     report = prediction_report(simulate(plan), times)
@@ -157,15 +168,5 @@ def nothing_to_record() -> None:
     refuses(
         BindError,
         "names no collective",
-        lambda: record_plan(plan.replace(spec=None), MPI.COMM_SELF),
+        lambda: record_plan(plan.replace(spec=None), comm),
     )
-
-
-every_task_of_all_ranks()
-results_stay_right()
-messages_without_bytes_and_tasks_with_nothing_to_do()
-clocks_that_differ()
-nothing_to_record()
-comm.Barrier()
-if rank == 0:
-    print("passed")
