@@ -302,7 +302,7 @@ REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
 def test_what_the_readme_says_of_rank_orders(kind: str, name: str) -> None:
     """Any number of ranks per node and any order, but for operands in order without runs."""
     readme = " ".join((Path(__file__).parent.parent / "README.md").read_text().split())
-    assert "take any number of ranks per node and any rank order. One exception:" in readme
+    assert "any number of ranks per node and any rank order, with one exception:" in readme
     decomposition: Any = name
     for machine in ORDERS:
         n_ranks = 8 if machine["nodes"] == 2 else 6
