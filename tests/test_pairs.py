@@ -18,7 +18,6 @@ from collplan.planner.formats.text import to_text
 from collplan.specs import Allreduce, Bcast, Operation, numpy_dtype
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.elements import DATATYPES, PAIRS
-from mpi_launching import assert_passes, mpirun
 from oracle import check_result, make_spec
 
 VALUES = {
@@ -171,8 +170,3 @@ def test_pairs_are_named_in_the_text() -> None:
     head = to_text(compile_plan(spec)).splitlines()[:2]
     assert head[0] == "ring allreduce of 6 short_int, maxloc, 3 ranks"
     assert head[1].endswith("8 bytes per element")
-
-
-@pytest.mark.parametrize(("n_ranks", "mpi"), [(3, "mpich"), (4, "openmpi")])
-def test_pairs_under_mpi(n_ranks: int, mpi: str) -> None:
-    assert_passes(mpirun(n_ranks, "pairs.py", mpi=mpi, timeout_s=150))

@@ -1,10 +1,11 @@
-"""Pairs of a value and an index: plans and native calls against Python's own minima."""
+"""Pairs of a value and an index under MPI: plans and native calls against Python's own minima."""
 
 from __future__ import annotations
 
 from itertools import product
 
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
@@ -18,24 +19,22 @@ from collplan.specs import PlanSpec, numpy_dtype
 from collplan.specs.elements import PAIRS
 from mpi_plans import refuses
 
-comm = MPI.COMM_WORLD
-rank, p = comm.rank, comm.size
-COUNT = 3 * p + 1
 SIGNS = {"minloc": 1, "maxloc": -1}
 """Of each operation: what makes it a search for the least."""
 REDUCING = ("allreduce", "reduce", "scan")
 MOVING = ("bcast", "gather", "allgather", "alltoall", "scatter", "bcast")
 
 
-def spec_of(algorithm: str = "auto", **collective: object) -> PlanSpec:
-    machine = {"ranks_per_node": p}
+def spec_of(n_ranks: int, algorithm: str = "auto", **collective: object) -> PlanSpec:
+    machine = {"ranks_per_node": n_ranks}
     return PlanSpec.model_validate(
         {"machine": machine, "collective": collective, "algorithms": algorithm}
     )
 
 
-def truth_of(spec: PlanSpec, sign: int, seed: int) -> np.ndarray | None:
-    """Return what this rank must receive, without numpy and without the operation."""
+def truth_of(comm: MPI.Intracomm, spec: PlanSpec, sign: int, seed: int) -> np.ndarray | None:
+    """Return the right result of this rank, without numpy and without the operation."""
+    rank, p = comm.rank, comm.size
     inputs = [part.tolist() for part in make_inputs(spec.collective, p, seed)]
     kind = spec.collective.kind
     if kind == "reduce" and rank != p - 1:
@@ -46,19 +45,21 @@ def truth_of(spec: PlanSpec, sign: int, seed: int) -> np.ndarray | None:
     return np.array(best, numpy_dtype(spec.collective.datatype))
 
 
-def reductions() -> None:
+@pytest.mark.ranks(3, 4)
+def test_reductions(comm: MPI.Intracomm) -> None:
+    rank, p = comm.rank, comm.size
     for seed, (kind, datatype, name) in enumerate(product(REDUCING, PAIRS, SIGNS)):
         root = {"root": p - 1} if kind == "reduce" else {}
         # In rank order MPI has no operation of its own: the native call takes ours.
         op = {"name": name, "commutative": (kind, datatype) != ("reduce", "long_int")}
-        fixed = {"kind": kind, "count": COUNT, "datatype": datatype, "op": op, **root}
+        fixed = {"kind": kind, "count": 3 * p + 1, "datatype": datatype, "op": op, **root}
         fixed["in_place"] = (seed + seed // 2) % 2 == 1
-        spec = spec_of(**fixed)
-        truth = truth_of(spec, SIGNS[name], seed)
+        spec = spec_of(p, **fixed)
+        truth = truth_of(comm, spec, SIGNS[name], seed)
         # Every algorithm on one datatype with padding, else the one collplan takes.
         able = [a.name for a in registry.of(kind) if a.refusal(p, True) is None]
         for algorithm in able if (datatype, name) == ("double_int", "minloc") else ["auto"]:
-            spec = spec_of(algorithm, **fixed)
+            spec = spec_of(p, algorithm, **fixed)
             plan = compile_plan(spec, rank=rank)
             case = Case(plan, spec.collective, comm, seed)
             with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
@@ -72,26 +73,31 @@ def reductions() -> None:
 
 def require(case: Case, truth: np.ndarray | None, name: str) -> None:
     wrong = case.own_wrong(truth)
+    rank = case.comm.rank
     assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
 
 
-def runs() -> None:
+@pytest.mark.ranks(3, 4)
+def test_runs(comm: MPI.Intracomm) -> None:
     """`collplan run` checks and times pairs: moved and reduced."""
+    p = comm.size
     for kind, datatype in zip(MOVING, PAIRS, strict=True):
         report = run_plan(
-            compile_plan(spec_of(kind=kind, count=5, datatype=datatype)), comm, repetitions=1
+            compile_plan(spec_of(p, kind=kind, count=5, datatype=datatype)), comm, repetitions=1
         )
         assert report.correct is True, (kind, datatype, report.first_wrong)
     for kind, op in product(("exscan", "reduce_scatter_block", "allreduce"), ("minloc", "maxloc")):
         collective = {"kind": kind, "count": 5, "datatype": "short_int", "op": op}
-        report = run_plan(compile_plan(spec_of(**collective)), comm, repetitions=1)
+        report = run_plan(compile_plan(spec_of(p, **collective)), comm, repetitions=1)
         assert report.correct is True, (kind, op, report.first_wrong)
 
 
-def wrong_result() -> None:
+@pytest.mark.ranks(3, 4)
+def test_wrong_result(comm: MPI.Intracomm) -> None:
     """A plan that broadcasts from rank 0 is found wrong, and the report shows both pairs."""
-    broken = compile_plan(spec_of(kind="bcast", count=3, datatype="double_int"))
-    asked = spec_of(kind="bcast", count=3, datatype="double_int", root=p - 1)
+    p = comm.size
+    broken = compile_plan(spec_of(p, kind="bcast", count=3, datatype="double_int"))
+    asked = spec_of(p, kind="bcast", count=3, datatype="double_int", root=p - 1)
     found = run_plan(broken.replace(spec=asked), comm, repetitions=1).first_wrong
     assert found is not None
     assert found.expected == str(make_inputs(asked.collective, p)[p - 1][found.element])
@@ -100,19 +106,12 @@ def wrong_result() -> None:
     assert found.got.endswith(f", {untouched})"), found.got
 
 
-def wrong_buffers() -> None:
+@pytest.mark.ranks(3, 4)
+def test_wrong_buffers(comm: MPI.Intracomm) -> None:
     """Buffers packed without padding, or of another type of the size, are refused."""
-    plan = compile_plan(spec_of(kind="bcast", count=3, datatype="double_int"))
+    p = comm.size
+    plan = compile_plan(spec_of(p, kind="bcast", count=3, datatype="double_int"))
     packed = np.empty(3, [("value", "f8"), ("index", "i4")])
     refuses(BindError, "of 12 bytes per element", lambda: bind(plan, comm, None, packed))
     other = np.empty(3, "complex128")
     refuses(BindError, "compiled for double_int", lambda: bind(plan, comm, None, other))
-
-
-reductions()
-runs()
-wrong_result()
-wrong_buffers()
-comm.Barrier()
-if rank == 0:
-    print("passed")
