@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,27 @@ def test_blame_is_certain_and_the_first_counts(tmp_path: Path) -> None:
         assert one.blame(failure)
         assert not one.blame(Failure(SWEEP, 64, "ring", "another reason"))
     assert crash_log(tmp_path).find() == failure
+
+
+def test_of_ranks_that_give_up_at_once_one_is_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both had written when both looked, so neither was the first, and nobody said why."""
+    one = crash_log(tmp_path)
+    one.begin()
+    write = os.write
+
+    def write_before_another_rank(descriptor: int, line: bytes) -> int:
+        written = write(descriptor, line)
+        with one.path.open("ab") as others:
+            others.write(line)
+        return written
+
+    with one.noting_faults():
+        monkeypatch.setattr(os, "write", write_before_another_rank)
+        assert one.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
+        monkeypatch.undo()
+        assert not one.blame(Failure(SWEEP, 64, "chain", "did not end within 60 s"))
 
 
 @pytest.mark.parametrize(

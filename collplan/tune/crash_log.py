@@ -190,7 +190,8 @@ class CrashLog:
             return True
         line = f"{_SAID}{json.dumps(asdict(failure))}\n".encode()
         os.write(self._faults, line)
-        return os.fstat(self._faults).st_size == NOTE_BYTES + len(line)
+        # The end of this rank's own line, even where others have written behind it.
+        return os.lseek(self._faults, 0, os.SEEK_CUR) == NOTE_BYTES + len(line)
 
     def remove(self) -> None:
         """Forget all: no run is under way; nothing where this is not rank 0."""
@@ -286,6 +287,7 @@ class Watchdog:
         if self._crash_log.blame(failure):
             text = f"collplan: {failure}; the run ends here, the same command goes on without it\n"
             os.write(2, text.encode())
-            time.sleep(FORWARDING_S)
+        # The launcher ends the rank that writes as soon as another one has ended.
+        time.sleep(FORWARDING_S)
         # Not by MPI: whoever waits in it may hold its locks.
         os._exit(EXIT_STATUS)
