@@ -71,7 +71,6 @@ def run_again(
     int
         The ranks' exit status.
     """
-    from collplan.executors.mpi.launch.ahead import compiling_ahead
     from collplan.executors.mpi.launch.jobs import relaunch
 
     words = [word for word in _arguments if word not in but]
@@ -79,8 +78,7 @@ def run_again(
     os.environ[PROGRESS] = str(int(shown))
     try:
         program = own_command(*words)
-        with compiling_ahead():
-            return relaunch(program, n_ranks, timeout_s=timeout_s, reads_input=reads_input)
+        return relaunch(program, n_ranks, timeout_s=timeout_s, reads_input=reads_input)
     finally:
         os.environ.pop(PROGRESS)
         if before is not None:

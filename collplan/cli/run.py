@@ -106,6 +106,7 @@ def command(options: RunOptions) -> int:
     repetition counts. Exit status 1 if a result is wrong.
     """
     from collplan.compiling import compile_spec
+    from collplan.executors.mpi.launch.ahead import compiling_ahead
     from collplan.executors.mpi.launch.jobs import check_crowd, check_room
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
     from collplan.planner.plan.plan import Plan
@@ -128,7 +129,8 @@ def command(options: RunOptions) -> int:
     prove_file(plan, options.source)
     check_cores(plan, places)
     let_share(places)
-    return run_again(plan.n_ranks, options.timeout, shown=shows_progress())
+    with compiling_ahead():
+        return run_again(plan.n_ranks, options.timeout, shown=shows_progress())
 
 
 @dataclass(frozen=True, slots=True)
