@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
+from collplan.executors.mpi.errors import BindError
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.plan.plan import (
     COLUMNS,
@@ -121,6 +124,18 @@ def ring_allreduce_max(p: int, count: int) -> Plan:
     return writer.plan()
 
 
+def cells_of(interval: Interval, patterns: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return (buffer, element) of every element of an interval, in order."""
+    buffer, offset, count, pattern = interval
+    stride0, repeat0, stride1, repeat1 = patterns[pattern]
+    return [
+        (buffer, offset + i * stride1 + j * stride0 + k)
+        for i in range(repeat1)
+        for j in range(repeat0)
+        for k in range(count)
+    ]
+
+
 def refuses(error: type[CollplanError], words: str, call: Callable[[], object]) -> None:
     """Fail unless `call` raises `error` with one line that says `words`."""
     try:
@@ -131,6 +146,28 @@ def refuses(error: type[CollplanError], words: str, call: Callable[[], object]) 
         assert "\n" not in text, text
     else:
         raise AssertionError(f"no {error.__name__} about {words!r}")
+
+
+class RangError(Exception):
+    """The exception of a signal."""
+
+
+def ring(number: int, frame: object) -> None:
+    """Handle a signal by an exception."""
+    raise RangError
+
+
+def interrupt(bound: Any, after_s: float) -> None:
+    """Fail unless a signal interrupts a call and a wait of a plan, which still runs then."""
+    signal.signal(signal.SIGALRM, ring)
+    for call in (bound, bound.wait):
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        try:
+            call()
+        except RangError:
+            continue
+        raise AssertionError("the wait ended")
+    refuses(BindError, "still running: it cannot be started", bound)
 
 
 class InPython:

@@ -11,7 +11,7 @@ from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.loop import codes
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
-from mpi_plans import PlanWriter, refuses
+from mpi_plans import PlanWriter, RangError, interrupt, refuses, ring
 from progress_plans import OTHER, OWN, bind_placed, comm, copies, p, placed, rank
 
 
@@ -66,14 +66,6 @@ def start_waits_for_others() -> None:
             assert seen[1] == seen[0]
 
 
-class RangError(Exception):
-    """The exception of a signal."""
-
-
-def ring(number: int, frame: object) -> None:
-    raise RangError
-
-
 def interrupted_starts() -> None:
     """A start that was interrupted goes on in a wait or in tests, and is handed over there."""
     mine, seen = np.full(1, rank, np.int32), np.zeros(2, np.int32)
@@ -103,16 +95,8 @@ def interrupts() -> None:
     """Signals are handled while a caller waits for its thread, and the wait is taken up again."""
     plan = copies((Stage.BACKGROUND, OTHER), compute_ns=400_000_000)
     one, seen = np.full(1, 5, np.int32), np.zeros(1, np.int32)
-    signal.signal(signal.SIGALRM, ring)
     with bind_placed(plan, one, seen, progress="thread") as bound:
-        for call in (bound, bound.wait):
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            try:
-                call()
-            except RangError:
-                continue
-            raise AssertionError("the wait ended")
-        refuses(BindError, "still running: it cannot be started", bound)
+        interrupt(bound, after_s=0.05)
         bound.wait()
         assert seen[0] == 5
 

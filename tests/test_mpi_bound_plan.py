@@ -13,7 +13,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.messages import Messages
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
-from mpi_plans import InPython, Interval, PlanWriter, refuses, ring_allreduce_max
+from mpi_plans import InPython, Interval, PlanWriter, cells_of, refuses, ring_allreduce_max
 
 MAX, SUM = get_operation("max"), get_operation("sum")
 
@@ -27,18 +27,6 @@ PATTERNS = [NO_PATTERN[0].tolist(), [5, 3, 0, 1], [4, 2, 9, 2], [2, 4, 0, 1], [-
 Cells = set[tuple[int, int]]
 
 
-def cells_of(interval: Interval) -> list[tuple[int, int]]:
-    """Return (buffer, element) of every element of an interval."""
-    buffer, offset, count, pattern = interval
-    stride0, repeat0, stride1, repeat1 = PATTERNS[pattern]
-    return [
-        (buffer, offset + i * stride1 + j * stride0 + k)
-        for i in range(repeat1)
-        for j in range(repeat0)
-        for k in range(count)
-    ]
-
-
 def draw_side(rng: np.random.Generator, n: int, buffers: tuple[int, ...]) -> list[Interval]:
     """Draw disjoint intervals of n elements in all."""
     found: list[Interval] = []
@@ -50,7 +38,7 @@ def draw_side(rng: np.random.Generator, n: int, buffers: tuple[int, ...]) -> lis
             pattern, repeats = 0, 1
         count = int(rng.integers(1, n // repeats + 1))
         interval = (int(rng.choice(buffers)), int(rng.integers(SIZE)), count, pattern)
-        cells = cells_of(interval)
+        cells = cells_of(interval, PATTERNS)
         inside = all(0 <= element < SIZE for _, element in cells)
         if inside and len(set(cells)) == len(cells) and not taken & set(cells):
             found.append(interval)
@@ -66,8 +54,8 @@ def random_plan(seed: int, p: int, n_steps: int = 40) -> Plan:
     history: list[list[tuple[int, Cells, Cells]]] = [[] for _ in range(p)]
 
     def add(op: Op, r: int, reads: list[Interval], writes: list[Interval], **more: int) -> None:
-        read = {cell for interval in reads for cell in cells_of(interval)}
-        written = {cell for interval in writes for cell in cells_of(interval)}
+        read = {cell for interval in reads for cell in cells_of(interval, PATTERNS)}
+        written = {cell for interval in writes for cell in cells_of(interval, PATTERNS)}
         after = [
             task
             for task, old_read, old_written in history[r]

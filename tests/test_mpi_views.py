@@ -13,7 +13,7 @@ from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.program.program import rank_program
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Op, Plan
 from collplan.planner.verify.format_check import check_format
-from mpi_plans import Interval, PlanWriter
+from mpi_plans import Interval, PlanWriter, cells_of
 
 PATTERNS = [NO_PATTERN[0].tolist(), [3, 2, 0, 1], [2, 3, 0, 1], [4, 2, 9, 2], [-3, 2, 0, 1]]
 SIZE = 24
@@ -22,14 +22,7 @@ BUFFERS = (Buffer.SEND, Buffer.RECV, Buffer.SCRATCH)
 
 def elements(interval: Interval) -> list[tuple[int, int]]:
     """Return (buffer, index) of every element of an extent, in order."""
-    buffer, offset, count, pattern = interval
-    stride0, repeat0, stride1, repeat1 = PATTERNS[pattern]
-    return [
-        (buffer, offset + i * stride1 + j * stride0 + k)
-        for i in range(repeat1)
-        for j in range(repeat0)
-        for k in range(count)
-    ]
+    return cells_of(interval, PATTERNS)
 
 
 @st.composite

@@ -77,5 +77,14 @@ def test_options_decide_before_the_starter_of_ranks(
     wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(progress.PROGRESS, str(int(not wanted)))
+    monkeypatch.setattr(progress, "_is_quiet", False)
     assert progress.shows_progress(wanted) is wanted
     assert progress.shows_progress() is not wanted
+
+
+def test_json_is_quiet_where_the_starter_shows_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with ``--json`` inside ``collplan emulate`` on a terminal."""
+    monkeypatch.setenv(progress.PROGRESS, "1")
+    monkeypatch.setattr(progress, "_is_quiet", True)
+    assert not progress.shows_progress()
+    assert progress.shows_progress(True)

@@ -153,7 +153,7 @@ def _run_as_rank(options: RunOptions) -> int:
         is_shown = comm.rank == 0 and shows_progress()
         with (
             ending_all(comm, _TOO_LARGE),
-            progress_bar("compiling", WARM_UPS + options.repetitions, is_shown) as update,
+            progress_bar("preparing", WARM_UPS + options.repetitions, is_shown) as update,
         ):
             outcome = _measure(comm, options, update)
     if comm.rank == 0:

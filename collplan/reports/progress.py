@@ -29,13 +29,13 @@ def shows_progress(wanted: bool | None = None) -> bool:
     wanted : bool, optional
         The user's ``--progress`` or ``--no-progress``. By default progress is shown if
         standard error is a terminal and the command prints no JSON. Ranks write into a
-        pipe, so they take the decision of the command that has started them.
+        pipe, so the command that has started them decides for the terminal.
     """
     if wanted is not None:
         return wanted
     told = os.environ.get(PROGRESS)
     if told is not None:
-        return told == "1"
+        return told == "1" and not _is_quiet
     return sys.stderr.isatty() and not _is_quiet
 
 

@@ -135,7 +135,7 @@ class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
 
 
 class _InnerCompiler(core.dispatcher._FunctionCompiler):  # type: ignore[misc]
-    """Stops where a function would get machine code of its own, and what Python calls it by."""
+    """A compiler that makes no machine code, and no wrappers for calls from Python."""
 
     def _customize_flags(self, flags: Any) -> Any:
         flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
@@ -143,7 +143,7 @@ class _InnerCompiler(core.dispatcher._FunctionCompiler):  # type: ignore[misc]
 
 
 class _InnerDispatcher(numba.core.registry.CPUDispatcher):
-    """A function that others take in before anything is optimized."""
+    """A function that is part of the kernels that call it, and is optimized with them."""
 
     def __call__(self, *arguments: Any) -> Any:
         raise TypeError(f"only kernels can call {self.py_func.__name__}, which is part of them")
@@ -154,7 +154,7 @@ class _InnerDispatcher(numba.core.registry.CPUDispatcher):
         def end_without_code() -> None:
             found.library._finalized = True
 
-        # As deep as functions call each other, as often they would be optimized otherwise.
+        # Otherwise a function is optimized again in each of the functions that call it.
         found.library._optimize_final_module = lambda: None
         found.library._finalize_final_module = end_without_code
         key = object()

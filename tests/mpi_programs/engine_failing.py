@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from functools import partial
 
@@ -14,7 +13,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.planner.collective.operations import get_operation, register_operation
 from collplan.planner.errors import DeadlockError, PlanFormatError
 from collplan.planner.plan.plan import Buffer, Op
-from mpi_plans import PlanWriter, refuses, ring_allreduce_max
+from mpi_plans import PlanWriter, interrupt, refuses, ring_allreduce_max
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
@@ -101,27 +100,12 @@ def operations_of_ones_own() -> None:
 
 def interrupts() -> None:
     """Signals are handled while a rank waits for a message that nobody sends."""
-
-    class RangError(Exception):
-        pass
-
-    def ring(number: int, frame: object) -> None:
-        raise RangError
-
     writer = PlanWriter([[1, 1, 0]] * p)
     for r in range(p):
         writer.recv(r, r, (Buffer.RECV, 0, 1))
     one = np.zeros(1, np.int32)
     bound = bind(writer.plan(), comm, one, one.copy())
-    signal.signal(signal.SIGALRM, ring)
-    for call in (bound, bound.wait):
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        try:
-            call()
-        except RangError:
-            continue
-        raise AssertionError("the wait ended")
-    refuses(BindError, "still running: it cannot be started", bound)
+    interrupt(bound, after_s=0.1)
     refuses(BindError, "still running: it cannot be given", partial(bound.rebind_addresses, 0, 0))
 
 

@@ -1,4 +1,4 @@
-"""Compilation of the engine beside ranks that start: they take a second until they need it."""
+"""Compilation of the engine while ranks start, which takes them about a second."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from collplan.planner.arrays.jit import has_code
 
 @contextmanager
 def compiling_ahead() -> Iterator[None]:
-    """Compile the engine's loop in a process of its own while the block runs, if it is not kept.
+    """Compile the engine's loop in another process while the block runs, unless it is cached.
 
-    The first rank that needs the loop waits for that process. It ends with the block, and
-    where it cannot compile, a rank does.
+    Ranks that need the loop wait for this process. It is killed at the end of the block. If it
+    cannot compile the loop, a rank does.
     """
     loop: Any = run_loop
     if sys.platform == "win32" or loop.kept is None or has_code(loop):
