@@ -14,7 +14,7 @@ from collplan.executors.cost.traces.states import CoreStates, State, simulated_s
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.sweep import (
     BLOCKING,
-    Method,
+    OverlapMethod,
     Sweep,
     default_ranks,
     overlap_ratio,
@@ -190,7 +190,7 @@ def test_simulated_cores_compute_or_communicate() -> None:
     from collplan.executors.cost import simulate
 
     sweep = sweep_of("reduce", 5)
-    plan = compile_plan(sweep.spec(4, Method("plan", levels=0), 123_456))
+    plan = compile_plan(sweep.spec(4, OverlapMethod("plan", levels=0), 123_456))
     timeline = simulate(plan, allocated=True)
     states = simulated_states(timeline, plan.spec.machine.network, "run")  # type: ignore[union-attr]
     assert list(states.cores) == [f"core {i}" for i in range(5)]

@@ -91,9 +91,9 @@ def test_bounds_prune_where_closed_forms_do_not() -> None:
 def test_candidates_are_of_every_family() -> None:
     spec = spec_of("allreduce", MACHINES["lanes"])
     forms = all_forms(spec)
-    assert {form.decomposition.name for form in forms} == set(FAMILIES)
+    assert {form.method.decomposition.name for form in forms} == set(FAMILIES)
     assert len({form.name for form in forms}) == len(forms)
-    shapes = {form.decomposition.shape for form in forms} - {None}
+    shapes = {form.method.decomposition.shape for form in forms} - {None}
     assert {len(shape) for shape in shapes if shape} == {2, 3}
     names = {form.name for form in forms}
     assert {"ring", "hierarchical", "multi_leader 2", "full_lane lane=ring"} <= names

@@ -93,7 +93,7 @@ def test_every_family_is_tried(kind: str) -> None:
     assert {"mesh 2x8", "mesh 4x4", "mesh 8x2", "mesh 2x2x4", "mesh 2x4x2", "mesh 4x2x2"} <= {
         *names
     }
-    assert any(form.transport is not None and form.transport.name == "shared" for form in forms)
+    assert any(form.method.transport.name == "shared" for form in forms)
 
 
 def test_flat_algorithms_are_the_papers_topologies() -> None:

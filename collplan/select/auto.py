@@ -144,10 +144,10 @@ def _simple_first(spec: PlanSpec) -> list[Form]:
     forms = [form for form in alltoall_forms(spec) if form.name != left_out]
     roles = spec.transport.shared_roles
     if spec.transport != MESSAGES and roles is not None and "node" not in roles:
-        forms = [form for form in forms if form.transport != SHARED]
-    if spec.transport == MESSAGES and any(form.transport == SHARED for form in forms):
+        forms = [form for form in forms if form.method.transport != SHARED]
+    if spec.transport == MESSAGES and any(form.method.transport == SHARED for form in forms):
         # Through memory the same messages cost fewer copies, and less to estimate.
-        forms = [form for form in forms if form.decomposition.form != "collect"]
+        forms = [form for form in forms if form.method.decomposition.form != "collect"]
     # Bruck's is the least simple of the flat ones.
     return sorted(forms, key=lambda form: form.name == "bruck")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isqrt
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from collplan.specs import (
     AlgorithmChoice,
     AlgorithmsByRole,
     Decomposition,
+    Method,
     PassChoice,
     PlanSpec,
     Transport,
@@ -41,38 +42,30 @@ SHARED: Final = Transport(name="shared")
 
 @dataclass(frozen=True)
 class Form:
-    """A decomposition and its algorithms, whatever the size.
+    """A method under the name that tables give it, whatever the size.
 
     Parameters
     ----------
     name : str
-        What tables call it.
-    decomposition : Decomposition
-    algorithms : AlgorithmChoice or AlgorithmsByRole
+        Its name in tables.
+    method : Method
+        Where its transport is messages, a spec's own transport replaces it.
     has_segments : bool
-        Whether it is worth segments.
-    passes : tuple of PassChoice
-        Passes of its own.
-    transport : Transport, optional
-        How ranks of a node pass each other data, where it needs that; else as
-        the spec says.
+        Whether segments may make it faster.
     """
 
     name: str
-    decomposition: Decomposition
-    algorithms: Algorithms
-    has_segments: bool
-    passes: tuple[PassChoice, ...] = ()
-    transport: Transport | None = None
+    method: Method
+    has_segments: bool = False
 
     def of(self, spec: PlanSpec, segment: int | None = None) -> PlanSpec:
         """Return a spec in this form, cut into segments if a size is given."""
-        return spec.replace(
-            decomposition=self.decomposition,
-            algorithms=self.algorithms,
-            passes=self.passes if segment is None else segmented(segment),
-            transport=self.transport or spec.transport,
-        )
+        changes: dict[str, Any] = {}
+        if segment is not None:
+            changes["passes"] = segmented(segment)
+        if self.method.transport == MESSAGES:
+            changes["transport"] = spec.transport
+        return spec.with_method(self.method.replace(**changes))
 
     def name_with(self, segment: int | None) -> str:
         """Return the name in tables, with the size of segments if any."""
@@ -134,9 +127,8 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     what its algorithms or this order of ranks do not allow.
     """
     kind = spec.collective.kind
-    flat = Decomposition(name="flat")
     forms = [
-        Form(one.name, flat, AlgorithmChoice(name=one.name), one.streams)
+        Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
         for one in registry.of(kind)
     ]
     if kind not in guideline.FORMS or spec.machine.n_ranks == 1:
@@ -153,7 +145,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     forms += _designs(spec)
     for form in guideline.FORMS[kind]:
         chosen = Decomposition(name="guideline", form=form)
-        forms.append(Form(name_of(chosen), chosen, AUTO, False))
+        forms.append(Form(name_of(chosen), Method(decomposition=chosen)))
     return tuple(forms)
 
 
@@ -167,9 +159,9 @@ def shared_forms(spec: PlanSpec, forms: Sequence[Form]) -> list[Form]:
     if max(spec.machine.node_to_n_ranks) == 1:
         return []
     return [
-        replace(form, name=f"{form.name} shared", transport=SHARED)
+        Form(f"{form.name} shared", form.method.replace(transport=SHARED), form.has_segments)
         for form in forms
-        if form.transport is None
+        if form.method.transport == MESSAGES
     ]
 
 
@@ -184,7 +176,7 @@ def own_form(spec: PlanSpec) -> Form | None:
     elif algorithms != AUTO:
         words.append(str(algorithms))
     words += [str(choice) for choice in passes]
-    return Form(" ".join(words), chosen, algorithms, False, passes)
+    return Form(" ".join(words), spec.method)
 
 
 def require_known_algorithms(spec: PlanSpec) -> None:
@@ -254,7 +246,8 @@ def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Deco
 def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool) -> list[Form]:
     """Return a decomposition with several algorithms."""
     name, components = name_of(chosen), _components(spec, chosen)
-    forms = [Form(name, chosen, AUTO, False)]
+    method = Method(decomposition=chosen)
+    forms = [Form(name, method)]
     pipelined = {
         f"{c.role}/{c.kind}": AlgorithmChoice(
             name=registry.pipelining(c.kind, "across" if _is_across(c) else "inside")
@@ -263,12 +256,12 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
     }
     if pipelined:
         roles = AlgorithmsByRole(roles=pipelined)
-        forms.append(Form(f"{name} {PIPELINE}", chosen, roles, True))
+        forms.append(Form(f"{name} {PIPELINE}", method.replace(algorithms=roles), True))
     for role in dict.fromkeys(c.role for c in components if is_thorough):
         kinds = [c.kind for c in components if c.role == role]
         for one in dict.fromkeys(one.name for kind in kinds for one in registry.of(kind)):
             roles = AlgorithmsByRole(roles={role: AlgorithmChoice(name=one)})
-            forms.append(Form(f"{name} {role}={one}", chosen, roles, False))
+            forms.append(Form(f"{name} {role}={one}", method.replace(algorithms=roles)))
     return forms
 
 
@@ -279,24 +272,21 @@ def alltoall_forms(spec: PlanSpec) -> list[Form]:
     One node has no leaders: there its memory takes the place of messages.
     """
     machine = spec.machine
-    made = {name: design.of(spec) for name, design in DESIGNS.items()}
-    forms = [
-        Form(name, one.decomposition, one.algorithms, False, one.passes, one.transport)
-        for name, one in made.items()
-    ]
-    flat = [form for form in forms if form.decomposition.name == "flat"]
+    made = {name: design.of(spec).method for name, design in DESIGNS.items()}
+    forms = [Form(name, method) for name, method in made.items()]
+    flat = [form for form in forms if form.method.decomposition.name == "flat"]
     fullest = max(machine.node_to_n_ranks)
     if fullest == 1:
         return flat
     if machine.nodes == 1:
         return [*flat, *(form for form in forms if form.name == "ohio_v1")]
-    forms = [*flat, *(form for form in forms if form.decomposition.name != "flat")]
+    forms = [*flat, *(form for form in forms if form.method.decomposition.name != "flat")]
     for name in ("node_aware", "khorassani"):
-        one = made[name]
+        form = made[name].decomposition.form
         for leaders in _leaders(machine.lanes, fullest):
-            form = one.decomposition.form
             chosen = Decomposition(name="multi_leader", leaders=leaders, form=form)
-            forms.append(Form(name_of(chosen), chosen, AUTO, False, one.passes, one.transport))
+            method = made[name].replace(decomposition=chosen, algorithms=AUTO)
+            forms.append(Form(name_of(chosen), method))
     return forms
 
 
@@ -304,7 +294,7 @@ def _designs(spec: PlanSpec) -> list[Form]:
     """Return the designs of alltoall through memory that nodes share."""
     if not spec.collective.is_pairwise:
         return []
-    return [form for form in alltoall_forms(spec) if form.transport == SHARED]
+    return [form for form in alltoall_forms(spec) if form.method.transport == SHARED]
 
 
 def _is_across(component: Component) -> bool:

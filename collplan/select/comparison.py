@@ -264,7 +264,7 @@ class _Filter:
         self.used: set[str] = set()
 
     def takes(self, form: Form, segment: int | None) -> bool:
-        names = (form.name_with(segment), form.decomposition.name)
+        names = (form.name_with(segment), form.method.decomposition.name)
         fits = {p for p in self.patterns if any(fnmatchcase(name, p) for name in names)}
         self.used |= fits
         return bool(fits) or not self.patterns

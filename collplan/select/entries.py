@@ -82,7 +82,7 @@ def estimate_all(
     together: dict[tuple[Decomposition, int], list[int]] = {}
     for i, question in enumerate(questions):
         spec = question.spec
-        together.setdefault((question.form.decomposition, id(spec)), []).append(i)
+        together.setdefault((question.form.method.decomposition, id(spec)), []).append(i)
     answers = run(_estimate, [[questions[i] for i in some] for some in together.values()])
     by_question = {
         i: answer
@@ -100,7 +100,7 @@ def estimate_all(
             continue
         for found in answer:
             # Passes of the form's own cut segments, too.
-            segment = None if form.passes else found.segment
+            segment = None if form.method.passes else found.segment
             yield Entry(form, segment, form.of(question.spec, segment), found)
 
 

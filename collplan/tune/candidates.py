@@ -19,8 +19,8 @@ from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_a
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
 from collplan.select.sweep import NO_MEMORY, price
-from collplan.specs import AlgorithmChoice, Decomposition, PlanSpec
-from collplan.specs.request import AUTO, MESSAGES
+from collplan.specs import AlgorithmChoice, Decomposition, Method, PlanSpec
+from collplan.specs.request import MESSAGES
 
 DIMENSIONS: Final = (2, 3)
 """Of meshes: more of them have not been seen to pay."""
@@ -54,7 +54,7 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
     spec : PlanSpec
         Its machine and collective count.
     """
-    found = [form for form in all_forms(spec) if form.decomposition.name != "mesh"]
+    found = [form for form in all_forms(spec) if form.method.decomposition.name != "mesh"]
     size = spec.machine.n_ranks
     if spec.collective.kind not in guideline.FORMS or size == 1:
         return tuple(found)
@@ -90,7 +90,7 @@ def mesh_shapes(n_ranks: int, dimensions: int) -> Iterator[tuple[int, ...]]:
 
 def family_of(form: Form) -> str:
     """Return the family of a form: ``flat``, a decomposition, or ``design``."""
-    own = form.decomposition.name
+    own = form.method.decomposition.name
     is_design = form.name in DESIGNS and form.name != own and own != "flat"
     return DESIGN if is_design or form.name.endswith(DESIGN) else own
 
@@ -100,12 +100,11 @@ def topology_of(form: Form) -> str | None:
 
     Examples
     --------
-    >>> flat = Decomposition(name="flat")
-    >>> topology_of(Form("binomial", flat, AlgorithmChoice(name="binomial"), True))
+    >>> topology_of(Form("binomial", Method(algorithms="binomial")))
     'tree'
     """
-    choice = form.algorithms
-    if form.decomposition.name != "flat" or not isinstance(choice, AlgorithmChoice):
+    choice = form.method.algorithms
+    if form.method.decomposition.name != "flat" or not isinstance(choice, AlgorithmChoice):
         return None
     return TOPOLOGIES.get(choice.name)
 
@@ -116,15 +115,14 @@ def _sharing(spec: PlanSpec, others: Sequence[Form]) -> list[Form]:
     if max(machine.node_to_n_ranks) == 1:
         return []
     if machine.nodes == 1:
-        flat = Decomposition(name="flat")
-        return [Form("flat shared", flat, AUTO, False, transport=SHARED)]
+        return [Form("flat shared", Method(transport=SHARED))]
     through_leaders = ("hierarchical", "full_lane", "multi_leader")
     return [
-        Form(f"{form.name} shared", form.decomposition, AUTO, False, transport=SHARED)
+        Form(f"{form.name} shared", form.method.replace(transport=SHARED))
         for form in others
-        if form.decomposition.name in through_leaders
-        and (form.algorithms, form.passes, form.transport) == (AUTO, (), None)
-        and form.decomposition.by == "node"
+        if form.method.decomposition.name in through_leaders
+        and form.method == Method(decomposition=form.method.decomposition)
+        and form.method.decomposition.by == "node"
     ]
 
 
@@ -134,11 +132,11 @@ def _designs(spec: PlanSpec, taken: set[str]) -> Iterator[Form]:
     if machine.nodes == 1 or max(machine.node_to_n_ranks) == 1:
         return
     for name, design in DESIGNS.items():
-        one = design.of(spec)
-        if one.decomposition.name == "flat" or (name in taken and name != one.decomposition.name):
+        method = design.of(spec).method
+        own = method.decomposition.name
+        if own == "flat" or (name in taken and name != own):
             continue
-        called = f"{name} {DESIGN}" if name in taken else name
-        yield Form(called, one.decomposition, one.algorithms, False, one.passes, one.transport)
+        yield Form(f"{name} {DESIGN}" if name in taken else name, method)
 
 
 class Spread(Protocol):
@@ -261,7 +259,7 @@ def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection
         if isinstance(entry, NotEstimated):
             selection.refused[entry.question.form.name] = NO_MEMORY
             continue
-        passes, transport = entry.form.passes, entry.spec.transport
+        passes, transport = entry.form.method.passes, entry.spec.transport
         identity = (entry.estimate.identity, str(transport), *map(str, passes))
         if first.setdefault(identity, entry.name) == entry.name:
             entries.append(entry)
@@ -272,7 +270,7 @@ def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection
 
 def _is_bounded(entry: Entry) -> bool:
     """Return whether an entry's closed forms hold: of messages that no pass rewrites."""
-    return entry.spec.transport == MESSAGES and not entry.form.passes
+    return entry.spec.transport == MESSAGES and not entry.form.method.passes
 
 
 def _simulate_near(

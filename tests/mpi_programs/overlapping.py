@@ -13,14 +13,14 @@ from collplan.measure.overlap import runs as overlap_runs
 from collplan.measure.overlap import timing as overlap
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.runs import Collectives, Pinned
-from collplan.measure.overlap.sweep import NATIVE, Method, Sweep, plan_sweep
+from collplan.measure.overlap.sweep import NATIVE, OverlapMethod, Sweep, plan_sweep
 from collplan.measure.overlap.timing import measure_blocking, measure_overlap
 from collplan.specs import Machine
 from mpi_plans import refuses
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
-SPLIT = Method("plan", levels=0)
+SPLIT = OverlapMethod("plan", levels=0)
 
 
 def sweep_of(kind: str, n_bytes: int = 4096) -> Sweep:
@@ -78,7 +78,7 @@ def runs_are_stamped_in_order_and_threads_are_clocked() -> None:
             assert stamps.thread_ns > 0
         timed.alone()
         assert len(timed.stamps) == 3
-        blocking = collectives.ready(Method("plan", blocking=True), compute)
+        blocking = collectives.ready(OverlapMethod("plan", blocking=True), compute)
         blocking.both()
         assert blocking.stamps[0].thread_ns == 0
 

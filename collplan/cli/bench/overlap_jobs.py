@@ -15,7 +15,7 @@ import typer
 from collplan.cli.ranks import Advance, Document, own_command
 
 if TYPE_CHECKING:
-    from collplan.measure.overlap.sweep import Method, Sweep
+    from collplan.measure.overlap.sweep import OverlapMethod, Sweep
 
 Part = Literal["blocking", "methods", "asynchronous"]
 
@@ -116,7 +116,7 @@ class RankBenchmark:
             "processors": len(found.processors),
         }
 
-    def _methods(self) -> list[Method]:
+    def _methods(self) -> list[OverlapMethod]:
         from collplan.measure.overlap.sweep import ASYNCHRONOUS, NATIVE
 
         if self.job.part == "asynchronous":

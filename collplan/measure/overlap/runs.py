@@ -19,7 +19,7 @@ from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
-from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep
+from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep
 from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
 from collplan.planner import compile_plan
@@ -127,7 +127,7 @@ class Timed:
 
     Parameters
     ----------
-    method : Method
+    method : OverlapMethod
         Which.
     begin, finish : callable
         Start it, and wait for it; a blocking one is all `finish`.
@@ -145,7 +145,7 @@ class Timed:
         Of every overlapped run.
     """
 
-    method: Method
+    method: OverlapMethod
     begin: Call
     finish: Call
     compute: Call
@@ -206,7 +206,7 @@ class Collectives(AbstractContextManager["Collectives"]):
         if kind is None:
             self._stack.close()
 
-    def ready(self, method: Method, compute: Call = nothing) -> Timed:
+    def ready(self, method: OverlapMethod, compute: Call = nothing) -> Timed:
         """Return a method ready to run; collective.
 
         Raises
@@ -258,7 +258,7 @@ class Collectives(AbstractContextManager["Collectives"]):
                 found[name] = wrong
         return found
 
-    def _bind(self, method: Method) -> tuple[BoundPlan, Plan]:
+    def _bind(self, method: OverlapMethod) -> tuple[BoundPlan, Plan]:
         comm, case = self.comm, self._case
         spec = self.sweep.spec(comm.size, method)
         plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))

@@ -11,7 +11,7 @@ import numpy as np
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
 from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
-from collplan.measure.overlap.sweep import BLOCKING, TREES, Method, Sweep, overlap_row
+from collplan.measure.overlap.sweep import BLOCKING, TREES, OverlapMethod, Sweep, overlap_row
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
@@ -234,6 +234,6 @@ def simulate_sweep(
 
 
 def _simulate(
-    sweep: Sweep, n_ranks: int, method: Method, compute_ns: int | None = None
+    sweep: Sweep, n_ranks: int, method: OverlapMethod, compute_ns: int | None = None
 ) -> Timeline:
     return simulate(compile_plan(sweep.spec(n_ranks, method, compute_ns)), allocated=True)

@@ -32,7 +32,7 @@ Source = Literal["plan", "native"]
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class OverlapMethod:
     """A way to run the collective.
 
     Parameters
@@ -61,7 +61,7 @@ class Method:
 
         Examples
         --------
-        >>> Method("plan", levels=2).name, Method("native", asynchronous=True).name
+        >>> OverlapMethod("plan", levels=2).name, OverlapMethod("native", asynchronous=True).name
         ('S=2', 'native, asynchronous')
         """
         if self.source == "native":
@@ -81,9 +81,9 @@ class Method:
         return ()
 
 
-BLOCKING: Final = Method("plan", blocking=True)
-NATIVE: Final = (Method("native", blocking=True), Method("native"))
-ASYNCHRONOUS: Final = Method("native", asynchronous=True)
+BLOCKING: Final = OverlapMethod("plan", blocking=True)
+NATIVE: Final = (OverlapMethod("native", blocking=True), OverlapMethod("native"))
+ASYNCHRONOUS: Final = OverlapMethod("native", asynchronous=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +137,14 @@ class Sweep:
         machine = Machine.model_validate(document["machine"])
         return cls(**(document | lists | {"machine": machine}))
 
-    def methods(self, n_ranks: int) -> list[Method]:
+    def methods(self, n_ranks: int) -> list[OverlapMethod]:
         """Return the plans to compare on `n_ranks` ranks; S is at most the tree's height."""
         height = int(tree_height(n_ranks))
-        split = [Method("plan", levels=levels) for levels in self.levels if levels <= height]
-        placed = [Method("plan", policy=policy) for policy in self.policies]
+        split = [OverlapMethod("plan", levels=levels) for levels in self.levels if levels <= height]
+        placed = [OverlapMethod("plan", policy=policy) for policy in self.policies]
         return [BLOCKING, *split, *placed]
 
-    def spec(self, n_ranks: int, method: Method, compute_ns: int | None = None) -> PlanSpec:
+    def spec(self, n_ranks: int, method: OverlapMethod, compute_ns: int | None = None) -> PlanSpec:
         """Return the spec of a plan, with a computation of `compute_ns` per rank if given.
 
         Raises
@@ -201,7 +201,11 @@ class Sweep:
 
 
 def overlap_row(
-    n_ranks: int, method: Method, communication_s: float, computation_s: float, total_s: float
+    n_ranks: int,
+    method: OverlapMethod,
+    communication_s: float,
+    computation_s: float,
+    total_s: float,
 ) -> dict[str, Any]:
     """Return the row of a method: its name, times in s, and the overlap ratio."""
     return {

@@ -22,7 +22,7 @@ from collplan.executors.cost.traces.states import CoreStates, State
 from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
-from collplan.measure.overlap.sweep import BLOCKING, Method, Sweep, overlap_row
+from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep, overlap_row
 from collplan.measure.statistics import summarize
 from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
@@ -80,7 +80,7 @@ def _blocking_s(
 def measure_overlap(
     comm: MPI.Intracomm,
     sweep: Sweep,
-    methods: Sequence[Method],
+    methods: Sequence[OverlapMethod],
     *,
     on_all_cores_s: float | None,
     repetitions: int,
@@ -97,7 +97,7 @@ def measure_overlap(
         Ranks of one node, less than it has cores.
     sweep : Sweep
         What to run.
-    methods : sequence of Method
+    methods : sequence of OverlapMethod
         How, each another way.
     on_all_cores_s : float or None
         C(N_proc), the computation's time on all cores; None to take the blocking
