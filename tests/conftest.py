@@ -27,6 +27,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Nor start threads for linear algebra that no test does.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+collect_ignore = ["helpers"]
+"""What tests import and start holds no tests."""
 SOME_TESTS = 1000
 """Of fewer, perhaps none needs what would be compiled in advance."""
 

@@ -1,0 +1,234 @@
+"""``collplan exec``: unchanged programs on a table, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from collplan.cli.main import main
+from collplan.tune.table import save_table
+from folders import EXAMPLES, PROGRAMS
+from mpi_launching import HANG_S, MPIS, mpi_environment, mpi_python, mpiexec_of, run
+from tables_everywhere import planning_table
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+
+UNCHANGED = PROGRAMS / "unchanged.py"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.json"
+    save_table(planning_table(3), path)
+    return path
+
+
+def exec_line(mpi: str, table: Path, *args: str) -> list[str]:
+    return [str(mpi_python(mpi)), "-m", "collplan", "exec", "--table", str(table), *args]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_an_unchanged_program_runs_by_plans_and_the_log_says_so(mpi: str, table: Path) -> None:
+    line = exec_line(mpi, table, "-n", "3", "--force", str(UNCHANGED), "--table", "-n", "x")
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stderr
+    words = "unchanged collplan __main__ ['--table', '-n', 'x'] 6.0"
+    assert words in done.stdout
+    assert "collplan: rank 0: 3 collectives by plans, 6 native" in done.stderr
+    assert "allreduce" in done.stderr
+    assert "won at 64 bytes on 1 node of 3 ranks" in done.stderr
+
+
+def test_under_mpiexec_it_just_runs_a_module_too(table: Path) -> None:
+    python = mpi_python("mpich")
+    inner = exec_line("mpich", table, "--force", "-m", "mpi_programs.unchanged", "word")
+    done = run([str(mpiexec_of(python)), "-n", "2", *inner])
+    assert done.returncode == 0, done.stderr
+    assert "unchanged collplan __main__ ['word'] 3.0" in done.stdout
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_example_composes_by_a_plan(mpi: str, table: Path) -> None:
+    python = mpi_python(mpi)
+    example = str(EXAMPLES / "drop_in.py")
+    done = run([str(mpiexec_of(python)), "-n", "2", str(python), example, str(table)])
+    assert done.returncode == 0, done.stderr
+    ran = {tuple(line.split()[1:5]) for line in done.stdout.splitlines()[1:]}
+    assert {name for name, _, _, calls in ran if calls == "3"} == {"reduce_bcast", "ring"}, ran
+
+
+@pytest.mark.parametrize("imports", ["hidden", "forbidden"])
+def test_a_program_that_hides_numba_or_forbids_imports_runs_by_plans(
+    table: Path, imports: str
+) -> None:
+    line = exec_line("mpich", table, "-n", "2", "--force", str(PROGRAMS / "hiding.py"), imports)
+    done = run(line, COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stderr
+    assert "passed" in done.stdout
+    # Two calls of each kind run natively before a plan is made.
+    assert "collplan: rank 0: 8 collectives by plans, 8 native" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("how", ["once", "thread"])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_program_may_initialize_mpi_by_itself(mpi: str, how: str, table: Path) -> None:
+    program = str(PROGRAMS / "initializing.py")
+    done = run(exec_line(mpi, table, "--force", "-n", "2", program, how))
+    assert done.returncode == 0, done.stderr
+    assert "passed" in done.stdout
+
+
+def test_a_program_that_initializes_mpi_twice_fails_as_it_does_natively(table: Path) -> None:
+    program = str(PROGRAMS / "initializing.py")
+    done = run(exec_line("mpich", table, "--force", "-n", "1", program, "twice"))
+    assert done.returncode != 0
+    assert "MPI_INIT" in done.stderr
+
+
+def test_under_mpiexec_a_module_in_the_working_folder_is_found(table: Path, tmp_path: Path) -> None:
+    python = mpi_python("mpich")
+    command = tmp_path / "bin" / "collplan"  # as pip writes it
+    command.parent.mkdir()
+    command.write_text("import sys\nfrom collplan.cli.main import main\nsys.exit(main())\n")
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "app.py").write_text("import sys, sibling\nprint(sys.argv[1], sibling.NAME)\n")
+    (here / "sibling.py").write_text("NAME = 'found'\n")
+    inner = [str(python), str(command), "exec", "--table", str(table), "--force", "-m", "app", "x"]
+    done = run(["env", "-C", str(here), str(mpiexec_of(python)), "-n", "2", *inner])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["x", "found"] * 2
+
+
+def with_small_shared_memory(command: list[str]) -> list[str]:
+    """Return a command that runs another where /dev/shm has 24 MB, or skip the test."""
+    mount = 'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$@"'
+    namespace = ["unshare", "-m", "sh", "-c", mount, "sh"]
+    try:
+        subprocess.run([*namespace, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"this user may not mount a small /dev/shm, which takes root: {error}")
+    return [*namespace, *command]
+
+
+@pytest.fixture
+def sharing_table(tmp_path: Path) -> Path:
+    path = tmp_path / "sharing.json"
+    save_table(planning_table(2, ("allreduce",), "shared"), path)
+    return path
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_where_dev_shm_has_no_room_a_program_runs_natively(mpi: str, sharing_table: Path) -> None:
+    line = exec_line(mpi, sharing_table, "--force", "-n", "2", str(PROGRAMS / "large_sums.py"))
+    done = run(with_small_shared_memory(line), COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stderr
+    assert "passed" in done.stdout
+    assert "collplan: rank 0: 2 collectives by plans, 6 native" in done.stderr
+    assert " bytes of memory for the ranks of a node cannot be had (/dev/shm has" in done.stderr
+
+
+def test_where_dev_shm_has_no_room_run_refuses_in_one_line(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(
+        "machine: {ranks_per_node: 2}\ncollective: {kind: allreduce, count: 2000000}\n"
+        "transport: shared\n"
+    )
+    line = [str(mpi_python("mpich")), "-m", "collplan", "run", str(spec), "-n", "2"]
+    done = run(with_small_shared_memory(line))
+    assert done.returncode == 2
+    (text,) = done.stderr.splitlines()
+    assert "cannot be had (/dev/shm has room for " in text
+    assert text.endswith("or compile with transport: messages")
+
+
+def test_room_that_others_take_before_it_is_used_is_missed_in_time() -> None:
+    # MPICH promises memory that is not there; Open MPI looks at the room itself.
+    python = mpi_python("mpich")
+    line = [str(mpiexec_of(python)), "-n", "2", str(python), str(PROGRAMS / "without_room.py")]
+    done = run(with_small_shared_memory(line))
+    assert done.stdout.split() == ["passed", "passed"], done.stdout + done.stderr
+
+
+def test_how_a_program_ends_is_how_it_ended(table: Path) -> None:
+    line = exec_line("mpich", table, "-n", "2", "--force", str(UNCHANGED))
+    failed = run([*line, "fail"])
+    assert failed.returncode != 0
+    assert "RuntimeError: as asked" in failed.stderr
+    assert run([*line, "three"]).returncode == 3
+
+
+def test_a_table_from_elsewhere_is_refused_once_with_the_way_out(table: Path) -> None:
+    done = run(exec_line("mpich", table, "-n", "2", str(UNCHANGED)))
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("collplan: error:")]
+    assert len(errors) == 1, done.stderr
+    assert "fingerprint.cpu: the table was tuned with none, here is " in errors[0]
+    assert "--force" in errors[0]
+    assert "unchanged" not in done.stdout
+
+
+def test_an_unknown_algorithm_is_refused_where_it_could_win(table: Path) -> None:
+    table.write_text(table.read_text().replace('"bruck"', '"brukc"'))
+    done = run(exec_line("mpich", table, "--force", str(UNCHANGED)))
+    assert done.returncode == 2
+    assert "names the algorithm 'brukc', which does not exist; valid: " in done.stderr
+
+
+def test_bad_input_is_said_before_ranks_are_started(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = ["exec", "--table", str(tmp_path / "none.yaml"), "-n", "2", str(UNCHANGED)]
+    assert main(missing) == 2
+    assert "none.yaml: no such file" in capsys.readouterr().err
+    assert main(["exec", "--table", str(table), "-n", "2", "no.py"]) == 2
+    assert "no.py: no such file; give a Python program" in capsys.readouterr().err
+    table.write_text(table.read_text()[:500])
+    assert main(["exec", "--table", str(table), "-n", "2", str(UNCHANGED)]) == 2
+    assert "mend the JSON" in capsys.readouterr().err
+
+
+READS = """
+import sys
+from mpi4py import MPI
+words = sys.stdin.read().split()
+print("rank", MPI.COMM_WORLD.rank, "read", len(words), *words[:2], flush=True)
+"""
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("source", ["pipe", "file"])
+def test_rank_0_reads_the_standard_input_of_exec(
+    mpi: str, source: str, table: Path, tmp_path: Path
+) -> None:
+    """All of it and its end: more than launchers keep, from where a file has been read to."""
+    program, text = tmp_path / "reads.py", tmp_path / "text"
+    program.write_text(READS)
+    text.write_text("0\n" + "word\n" * 50_000)
+    line = exec_line(mpi, table, "-n", "2", "--force", str(program))
+    with text.open("rb", buffering=0) as file:
+        file.read(2)
+        done = subprocess.run(
+            line,
+            env=mpi_environment(),
+            stdin=file if source == "file" else None,
+            input=file.read() if source == "pipe" else None,
+            capture_output=True,
+            timeout=HANG_S,
+            check=True,
+        )
+    assert sorted(done.stdout.decode().splitlines()) == [
+        "rank 0 read 50000 word word",
+        "rank 1 read 0",
+    ]
+
+
+def test_run_leaves_standard_input_to_others(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("for the next command\n")
+    line = [str(mpi_python("mpich")), str(PROGRAMS / "relaunching.py"), "worlds.py", "0", "2"]
+    with text.open("rb", buffering=0) as file:
+        subprocess.run(line, env=mpi_environment(), stdin=file, timeout=HANG_S, check=True)
+        assert file.read() == text.read_bytes()

@@ -1,0 +1,141 @@
+"""Exported algorithms send what ours send: rank by rank, against formulas of the sources."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import library_algorithms as libraries
+from collplan.exports import mpich, openmpi, ucc
+from collplan.exports.selection import Target
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.plan.plan import Op
+from collplan.specs.named_option import AlgorithmChoice
+from export_tables import sweep, table
+from library_algorithms import Algorithm
+from oracle import make_spec
+
+RANKS = (2, 3, 4, 5, 7, 8, 12, 16)
+KNOMIAL_RANKS = (*range(2, 14), 16, 25, 27, 28, 40)
+VECTORS = {"bcast", "reduce", "allreduce", "scan", "exscan"}
+NOT_IN_UCC = {"barrier", "scan", "exscan", "gather", "scatter"}
+OF_ROOT_0 = {("mpich", "reduce", "rabenseifner")}
+"""MPICH leaves out a root that is the odd rank of a pair, and serves it afterwards."""
+SWAPPED = {
+    ("mpich", "allreduce", "recursive_doubling"),
+    ("mpich", "allreduce", "rabenseifner"),
+    ("mpich", "barrier", "recursive_doubling"),
+    ("ompi", "allreduce", "recursive_doubling"),
+}
+"""The odd rank of a pair goes on where ranks are no power of two; with us, the even one."""
+REVERSED = {("ompi", "barrier", "dissemination")}
+"""Signals go to lower ranks, not to higher ones."""
+SURPLUS: dict[tuple[str, str], Callable[[int, int, int, int], bool]] = {
+    # To lower ranks that pass nothing on, and to a root that has everything.
+    ("scan", "recursive_doubling"): lambda p, root, source, dest: dest < source,
+    ("exscan", "recursive_doubling"): lambda p, root, source, dest: dest < source,
+    ("bcast", "scatter_allgather"): lambda p, root, source, dest: dest == root,
+}
+"""Messages that a library sends without need and our plans leave out."""
+
+
+@cache
+def messages(kind: str, name: str, radix: int, p: int, root: int, n: int) -> Counter[Any]:
+    """Return (source, destination, elements) of our plan."""
+    algorithm = {"name": name, "radix": radix} if radix else name
+    plan = compile_plan(make_spec(kind, algorithm, p, count=n, root=root))
+    rows = np.flatnonzero(plan.op == Op.SEND)
+    columns = (plan.rank[rows], plan.peer[rows], plan.elements[rows])
+    return Counter(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def equivalent(library: str, kind: str, choice: AlgorithmChoice, p: int) -> Target | None:
+    one = table(sweep(kind, {0: {choice.name: 1}}, (p,))).sweeps[0]
+    answer = {
+        "mpich": mpich.equivalent,
+        "ompi": partial(openmpi.equivalent, True, True),
+        "ucc": ucc.equivalent,
+    }[library](one, choice, 0)
+    return answer if isinstance(answer, Target) else None
+
+
+def formula(library: str, kind: str, target: Target) -> Algorithm:
+    """Return the library's own algorithm, with what it is told."""
+    if library == "ucc":
+        return libraries.ucc(dict([target.setting] if target.setting else []))[kind, target.name]
+    if library == "ompi" and target.name == "knomial":
+        assert target.setting is not None
+        assert target.setting[0] == "coll_tuned_bcast_algorithm_knomial_radix"
+        return libraries.tree(partial(libraries.kmtree_children, int(target.setting[1])))
+    if library == "mpich" and target.name == "tree":
+        options = dict(option.split("=") for option in target.options)
+        children = getattr(libraries, f"{options['tree_type']}_children")
+        return libraries.tree(partial(children, int(options["k"])))
+    known = {"mpich": libraries.MPICH, "ompi": libraries.OPEN_MPI}[library]
+    return known[kind, target.name]
+
+
+def renumbered(library: str, kind: str, name: str, p: int, rank: int) -> int:
+    if (library, kind, name) in REVERSED:
+        return p - 1 - rank
+    paired = 2 * (p - (1 << (p.bit_length() - 1)))
+    return rank ^ 1 if (library, kind, name) in SWAPPED and rank < paired else rank
+
+
+def check(library: str, kind: str, choice: AlgorithmChoice, p: int, root: int) -> bool:
+    """Compare all messages; return whether the library has an equivalent."""
+    target = equivalent(library, kind, choice, p)
+    if target is None:
+        return False
+    n = p * 32 if kind in VECTORS else 6
+    own = messages(kind, choice.name, choice.options.get("radix", 0), p, root, n)
+    new = partial(renumbered, library, kind, choice.name, p)
+    theirs = Counter(
+        (new(source), new(dest), length)
+        for source, dest, length in formula(library, kind, target)(
+            p, root, 0 if kind == "barrier" else n
+        )
+    )
+    assert not own - theirs, f"{target} of {p} ranks lacks messages of ours"
+    in_vain = SURPLUS.get((kind, choice.name), lambda *_: False)
+    for source, dest, _ in theirs - own:
+        assert in_vain(p, root, source, dest), f"{target} of {p} ranks sends {source} -> {dest}"
+    return True
+
+
+@pytest.mark.parametrize("library", ["mpich", "ompi", "ucc"])
+@pytest.mark.parametrize("kind", registry.kinds())
+def test_exported_algorithms_have_our_messages(kind: str, library: str) -> None:
+    checked = 0
+    for algorithm in registry.of(kind):
+        for p in RANKS:
+            if algorithm.refusal(p, commutative=True) is not None:
+                continue
+            is_rooted = kind in ("bcast", "reduce", "gather", "scatter")
+            other = is_rooted and (library, kind, algorithm.name) not in OF_ROOT_0
+            for root in {0, p - 1, p // 2} if other else {0}:
+                checked += check(library, kind, AlgorithmChoice(name=algorithm.name), p, root)
+    assert checked or (library == "ucc" and kind in NOT_IN_UCC)
+
+
+@pytest.mark.parametrize("library", ["mpich", "ompi", "ucc"])
+@pytest.mark.parametrize("radix", [2, 3, 4, 7])
+def test_exported_knomial_trees_have_our_edges(radix: int, library: str) -> None:
+    choice = AlgorithmChoice.model_validate({"name": "knomial", "radix": radix})
+    assert all(check(library, "bcast", choice, p, p // 3) for p in KNOMIAL_RANKS)
+
+
+def test_other_trees_of_the_libraries_have_other_edges() -> None:
+    """The mistakes that the formulas are there to find: the test above can fail."""
+    ours = messages("bcast", "binomial", 0, 8, 0, 8)
+    for children in (partial(libraries.knomial_1_children, 2), libraries.bmtree_children):
+        assert Counter(libraries.tree(children)(8, 0, 8)) != ours
+    assert Counter(libraries.tree(partial(libraries.kmtree_children, 2))(8, 0, 8)) == ours
+    binary = messages("bcast", "binary", 0, 8, 0, 8)
+    assert Counter(libraries.tree(libraries.bintree_children)(8, 0, 8)) != binary

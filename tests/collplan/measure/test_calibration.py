@@ -1,0 +1,267 @@
+"""Calibration: the fit finds known parameters again, files are checked, and real runs work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from collplan.measure.calibration.fit import fit_machine, machine_text
+from collplan.measure.calibration.measurements import Measurements, load_measurements
+from collplan.specs import Machine, load_spec
+from collplan.specs.errors import CollplanError
+from command_line import CommandLine
+from emulating import emulate, need_emulation
+from machinery import CACHE, LANES, LIMIT, NETWORK, Machinery
+from mpi_launching import mpi_python, run
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "measurements.json"
+    path.write_text(json.dumps(Machinery().measure()))
+    return path
+
+
+def fitted(document: dict[str, Any]) -> dict[str, Any]:
+    calibration = fit_machine(Measurements.model_validate(document))
+    return {parameter.name: parameter for parameter in calibration.parameters}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_known_parameters_are_found_again(seed: int) -> None:
+    found = fitted(Machinery(seed).measure())
+    for name, true in NETWORK.items():
+        assert found[name].value == pytest.approx(true, rel=0.05), name
+        low, high = found[name].interval
+        assert low <= found[name].value <= high
+        assert high - low < 0.5 * true, name
+    assert found["network.numa.g_ns"].value == 0
+    assert found["network.eager_limit_bytes"].value == LIMIT
+    assert found["network.eager_limit_bytes"].interval == (LIMIT, LIMIT + 1)
+    assert found["network.cache_bytes"].value == CACHE
+    assert found["network.handshake"].value is True
+    assert found["network.network.offload"].value is True
+    assert found["network.numa.offload"].value is False
+    assert found["lanes"].value == LANES
+    assert found["nodes"].value == found["ranks_per_node"].value == 2
+
+
+def test_long_messages_that_do_not_ask_are_seen() -> None:
+    found = fitted(Machinery(asks=False).measure())
+    assert found["network.handshake"].value is False
+    assert found["network.network.L_ns"].value == pytest.approx(20_000, rel=0.05)
+
+
+def test_where_ranks_share_cores_a_round_of_all_counts() -> None:
+    document = Machinery(asks=False).measure()
+    document["place"] |= {"ranks_per_core": 8.0}
+    document["rounds"] = {"rounds": 4, "seconds": [4e-4] * 3}
+    found = fitted(document)
+    for link in ("numa", "network"):
+        latency, overhead = (found[f"network.{link}.{name}"].value for name in ("L_ns", "o_ns"))
+        # The burst of 4 is the shortest; with each burst come 2 µs.
+        assert overhead == pytest.approx(500 + NETWORK[f"network.{link}.o_ns"], rel=0.02)
+        assert latency == pytest.approx(100_000 - 8 * 2 * overhead, rel=1e-3)
+
+
+def test_lanes_that_are_told_are_taken() -> None:
+    document = Machinery().measure()
+    document["place"] |= {"lanes": 1, "processors": 2, "rank_to_node": [0, 1, 1, 0]}
+    machine = fit_machine(Measurements.model_validate(document)).machine
+    assert (machine.lanes, machine.network.processors) == (1, 2)
+    assert machine.rank_order == (0, 1, 1, 0)
+
+
+def test_one_node_has_no_network_of_its_own() -> None:
+    document = Machinery().measure()
+    for name in ("ping_pongs", "bursts", "transfers", "late_receives"):
+        document[name] = [entry for entry in document[name] if entry["link"] == "numa"]
+    document["lanes_at_once"] = []
+    document["place"] |= {"rank_to_node": [0, 0, 0, 0]}
+    machine = fit_machine(Measurements.model_validate(document)).machine
+    assert (machine.nodes, machine.lanes) == (1, 1)
+    assert machine.network.core == machine.network.node == machine.network.numa
+    assert machine.network.network == Machine().network.network
+
+
+def test_caches_that_hold_all_and_memory_for_all_cost_nothing() -> None:
+    document = Machinery().measure()
+    document["local_work"] = [
+        entry
+        for entry in document["local_work"]
+        if entry["working_set_bytes"] <= CACHE and entry["ranks"] == 1
+    ]
+    found = fitted(document)
+    assert found["network.cache_bytes"].value is None
+    assert found["network.uncached_ns_per_byte"].value == 0
+    assert "network.memory_ns_per_byte" not in found
+
+
+def test_files_survive_the_round_trip(tmp_path: Path, saved: Path) -> None:
+    measurements = load_measurements(saved)
+    again = tmp_path / "again.json"
+    again.write_text(measurements.to_text())
+    assert load_measurements(again) == measurements
+    calibration = fit_machine(measurements)
+    (tmp_path / "machine.yaml").write_text(machine_text(calibration, measurements))
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("machine: machine.yaml\ncollective: {kind: bcast, count: 4}\n")
+    assert load_spec(spec).machine == calibration.machine
+    document = yaml.safe_load((tmp_path / "machine.yaml").read_text())
+    assert Machine.model_validate(document) == calibration.machine
+
+
+def test_the_command_fits_saved_measurements(collplan: CommandLine, saved: Path) -> None:
+    machine, picture = collplan.folder / "machine.yaml", collplan.folder / "fit.svg"
+    done = collplan("calibrate", "--fit", saved, "-o", machine, "--plot", picture, "--json")
+    document = done.json()
+    assert (
+        Machine.model_validate(document["machine"]) == fit_machine(load_measurements(saved)).machine
+    )
+    text = machine.read_text()
+    assert "# Measured on nowhere, 2020-01-01 00:00 UTC," in text
+    assert "# with MPI 1.0, 4 ranks." in text
+    assert "eager_limit_bytes: 8000  # 8001 bytes waited for their receive" in text
+    assert text.count("95 % interval") >= len(NETWORK)
+    assert all(f">{word}<" in picture.read_text() for word in ("network, measured", "numa, model"))
+    shown = collplan("calibrate", "--fit", saved, "-o", machine)
+    assert machine.read_text() == text, "the same measurements give the same file"
+    assert "network.G_ns_per_byte" in shown.out
+    assert f"wrote {machine}" in shown.out
+
+
+def remove(name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.pop(name)
+
+
+def without_small(document: dict[str, Any]) -> None:
+    document["bursts"] = [{**entry, "bytes": 100} for entry in document["bursts"]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda document: document.update(version=7), "version is 7, this collplan reads 1"),
+        (lambda document: document.update(format="x"), "holds no measurements"),
+        (remove("ping_pongs"), "ping_pongs: Field required"),
+        (lambda document: document["place"].update(rank_to_node=[0, 0, 2, 2]), "leaves a node out"),
+        (lambda document: document["place"].update(rank_to_numa=[0]), "rank_to_numa lists 1 ranks"),
+        (lambda document: document["ping_pongs"][0].update(seconds=[-1]), "ping_pongs.0.seconds.0"),
+        (lambda document: document["bursts"][3].update(messages=0), "bursts.3.messages"),
+        (lambda document: document["place"].update(rank_to_node=[0, 10**12]), "place.rank_to_node"),
+        (lambda document: document["place"].update(lanes=True), "place.lanes"),
+        (
+            lambda document: document.update(bursts=document["bursts"][:3]),
+            "bursts: there is none over network",
+        ),
+        (without_small, "bursts: none over network is of 64 bytes or less"),
+        (lambda document: document["ping_pongs"][-1].update(link="numa"), "none over numa is of"),
+        (lambda document: document["local_work"].clear(), "local_work"),
+    ],
+)
+def test_spoilt_measurements_are_refused(
+    spoil: Callable[[dict[str, Any]], None], problem: str, saved: Path
+) -> None:
+    document = json.loads(saved.read_text())
+    spoil(document)
+    saved.write_text(json.dumps(document))
+    with pytest.raises(CollplanError) as refused:
+        load_measurements(saved)
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith(f"{saved}: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"version": ' + "9" * 5000 + "}"])
+def test_measurements_are_read_within_bounds(text: str, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(text)
+    with pytest.raises(CollplanError, match=r"m\.json: is not JSON; give a file that"):
+        load_measurements(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["-o", "machine.json"], "-o: machine.json ends with .json"),
+        (["-o", "nowhere/machine.yaml", "-n", 2], "-o: there is no folder nowhere"),
+        (["-o", "machine.yaml"], "-n: is missing outside mpiexec"),
+        (["-o", "machine.yaml", "-n", 1], "-n: one rank has nobody to send to"),
+        (["-o", "machine.yaml", "--fit", "none.json"], "none.json: cannot be read"),
+        (["-o", "machine.yaml", "--fit", "README.md", "-n", 2], "-n: says what to measure"),
+        (["-o", "machine.yaml", "--fit", "README.md"], "README.md: is not JSON"),
+        (["-o", "machine.yaml", "-n", 2, "--plot", "fit.pdf"], "--plot: fit.pdf ends with .pdf"),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[object],
+    problem: str,
+    collplan: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (collplan.folder / "README.md").write_text("# Not JSON\n")
+    monkeypatch.chdir(collplan.folder)
+    assert problem in collplan("calibrate", *arguments).error()
+    assert not (collplan.folder / "machine.yaml").exists()
+
+
+def test_a_wrong_machine_at_hand_is_refused(
+    collplan: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLPLAN_MACHINE", '{"lanes": 0}')
+    error = collplan("calibrate", "-n", 2, "-o", collplan.folder / "machine.yaml").error()
+    assert error.startswith("COLLPLAN_MACHINE: is no machine: lanes: 0 is too small")
+
+
+def test_a_node_is_measured(tmp_path: Path) -> None:
+    machine, raw = tmp_path / "machine.yaml", tmp_path / "raw.json"
+    command = [str(mpi_python("mpich")), "-m", "collplan", "calibrate", "--quick", "-n", "2"]
+    done = run([*command, "-o", str(machine), "--measurements", str(raw)])
+    assert done.returncode == 0, done.stderr
+    assert "numa.G_ns_per_byte" in done.stdout
+    measurements = load_measurements(raw)
+    assert measurements.place.rank_to_node == (0, 0)
+    assert {entry.link for entry in measurements.ping_pongs} == {"numa"}
+    text = machine_text(fit_machine(measurements), measurements)
+    assert machine.read_text() == text
+
+
+def test_an_emulated_cluster_is_measured(tmp_path: Path) -> None:
+    need_emulation()
+    machine = tmp_path / "machine.yaml"
+    options = ["--nodes", "2", "--per-node", "2", "--lanes", "2", "--order", "cyclic"]
+    command = [*emulate("mpich"), *options, "--rate", "100Mbit", "--timeout", "60", "--"]
+    done = run([*command, "collplan", "calibrate", "--quick", "-o", str(machine)])
+    assert done.returncode == 0, done.stderr
+    found = Machine.model_validate(yaml.safe_load(machine.read_text()))
+    assert (found.nodes, found.ranks_per_node, found.lanes) == (2, 2, 2)
+    assert found.rank_order == "cyclic"
+    assert found.network.processors is not None
+    # A lane can't be faster than it is made, but for what passes unshaped.
+    assert found.network.network.G_ns_per_byte > 60
+    assert found.network.network.offload
+
+
+def test_control_characters_of_measurements_are_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = tmp_path / "m.json"
+    measured.write_text(json.dumps(Machinery().measure() | {"host": "a\x1b[31m\nnodes: 7"}))
+    outcome = CommandLine(tmp_path, capsys)(
+        "calibrate", "--fit", measured, "-o", tmp_path / "m.yaml"
+    )
+    assert outcome.status == 0, outcome
+    assert "a\\x1b[31m" in outcome.out
+    assert "\x1b" not in outcome.out
+    text = (tmp_path / "m.yaml").read_text()
+    assert text.startswith("# Measured on a\\x1b[31m nodes: 7, ")
+    assert yaml.safe_load(text)["nodes"] == 2

@@ -1,0 +1,87 @@
+"""The drop-in communicator under both MPIs: results, buffers, families, what it counts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from folders import PROGRAMS
+from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+
+SUITE = "COLLPLAN_MPI4PY_TESTS"
+"""Environment variable: the folder ``test`` of mpi4py's source distribution."""
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("n_ranks", [1, 3])
+def test_drop_in_leaves_what_native_mpi_leaves(mpi: str, n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "drop_in.py", mpi=mpi, timeout_s=120))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize("n_ranks", [1, 3])
+def test_drop_in_recognises_what_mpi_forbids(mpi: str, n_ranks: int) -> None:
+    assert_passes(mpirun(n_ranks, "drop_in_mistakes.py", mpi=mpi, timeout_s=120))
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_plan_that_fails_on_one_rank_at_any_stage_leaves_all_ranks_native(mpi: str) -> None:
+    assert_passes(mpirun(3, "drop_in_failures.py", mpi=mpi, timeout_s=200))
+
+
+def test_the_package_can_be_imported_without_mpi() -> None:
+    code = "import sys, collplan.dropin; print('mpi4py' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_statistics_say_what_ran_as_text_as_a_table_and_as_a_dict() -> None:
+    from rich.console import Console
+
+    from collplan.dropin.statistics import Statistics
+
+    statistics = Statistics()
+    measured = {"planned": True, "native_s": 4e-3, "chosen_s": 1e-3}
+    row = statistics.row("bcast", "chain", "won at 8 bytes", 4, 4096, **measured)
+    again = statistics.row("bcast", "chain", "won at 8 bytes", 4, 16, **measured)
+    assert again is row
+    row.calls, row.seconds = 2, 3e-3
+    statistics.row("scan", "native", "no sweep of scan", 4, 8)  # not called yet
+    (found,) = statistics.as_dict()["rows"]
+    assert (found["gain"], found["calls"], found["least_bytes"]) == (4.0, 2, 16)
+    assert statistics.as_dict()["planned_calls"] == 2
+    words = " ".join(str(statistics).splitlines()[1].split())
+    assert words == "bcast chain 4 16 to 4096 2 3 ms 1.5 ms 4.00x won at 8 bytes"
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(statistics)
+    assert "4.00x" in console.export_text()
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("mpi", MPIS)
+def test_mpi4py_own_tests_pass_that_pass_natively(mpi: str, n_ranks: int) -> None:
+    folder = os.environ.get(SUITE)
+    if folder is None:
+        # They are not in its wheels, and take minutes; all else here runs without them.
+        pytest.skip(
+            f"{SUITE} names no folder with mpi4py's own tests; unpack what 'pip download "
+            "--no-deps --no-binary :all: mpi4py' brings, and name its folder test"
+        )
+    python = mpi_python(mpi)
+    program = str(PROGRAMS / "mpi4py_suite.py")
+    found = {}
+    for mode in ("native", "drop-in"):
+        command = [str(mpiexec_of(python)), "-n", str(n_ranks), str(python), program, folder, mode]
+        done = run(command, timeout_s=1800)
+        assert done.returncode == 0, done.stderr
+        found[mode] = json.loads(done.stdout.splitlines()[-1])
+    assert found["drop-in"]["run"] == found["native"]["run"]
+    assert found["drop-in"]["planned_calls"] > 1000
+    assert set(found["drop-in"]["bad"]) <= set(found["native"]["bad"])

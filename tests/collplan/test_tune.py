@@ -1,0 +1,423 @@
+"""Tuning: what there is to try, when enough is measured, what a killed run leaves, the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import permutations
+from math import comb, prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collplan.measure.statistics import LEAST, is_faster
+from collplan.reports.tuning import print_tuned, to_json
+from collplan.specs import COLLECTIVES, Bcast, CollplanError
+from collplan.tune.candidates import (
+    all_variants,
+    family_of,
+    list_entries,
+    mesh_shapes,
+    one_by_one,
+    select,
+    topology_of,
+)
+from collplan.tune.journal import State, open_state
+from collplan.tune.options import TuningJob
+from collplan.tune.racing import Race, Rules, time_of
+from collplan.tune.sweep import NATIVE, Time
+from collplan.tune.table import TuningTable, load_table
+from collplan.tune.tuner import Tuned
+from command_line import CommandLine
+from folders import BENCHMARKS
+from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
+from tuned import FINGERPRINT, JOB, NODES, begun, some_selection, spec_of, verdict_of
+
+SMALL = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
+PAPERS_LAYOUTS = ["2x48", "3x32", "4x24", "6x16", "8x12", "12x8", "16x6", "24x4", "32x3", "48x2"]
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def test_96_ranks_have_the_papers_ten_layouts_in_its_order(collplan: CommandLine) -> None:
+    assert ["x".join(map(str, shape)) for shape in mesh_shapes(96, 2)] == PAPERS_LAYOUTS
+    outcome = collplan("tune", "--list", "-n", 96, "--collectives", "gather,allgather", "--json")
+    document = outcome.json()
+    assert document["ranks"] == 96
+    assert list(document["candidates"]) == ["gather", "allgather"]
+    for listed in document["candidates"].values():
+        names = [one["name"] for one in listed if one["family"] == "mesh"]
+        flat = [name for name in names if name.count("x") == 1 and "pipelined" not in name]
+        assert [name.removeprefix("mesh ") for name in flat] == PAPERS_LAYOUTS
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2, 7, 8, 12, 30, 36])
+def test_meshes_are_all_factorizations_each_once(n_ranks: int) -> None:
+    for dimensions in (2, 3):
+        extents = range(2, n_ranks + 1)
+        brute = {
+            shape
+            for factors in _multisets(extents, dimensions)
+            for shape in permutations(factors)
+            if prod(shape) == n_ranks
+        }
+        shapes = list(mesh_shapes(n_ranks, dimensions))
+        assert set(shapes) == brute
+        assert len(shapes) == len(brute)
+
+
+def _multisets(extents: range, n: int) -> list[tuple[int, ...]]:
+    if n == 0:
+        return [()]
+    return [(e, *rest) for e in extents for rest in _multisets(range(e, extents.stop), n - 1)]
+
+
+@pytest.mark.parametrize("kind", COLLECTIVES)
+def test_every_family_is_tried(kind: str) -> None:
+    forms = all_variants(spec_of(kind))
+    names = [form.name for form in forms]
+    assert len(set(names)) == len(names)
+    if kind == "barrier":
+        assert {family_of(form) for form in forms} == {"flat"}
+        return
+    families = {family_of(form) for form in forms}
+    assert {"flat", "hierarchical", "full_lane", "multi_leader", "mesh", "guideline"} <= families
+    assert ("design" in families) == (kind == "alltoall")
+    assert {"mesh 2x8", "mesh 4x4", "mesh 8x2", "mesh 2x2x4", "mesh 2x4x2", "mesh 4x2x2"} <= {
+        *names
+    }
+    assert any(form.method.transport.name == "shared" for form in forms)
+
+
+def test_flat_algorithms_are_the_papers_topologies() -> None:
+    found = {
+        kind: {topology_of(form) for form in all_variants(spec_of(kind))} - {None}
+        for kind in ("bcast", "gather", "allgather", "allreduce")
+    }
+    assert found["bcast"] == found["gather"] == {"star", "tree", "ring"}
+    assert found["allgather"] == found["allreduce"] == {"star", "hypercube", "ring"}
+
+
+def test_designs_of_alltoall_through_leaders_are_tried_across_nodes_only() -> None:
+    names = {form.name for form in all_variants(spec_of("alltoall"))}
+    assert {"ohio_v1", "ohio_v2", "ohio_v3", "khorassani", "chochia", "traeff_rougier"} <= names
+    names = {form.name for form in all_variants(spec_of("alltoall", ranks_per_node=4))}
+    # On one node what is left of it is its memory.
+    assert "ohio_v1" in names
+    assert not {"ohio_v2", "ohio_v3", "khorassani", "chochia", "traeff_rougier"} & names
+
+
+def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:
+    spec = spec_of("bcast", 8192, **SMALL)
+    everything, _ = list_entries(spec, one_by_one)
+    near, far = select(spec, 1.2), select(spec, 4.0)
+    for selection in (near, far):
+        assert len(selection.kept) + selection.skipped == len(everything)
+        times = [one.predicted_s for one in selection.kept]
+        assert all(time is not None for time in times)
+        assert times == sorted(times)
+    assert {one.name for one in near.kept} < {one.name for one in far.kept}
+    best = near.kept[0].predicted_s or 0
+    within = [one for one in far.kept if (one.predicted_s or 0) <= 1.2 * best]
+    assert [one.name for one in within] == [one.name for one in near.kept[: len(within)]]
+    # Of each family that is not hopeless the best is measured, whatever the factor.
+    assert {"flat", "full_lane", "hierarchical"} <= {one.family for one in near.kept}
+    assert [one.name for one in select(spec, 1.2, at_most=2).kept] == [
+        one.name for one in near.kept[:2]
+    ]
+
+
+def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
+    selection = select(spec_of("allreduce", 8192, **SMALL), 2.0)
+    names = {one.name for one in selection.kept}
+    assert selection.twins
+    assert not names & selection.twins.keys()
+    predicted = {one.name: one.predicted_s or 0 for one in selection.kept}
+    cut = [name for name in names if name.endswith("KiB") and name.rpartition(" ")[0] in names]
+    assert cut
+    assert all(predicted[name] < predicted[name.rpartition(" ")[0]] for name in cut)
+
+
+def test_predictions_do_not_depend_on_where_they_are_made() -> None:
+    def backwards(function: Any, items: Any) -> list[Any]:
+        return [function(item) for item in reversed(items)][::-1]
+
+    spec = spec_of("gather", 64, **SMALL)
+    assert select(spec, 1.5, backwards) == select(spec, 1.5)
+
+
+@pytest.mark.parametrize("n", range(1, 60))
+def test_the_medians_interval_leaves_out_as_many_as_its_risk_allows(n: int) -> None:
+    time = time_of([float(i) for i in range(n)])
+    k = int(time.low_s)
+    assert (time.high_s, time.median_s, time.n) == (n - 1 - k, (n - 1) / 2, n)
+    risk = sum(comb(n, i) for i in range(k + 1)) / 2**n
+    if k:
+        assert risk <= 0.025
+    assert sum(comb(n, i) for i in range(k + 2)) / 2**n > 0.025 or n < 3
+
+
+def test_the_medians_interval_holds_it_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(1)
+    held = [
+        time.low_s <= np.exp(0) <= time.high_s
+        for time in (time_of(generator.lognormal(size=25)) for _ in range(2000))
+    ]
+    assert 0.94 < np.mean(held) < 0.99
+
+
+def run_race(rules: Rules, **costs: Any) -> Race:
+    """Run a race of candidates whose i-th time is said, a second a round."""
+    race = Race([*costs], rules)
+    done = 0
+    while n := race.next_rounds():
+        rows = [[costs[name](done + i) for i in range(n)] for name in race.active]
+        race.add(np.array(rows), float(n))
+        done += n
+    return race
+
+
+def test_clear_losers_are_out_after_three_rounds_and_native_never() -> None:
+    rules = Rules(tight=0.05, least=8, most=50, seconds=1e9)
+    race = run_race(rules, native=lambda _: 9.0, quick=lambda _: 1.0, slow=lambda _: 1.3)
+    assert race.ranking() == ["quick"]
+    assert (race.time("slow").n, race.time("quick").n) == (3, 9)
+    assert race.time("native").n == 9
+    race = run_race(rules, native=lambda _: 1.0, slow=lambda _: 9.0)
+    assert race.active == ["native"]
+    assert race.time("native").n == 9
+
+
+def test_a_contest_ends_when_intervals_are_tight_or_it_took_too_long() -> None:
+    noise = np.random.default_rng(2).uniform(0.9, 1.1, 1000)
+    costs: Any = {"native": lambda i: noise[i], "other": lambda i: noise[-i]}
+    wide = run_race(Rules(tight=0.2, least=8, most=500, seconds=1e9), **costs).time("native")
+    tight = run_race(Rules(tight=0.02, least=8, most=500, seconds=1e9), **costs).time("native")
+    assert wide.n < tight.n < 500
+    assert tight.high_s - tight.low_s <= 0.04 * tight.median_s
+    most = run_race(Rules(tight=1e-9, least=8, most=30, seconds=1e9), **costs)
+    assert most.time("native").n == 30
+    hasty = run_race(Rules(tight=1e-9, least=8, most=500, seconds=20), **costs)
+    assert 20 <= hasty.time("native").n < 40
+
+
+def test_few_go_on_where_many_are_as_good() -> None:
+    noise = np.random.default_rng(3).uniform(0.5, 1.5, (10, 1000))
+    costs: Any = {f"c{k}": lambda i, k=k: noise[k][i] for k in range(9)}
+    race = run_race(
+        Rules(tight=0.01, least=8, most=60, seconds=1e9), native=lambda i: noise[9][i], **costs
+    )
+    assert 1 <= len(race.ranking()) <= 4
+    assert race.time("native").n == 60
+
+
+def test_nobody_beats_by_touching_intervals_or_few_measurements() -> None:
+    def time(low: float, high: float, n: int = 10) -> Time:
+        return Time(median_s=(low + high) / 2, low_s=low, high_s=high, n=n)
+
+    assert is_faster(time(1, 2), time(3, 4))
+    assert not is_faster(time(1, 3), time(3, 4))
+    assert not is_faster(time(3, 4), time(1, 2))
+    assert not is_faster(time(1, 2, LEAST - 1), time(3, 4))
+
+
+def test_points_make_a_table_that_is_complete_when_all_sizes_are_there() -> None:
+    goals = list(JOB.goals(NODES))
+    assert [str(goal) for goal in goals] == [
+        "bcast on 2 x 2 ranks block",
+        "reduce on 2 x 2 ranks block",
+    ]
+    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    assert state.missing(goals[0]) == [64, 1024]
+    late = state.after(
+        goals[0], 1024, some_selection("chain"), verdict_of("chain", native=2.0, chain=1.0)
+    )
+    assert late.missing(goals[0]) == [64]
+    assert late.missing(goals[1]) == [64, 1024]
+    assert not late.sweep_of(goals[0]).complete
+    both = late.after(goals[0], 64, some_selection(), verdict_of("native", native=2.0))
+    (sweep,) = both.table.sweeps
+    assert sweep.complete
+    assert [(p.bytes, p.winner, p.skipped) for p in sweep.points] == [
+        (64, "native", 5),
+        (1024, "chain", 5),
+    ]
+    assert sweep.choices["native"] == NATIVE
+    assert str(sweep.choices["chain"].algorithms) == "chain"
+    assert (sweep.op_commutes, sweep.op) == (None, None)
+    assert goals[1].empty_sweep().op_commutes is True
+
+
+def test_ranks_that_share_cores_are_noted_in_the_table_and_in_the_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (goal, _) = JOB.goals(NODES)
+    state = State(TuningTable(fingerprint=FINGERPRINT, sweeps=()))
+    alone = replace(verdict_of("chain", native=2.0, chain=1.0), ranks_per_core=0.5)
+    crowded = replace(alone, ranks_per_core=1.5)
+    before = state.after(goal, 64, some_selection("chain"), alone)
+    after = before.after(goal, 1024, some_selection("chain"), crowded)
+    notes = []
+    for one in (before, after, after.after(goal, 4096, some_selection("chain"), alone)):
+        (sweep,) = one.table.sweeps
+        tuned = Tuned(one.table, (), (), 1, 0)
+        print_tuned(tuned, "t.yaml")
+        notes.append((sweep.ranks_per_core, "CAUTION" in capsys.readouterr().out))
+        assert to_json(tuned)["rows"][0]["ranks_per_core"] == sweep.ranks_per_core
+    assert notes == [(None, False), (1.5, True), (1.5, True)]
+
+
+def test_ranks_are_taken_node_after_node() -> None:
+    cyclic = [0, 1, 0, 1, 0, 1]
+    goals = list(TuningJob((Bcast(count=0),), (64,), ranks=(2, 4)).goals(cyclic))
+    assert [goal.members for goal in goals] == [(0, 2), (0, 1, 2, 4)]
+    assert [goal.placement.ranks_per_node for goal in goals] == [(2,), (3, 1)]
+    with pytest.raises(CollplanError, match=r"^--ranks: 8 ranks, there are 6; start more with -n$"):
+        list(TuningJob((Bcast(count=0),), (64,), ranks=(8,)).goals(cyclic))
+    with pytest.raises(CollplanError, match=r"^collective\.root: 3 is not among 2 ranks"):
+        list(TuningJob((Bcast(count=0, root=3),), (64,), ranks=(2,)).goals(cyclic))
+
+
+def test_a_journal_continues_what_was_begun_alike_and_refuses_others(tmp_path: Path) -> None:
+    journal, goals = begun(tmp_path)
+    assert journal.read(FINGERPRINT) is None
+    state = open_state(journal, goals, JOB, FINGERPRINT, restart=False)
+    state = state.after(goals[0], 64, some_selection(), verdict_of("native", native=2.0))
+    journal.write(State(state.table, ("bcast: something",)))
+    assert not journal.output.exists()
+    again = open_state(journal, goals, JOB, FINGERPRINT, restart=False)
+    assert again == State(state.table, ("bcast: something",))
+
+    other, _ = begun(tmp_path, TuningJob(JOB.collectives, (64, 2048)))
+    with pytest.raises(CollplanError) as refusal:
+        other.read(FINGERPRINT)
+    assert str(refusal.value) == (
+        f"{journal.path}: was begun with sizes 64,1024, now it is 64,2048; "
+        "give the same to go on, or start over with --restart"
+    )
+    elsewhere = FINGERPRINT.replace(mpi="Open MPI 5")
+    with pytest.raises(CollplanError, match="measured with mpi MPICH 5, here is Open MPI 5; give"):
+        journal.read(elsewhere)
+    fresh = open_state(other, goals, JOB, elsewhere, restart=True)
+    assert fresh.table.sweeps == ()
+    # Whoever goes on without --restart must not add to the old table.
+    assert other.read(elsewhere) == fresh
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"format": "other"}', "[]"])
+def test_a_journal_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    journal, _ = begun(tmp_path)
+    journal.path.write_text(text)
+    with pytest.raises(CollplanError, match=r"t\.yaml\.part: .*start over with --restart$"):
+        journal.read(FINGERPRINT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "-o: is missing; say where to write the table, as -o table.yaml"),
+        (["-o", "t.yaml"], "-n: is missing outside mpiexec; say how many ranks to start, as -n 8"),
+        (["-o", "no/t.yaml", "-n", 2], "-o: there is no folder no; make it first"),
+        (
+            ["-o", "t.yaml", "-n", 2, "--collectives", "bcst"],
+            "--collectives: 'bcst' is no collective; valid: bcast, ",
+        ),
+        (["-o", "t.yaml", "-n", 2, "--sizes", "12"], "--sizes: 12 is no multiple of the 8 bytes"),
+        (["-o", "t.yaml", "-n", 2, "--ranks", "2,x"], "--ranks: '2,x' is no list of numbers"),
+        (["-o", "t.yaml", "-n", 2, "--tight", "0"], "--tight: '0' is no part of a time"),
+        (["-o", "t.yaml", "-n", 2, "--most", 7], "--most: 7 is less than --least 8; raise it"),
+        (
+            ["-o", "t.yaml", "-n", 2, "--collectives", "reduce", "--op", "band"],
+            "reduce: op band needs an integer or bool datatype, not float64",
+        ),
+        (["-o", "t.yaml", "-n", 2, "--machine", "nowhere"], "machine: "),
+        (["-o", "t.yaml", "-n", 2, "--plot", "x.txt"], "--plot: x.txt ends with .txt"),
+    ],
+)
+def test_mistakes_are_one_line(
+    collplan: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[object],
+    message: str,
+) -> None:
+    monkeypatch.chdir(collplan.folder)
+    assert collplan("tune", *arguments).error().startswith(message)
+
+
+def test_trials_on_ranks() -> None:
+    assert_passes(mpirun(3, "tuning.py"))
+
+
+def tune(mpi: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return run([str(mpi_python(mpi)), "-m", "collplan", "tune", *map(str, arguments)], 120)
+
+
+QUICK = ["--least", 6, "--most", 6, "--at-most", 2]
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_the_command_tunes_sub_communicators(tmp_path: Path, mpi: str) -> None:
+    output = tmp_path / "t.json"
+    asked = ["-n", 3, "-o", output, "--collectives", "bcast,barrier", "--sizes", "1KiB,64B"]
+    done = tune(mpi, *asked, "--ranks", "2,3", *QUICK, "--json", "--progress")
+    assert done.returncode == 0, done.stderr
+    assert "bcast on 1 node of 3 ranks" in done.stderr
+    document = json.loads(done.stdout)
+    assert (document["points"], document["resumed"], document["correct"]) == (6, 0, True)
+    table = load_table(output)
+    assert document["table"] == json.loads(
+        table.replace(n_sweeps=None).model_dump_json(exclude_none=True)
+    )
+    assert [(s.collective, s.ranks, [p.bytes for p in s.points]) for s in table.sweeps] == [
+        ("bcast", 2, [64, 1024]),
+        ("barrier", 2, [0]),
+        ("bcast", 3, [64, 1024]),
+        ("barrier", 3, [0]),
+    ]
+    for point in (point for sweep in table.sweeps for point in sweep.points):
+        native, own = point.times["native"], point.times[point.winner]
+        assert len(point.times) == 3
+        assert point.winner == "native" or is_faster(own, native)
+    assert all(sweep.complete for sweep in table.sweeps)
+    if mpi == "mpich":  # which binds no rank to cores
+        crowds = [sweep.ranks / len(os.sched_getaffinity(0)) for sweep in table.sweeps]
+        noted = [sweep.ranks_per_core for sweep in table.sweeps]
+        assert noted == [crowd if crowd > 1 else None for crowd in crowds]
+    assert table.fingerprint.mpi.startswith("MPICH" if mpi == "mpich" else "Open MPI")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_the_command_adds_to_a_table_and_measures_nothing_again(tmp_path: Path) -> None:
+    output, picture = tmp_path / "t.yaml", tmp_path / "t.svg"
+    asked = ["-n", 2, "-o", output, "--sizes", "64B", *QUICK]
+    first = tune("mpich", *asked, "--collectives", "bcast")
+    assert first.returncode == 0, first.stderr
+    assert "1 point;" in first.stdout
+    (before,) = load_table(output).sweeps
+    again = tune("mpich", *asked, "--collectives", "barrier,bcast", "--plot", picture)
+    assert again.returncode == 0, again.stderr
+    assert "2 points, 1 of them by earlier runs" in again.stdout
+    after = load_table(output).sweeps
+    assert after[0] == before
+    assert [sweep.collective for sweep in after] == ["bcast", "barrier"]
+    assert ">bcast<" in picture.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.svg", "t.yaml"]
+
+
+def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+    """Every kill leaves what was measured; in the end the table is complete and valid."""
+    script = str(BENCHMARKS / "tune_kills.py")
+    arguments = ["--kills", "2", "--collectives", "bcast", "--folder", str(tmp_path)]
+    done = run([sys.executable, script, *arguments], 120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("killed by") == 2
+    assert done.stdout.splitlines()[-1].startswith("complete: 3 points")
+    assert all(sweep.complete for sweep in load_table(tmp_path / "killed.yaml").sweeps)

@@ -1,0 +1,136 @@
+"""The applications of examples/: each finds what numpy finds, and notices where it does not."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collplan.tune.sweep import Choice
+from collplan.tune.table import parse_table, save_table
+from folders import EXAMPLES
+from mpi_launching import assert_passes, mpi_python, mpiexec_of, mpirun, run
+
+
+def application(mpi: str, n_ranks: int, name: str, *arguments: str) -> dict[str, Any]:
+    """Run a program of examples/ and return what it reports."""
+    python = mpi_python(mpi)
+    command = [str(mpiexec_of(python)), "-n", str(n_ranks), str(python), "-m", "mpi4py"]
+    done = run([*command, str(EXAMPLES / f"{name}.py"), "--json", *arguments])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return checked_facts(done.stdout, n_ranks)
+
+
+def checked_facts(text: str, n_ranks: int) -> dict[str, Any]:
+    facts = json.loads(text)
+    assert isinstance(facts, dict)
+    assert facts["correct"] is True
+    assert facts["ranks"] == n_ranks
+    assert 0 < facts["communication_s"] < facts["total_s"]
+    return facts
+
+
+# 1001 unknowns go on 3 ranks with a block that is not full, 5 on 3 ranks with one of 1.
+@pytest.mark.parametrize(
+    ("form", "unknowns"), [("row", 5), ("column-allreduce", 1001), ("column-reduce", 1001)]
+)
+def test_jacobi_finds_what_one_process_finds(form: str, unknowns: int) -> None:
+    facts = application("mpich", 3, "jacobi", "--form", form, "--unknowns", str(unknowns))
+    assert 5 < facts["iterations"] < 40
+
+
+@pytest.mark.parametrize("stages", [2, 5])
+def test_adams_converges_with_as_many_orders_as_stages(stages: int) -> None:
+    arguments = ("--stages", str(stages), "--grid", "7", "--steps", "60")
+    facts = application("mpich", 3, "pab", *arguments)
+    assert abs(facts["order"] - stages) < 0.25
+
+
+@pytest.mark.parametrize(
+    ("mpi", "grid", "shape"),
+    [("mpich", "4x1", "9x10x5"), ("mpich", "2x2", "3x5x7"), ("openmpi", "1x4", "2x3x6")],
+)
+def test_fft_transforms_any_extents_on_any_grid(mpi: str, grid: str, shape: str) -> None:
+    application(mpi, 4, "fft3d", "--grid", grid, "--shape", shape)
+
+
+def test_a_mistake_in_any_of_them_is_noticed() -> None:
+    result = mpirun(2, "broken_applications.py")
+    assert_passes(result)
+    assert result.stdout.count('"correct": false') == 3
+
+
+CHOICES: dict[str, dict[str, Any]] = {
+    "allgather": {"algorithms": "ring"},
+    "allreduce": {"algorithms": "rabenseifner"},
+    "alltoall": {
+        "decomposition": "hierarchical",
+        "transport": "shared",
+        "passes": ["coalesce_requests", "double_buffer"],
+    },
+    "bcast": {
+        "algorithms": "chain",
+        "passes": [{"name": "segment", "max_bytes": "16KiB"}, "prioritize"],
+    },
+    "reduce": {"algorithms": "binomial"},
+}
+"""Choices of a table for the applications."""
+
+
+def write_table(path: Path) -> None:
+    """Write a table that says the same of every size, on 4 ranks and on 2."""
+    time = {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "n": 9}
+    versions = dict.fromkeys(("cpu", "mpi", "mpi4py", "numpy", "collplan", "mpiexec"), "any")
+    sweeps = [
+        {
+            "collective": kind,
+            "op_commutes": True if "reduce" in kind else None,
+            "ranks": ranks,
+            "placement": {"ranks_per_node": [ranks]},
+            "choices": {label: choice},
+            "points": [{"bytes": 8, "times": {label: time}, "winner": label}],
+            "complete": True,
+        }
+        for kind, choice in CHOICES.items()
+        for label in [Choice.model_validate(choice).label]
+        for ranks in (4, 2)
+    ]
+    fingerprint = {"cores_per_node": 1, **versions}
+    save_table(parse_table({"fingerprint": fingerprint, "sweeps": sweeps}), path)
+
+
+@pytest.mark.parametrize(
+    ("program", "calls"),
+    [
+        # One iteration before the clock starts; at last an allreduce of times.
+        (
+            "jacobi --form column-allreduce --tolerance 0 --iterations 3",
+            {"allreduce": 5, "allgather": 4},
+        ),
+        ("pab --stages 2 --grid 6 --steps 40", {"allgather": 2 * (1 + 39 + 79)}),
+        ("fft3d --grid 2x2 --shape 5x6x7 --repeats 3", {"alltoall": 2 * 4}),
+    ],
+)
+def test_unchanged_applications_run_on_a_table(
+    program: str, calls: dict[str, int], tmp_path: Path
+) -> None:
+    mpi_python("mpich")
+    path = tmp_path / "table.json"
+    write_table(path)
+    name, *arguments = program.split()
+    command = [sys.executable, "-m", "collplan", "exec", "--table", str(path), "--force", "-n", "4"]
+    script = str(EXAMPLES / f"{name}.py")
+    done = run([*command, "--", script, "--json", *arguments], COLLPLAN_LOG="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    checked_facts(done.stdout, 4)
+    ran = [re.split(r"\s{2,}", line) for line in done.stderr.splitlines()]
+    for kind, n_calls in calls.items():
+        label = Choice.model_validate(CHOICES[kind]).label
+        counts = {row[1]: int(row[4]) for row in ran if row[0] == kind and row[-1] != "objects"}
+        # The first calls of a size do without a plan, which takes time to make.
+        assert set(counts) == {label, "native"}, done.stderr
+        assert sum(counts.values()) == n_calls, done.stderr

@@ -1,0 +1,80 @@
+"""Local tasks on any extents do what element lists say; no MPI is needed for them."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collplan.executors.mpi.engine.loop_memory import LoopMemory
+from collplan.executors.mpi.engine.reduction import Callback
+from collplan.executors.mpi.loop import codes
+from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.program.program import rank_program
+from collplan.planner.plan.plan import Buffer, Op, Plan
+from collplan.planner.verify.format_check import check_format
+from mpi_plans import PlanWriter
+from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
+
+
+def run(plan: Plan, buffers: list[np.ndarray]) -> None:
+    """Run a plan twice; what is reduced is subtracted in Python."""
+    program = rank_program(plan, 0)
+    subtraction = Callback(Subtracting(), buffers[0].dtype)
+    address = subtraction.address
+    memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=address)
+    memory.use(buffers)
+    for _ in range(2):
+        assert run_loop(memory.address, codes.RUN) == codes.DONE
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data(), st.sampled_from([Op.COPY, Op.REDUCE]))
+def test_any_extents(data: st.DataObject, op: Op) -> None:
+    """Twice in a row, with reads and writes in the same buffers or not."""
+    n = data.draw(st.integers(1, 14))
+    writes = data.draw(sides(n, data.draw(st.sampled_from([BUFFERS, (Buffer.RECV,)]))))
+    reads = data.draw(sides(n, BUFFERS))
+    if op is Op.REDUCE:
+        reads += data.draw(sides(n, BUFFERS))
+    writer = PlanWriter([[SIZE] * 3], patterns=PATTERNS[1:])
+    writer.add(op, 0, reads, writes)
+    plan = writer.plan()
+    check_format(plan)
+    buffers = [np.arange(SIZE, dtype=np.int32) * (3 + b) for b in range(3)]
+    wanted = [buffer.copy() for buffer in buffers]
+    for _ in range(2):
+        values = [int(wanted[b][i]) for interval in reads for b, i in elements(interval)]
+        if op is Op.REDUCE:
+            values = [a - b for a, b in zip(values[:n], values[n:], strict=True)]
+        cells = [cell for interval in writes for cell in elements(interval)]
+        for (b, i), value in zip(cells, values, strict=True):
+            wanted[b][i] = value
+    run(plan, buffers)
+    for buffer, want in zip(buffers, wanted, strict=True):
+        assert np.array_equal(buffer, want)
+
+
+def test_nothing_to_do() -> None:
+    writer = PlanWriter([[SIZE] * 3], itemsize=8)
+    writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 0)], [(Buffer.RECV, 0, 0)])
+    writer.add(Op.COMPUTE, 0)
+    buffers = [np.zeros(SIZE) + buffer for buffer in range(3)]
+    run(writer.plan(), buffers)
+    assert [set(buffer) for buffer in buffers] == [{0.0}, {1.0}, {2.0}]
+
+
+def test_program_is_in_order_of_priority() -> None:
+    """Rows of another rank are left out, and releases follow the new order."""
+    writer = PlanWriter([[1, 1, 0]] * 2)
+    first = writer.add(Op.COMPUTE, 1, priority=5)
+    writer.add(Op.COMPUTE, 0)
+    second = writer.add(Op.COMPUTE, 1, priority=5, after=[first])
+    writer.add(Op.COMPUTE, 1, priority=1, after=[first, (second, 1)])
+    program = rank_program(writer.plan(), 1)
+    assert program.row.tolist() == [3, 0, 2]
+    assert program.n_before.tolist() == [2, 0, 1]
+    assert program.on_completion.indptr.tolist() == [0, 0, 2, 2]
+    assert program.on_completion.task.tolist() == [0, 2]
+    assert program.on_start.indptr.tolist() == [0, 0, 0, 1]
+    assert program.on_start.task.tolist() == [0]

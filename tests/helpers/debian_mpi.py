@@ -1,0 +1,101 @@
+"""Environments for Debian's own MPICH and Open MPI; `make test` runs this file as a script.
+
+Each has the packages of `.venv` but no MPI of its own: mpi4py loads the library
+that apt installed, and ranks are started by the mpiexec that apt installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Final
+
+from folders import ROOT
+
+FOLDER: Final = ROOT / ".venv-debian"
+WHY_NOT: Final = FOLDER / "why-not"
+"""Exists where there are no such environments, and says why."""
+LIBRARIES: Final = {"debian-mpich": "libmpich.so.12", "debian-openmpi": "libmpi.so.40"}
+LAUNCHERS: Final = {
+    "debian-mpich": Path("/usr/bin/mpiexec.mpich"),
+    "debian-openmpi": Path("/usr/bin/mpiexec.openmpi"),
+}
+_APT: Final = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"]
+_PATIENCE_S: Final = 600
+
+
+def python_of(mpi: str) -> Path:
+    """Return the interpreter of one of the environments."""
+    return FOLDER / mpi / "bin" / "python"
+
+
+def set_up() -> str | None:
+    """Install what is missing, make the environments, and return why that failed, if it did."""
+    if not all(map(_library, LIBRARIES)) or not all(map(Path.exists, LAUNCHERS.values())):
+        reason = _install()
+        if reason is not None:
+            return reason
+    for mpi in LIBRARIES:
+        library = _library(mpi)
+        if library is None or not LAUNCHERS[mpi].exists():
+            return f"apt-get installed no {LIBRARIES[mpi]} or no {LAUNCHERS[mpi]}"
+        venv.create(FOLDER / mpi, clear=True, symlinks=True)
+        packages = next((FOLDER / mpi / "lib").glob("python*/site-packages"))
+        shared = sysconfig.get_path("purelib")
+        (packages / "shared.pth").write_text(f"import site; site.addsitedir({shared!r})\n")
+        _links(mpi).mkdir()
+        if mpi == "debian-mpich":
+            # The name by which mpi4py's wheel asks for any MPICH; Debian's has another.
+            (_links(mpi) / "libmpi.so.12").symlink_to(library)
+    return None
+
+
+def environment_of(mpi: str) -> dict[str, str]:
+    """Return the environment variables that one of the environments needs."""
+    return {"LD_LIBRARY_PATH": str(_links(mpi))}
+
+
+def _links(mpi: str) -> Path:
+    return FOLDER / mpi / "links"
+
+
+def _library(mpi: str) -> Path | None:
+    return next(Path("/usr/lib").glob(f"*-linux-gnu/{LIBRARIES[mpi]}"), None)
+
+
+def _install() -> str | None:
+    if shutil.which("apt-get") is None:
+        return "Debian's mpich and openmpi-bin are not installed, and there is no apt-get here"
+    if os.geteuid() != 0:
+        return "only root can install mpich and openmpi-bin: apt-get install mpich openmpi-bin"
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    packages = ["install", "-y", "--no-install-recommends", "mpich", "openmpi-bin"]
+    for command in ([*_APT, "update"], [*_APT, *packages]):
+        try:
+            subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                timeout=_PATIENCE_S, check=True,
+            )  # fmt: skip
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"mpich and openmpi-bin could not be installed: {error}"
+    return None
+
+
+def main() -> None:
+    """Set up; leave a file that says why where that is not possible."""
+    FOLDER.mkdir(exist_ok=True)
+    reason = set_up()
+    if reason is None:
+        WHY_NOT.unlink(missing_ok=True)
+    else:
+        WHY_NOT.write_text(reason + "\n")
+        sys.stderr.write(f"tests of Debian's MPIs are skipped: {reason}\n")
+
+
+if __name__ == "__main__":
+    main()

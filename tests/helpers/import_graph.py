@@ -1,0 +1,120 @@
+"""The graph of imports between our own files, computed from their syntax trees."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx as nx
+
+from folders import ROOT
+
+LAYERS = ("specs", "planner", "executors", "collplan")
+
+
+def sources(layer: str) -> list[Path]:
+    """Return the files of a layer; `collplan` links the others, which are not its own."""
+    links = [ROOT / "collplan" / other for other in LAYERS[:-1]]
+    files = sorted((ROOT / layer).rglob("*.py"))
+    own = [path for path in files if not any(link in path.parents for link in links)]
+    assert own
+    return own
+
+
+def place(path: Path) -> tuple[str, ...]:
+    """Return a file's place: its layer, its folders and its name, without the suffix."""
+    return path.relative_to(ROOT).with_suffix("").parts
+
+
+def imported_names(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield all modules that a file imports, anywhere in it, and what it takes from each."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            yield node.module or "", tuple(alias.name for alias in node.names)
+
+
+def import_graph() -> nx.DiGraph:
+    """Return the graph of all files: an edge leads from one to each that it imports.
+
+    Imports inside functions and those for type checkers count, too. A name
+    that is a module of its own is imported from its file, not from its package.
+    """
+    files = {place(path): path for layer in LAYERS for path in sources(layer)}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(files)
+    for one, path in files.items():
+        for module, names in imported_names(path):
+            for name in names or ("",):
+                other = _find(files, module, name)
+                if other not in (None, one):
+                    graph.add_edge(one, other)
+    return graph
+
+
+def _find(files: dict[tuple[str, ...], Path], module: str, name: str) -> tuple[str, ...] | None:
+    parts = module.split(".")
+    if parts[0] != "collplan":
+        return None
+    if (len(parts) > 1 and parts[1] in LAYERS) or (not parts[1:] and name in LAYERS):
+        parts = parts[1:]
+    for found in ([*parts, name], [*parts, name, "__init__"], parts, [*parts, "__init__"]):
+        if tuple(found) in files:
+            return tuple(found)
+    return None
+
+
+def folder_graphs(graph: nx.DiGraph) -> dict[str, nx.DiGraph]:
+    """Return for each folder the graph of what lies in it: its files, and folders as one node.
+
+    An edge joins the two entries in which the places of a file and of one
+    that it imports begin to differ.
+    """
+    found: dict[str, nx.DiGraph] = {}
+    for one, other in graph.edges:
+        depth = 0
+        while one[depth] == other[depth]:
+            depth += 1
+        folder = "/".join(one[:depth]) or "."
+        found.setdefault(folder, nx.DiGraph()).add_edge(one[depth], other[depth])
+    return found
+
+
+def circles(graph: nx.DiGraph) -> list[list[str]]:
+    """Return all sets of nodes that can reach each other, sorted; none where there is no circle."""
+    parts = [part for part in nx.strongly_connected_components(graph) if len(part) > 1]
+    return sorted(sorted("/".join(n) if isinstance(n, tuple) else n for n in p) for p in parts)
+
+
+def rooms(graph: nx.DiGraph) -> nx.DiGraph:
+    """Return the graph of layers' folders, without edges that follow from others.
+
+    Files that lie loose in a layer stand for the layer itself.
+    """
+    found = nx.DiGraph()
+    names = {one: "/".join(one[: 2 if len(one) > 2 else 1]) for one in graph}
+    edges = {(names[one], names[other]) for one, other in graph.edges}
+    loose = set(LAYERS) & set(names.values())
+    found.add_nodes_from(set(names.values()) - loose)
+    found.add_edges_from((a, b) for a, b in edges if a != b and not {a, b} & loose)
+    return nx.transitive_reduction(found)
+
+
+def mermaid(graph: nx.DiGraph) -> str:
+    """Return a graph of rooms as a Mermaid diagram; arrows lead to what is imported."""
+    lines = ["graph TD"]
+    for layer in reversed(LAYERS):
+        inside = sorted(node for node in graph if node.startswith(f"{layer}/"))
+        if inside:
+            lines.append(f"  subgraph {layer}")
+            lines += [f"    {node.replace('/', '_')}[{node.split('/')[1]}]" for node in inside]
+            lines.append("  end")
+    lines += [f"  {a.replace('/', '_')} --> {b.replace('/', '_')}" for a, b in sorted(graph.edges)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(mermaid(rooms(import_graph())))

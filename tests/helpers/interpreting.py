@@ -1,0 +1,98 @@
+"""Compile, prove and price plans of all kinds, with kernels in Python or as machine code.
+
+Started by `test_interpreted` as a process of its own:
+
+    python interpreting.py python|compiled N_RANDOM_PLANS
+
+Prints digests of plans and timelines, then the kernels that could not be interpreted, and
+those that were not called.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from dataclasses import fields
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Any
+
+import numpy as np
+
+from collplan.planner.arrays import jit
+from collplan.planner.arrays.interpreted import Interpreted
+from folders import EXAMPLES
+
+MOST_TASKS = 3_000
+"""Examples with more tasks take minutes in Python."""
+
+called: set[str] = set()
+refused: set[str] = set()
+
+
+def name_of(kernel: Any) -> str:
+    return f"{kernel.py_func.__module__}.{kernel.py_func.__name__}"
+
+
+def interpret(kernel: Any, *arguments: Any) -> Any:
+    """Call a kernel in Python, however long it takes, if it can be."""
+    called.add(name_of(kernel))
+    try:
+        return Interpreted(kernel.py_func)(*arguments)
+    except ArithmeticError:
+        refused.add(name_of(kernel))
+    kernel.__class__ = kernel.compiled_class
+    found = kernel(*arguments)
+    kernel.__class__ = jit._LazyDispatcher
+    return found
+
+
+def digest(value: Any) -> str:
+    """Return a digest of all arrays of a dataclass, with their types."""
+    sha = hashlib.sha256()
+    for field in fields(value):
+        column = getattr(value, field.name)
+        for array in column if isinstance(column, tuple) else (column,):
+            if isinstance(array, np.ndarray):
+                sha.update(f"{field.name} {array.dtype} {array.shape}".encode())
+                sha.update(np.ascontiguousarray(array).tobytes())
+    return sha.hexdigest()[:16]
+
+
+def kernels() -> set[str]:
+    """Return the names of all kernels that may be interpreted."""
+    found = set()
+    for package in ("collplan.planner", "collplan.executors.cost"):
+        root = import_module(package)
+        for module in walk_packages(root.__path__, package + "."):
+            for value in vars(import_module(module.name)).values():
+                if isinstance(value, jit._LazyDispatcher):
+                    found.add(name_of(value))
+    return found
+
+
+def main() -> None:
+    """Print digests of examples and random plans."""
+    how, n_random = sys.argv[1], int(sys.argv[2])
+    if how == "python":
+        jit._LazyDispatcher.__call__ = interpret  # type: ignore[method-assign]
+    else:
+        jit.has_code = lambda _: True
+    from collplan import compile, load_spec, simulate, verify
+    from strategies import random_plan
+
+    examples = EXAMPLES
+    plans = {path.name: compile(load_spec(path)) for path in sorted(examples.glob("*.yaml"))}
+    plans = {name: plan for name, plan in plans.items() if plan.n_tasks <= MOST_TASKS}
+    plans |= {f"random {i}": random_plan(random.Random(i)) for i in range(n_random)}
+    for name, plan in plans.items():
+        verify(plan)
+        timeline = simulate(plan)
+        print(name, plan.n_tasks, digest(plan), digest(timeline), repr(timeline.makespan_s))
+    print("refused:", *sorted(refused))
+    print("not called:", *sorted(kernels() - called))
+
+
+if __name__ == "__main__":
+    main()

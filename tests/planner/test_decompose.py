@@ -1,0 +1,321 @@
+"""Every decomposition of every collective, on regular and irregular machines: proved and run."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from collplan.compiling import compile_spec
+from collplan.planner.decompose.guideline import FORMS
+from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.rank_program import restrict
+from collplan.planner.verify import verify
+from collplan.specs import Decomposition, Machine
+from collplan.specs.collective import COLLECTIVES
+from folders import ROOT
+from oracle import AFFINE, check_result, make_spec, with_counts
+from rank_programs import assert_equal
+from structures import flavours, structures
+
+KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
+SCANS = ("scan", "exscan")
+BLOCKS = ("gather", "scatter", "allgather", "reduce_scatter_block", "alltoall")
+RANDOM_ORDER = [0, 0, 1, 0, 1, 1, 0]
+MACHINES = {
+    "2x3": {"nodes": 2, "ranks_per_node": 3, "lanes": 2},
+    "3x4": {"nodes": 3, "ranks_per_node": 4, "lanes": 2},
+    "1,3,2": {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2},
+    "5,5,2": {"nodes": 3, "ranks_per_node": [5, 5, 2], "lanes": 3},
+    "cyclic": {"nodes": 2, "ranks_per_node": 3, "rank_order": "cyclic"},
+    "any order": {"nodes": 2, "ranks_per_node": [4, 3], "rank_order": RANDOM_ORDER, "lanes": 2},
+    "one node": {"ranks_per_node": 5},
+    "a rank a node": {"nodes": 4},
+    "one rank": {},
+    "numa": {"nodes": 2, "ranks_per_node": 4, "numa_domains": 2, "lanes": 2},
+}
+NESTED = [
+    {"name": "full_lane", "node": {"name": "full_lane", "by": "numa"}},
+    {"name": "full_lane", "node": {"name": "mesh", "shape": [2, 2]}, "lane": "guideline"},
+    {"name": "hierarchical", "by": "numa", "lane": "full_lane"},
+    {"name": "hierarchical", "node": {"name": "full_lane", "by": "numa"}},
+    {"name": "hierarchical", "node": "guideline", "lane": {"name": "mesh", "shape": [2, 1]}},
+    {"name": "multi_leader", "leaders": 2, "node": {"name": "hierarchical", "by": "numa"}},
+]  # fmt: skip
+
+
+def factorizations(size, n_factors):
+    """Yield the extents of every mesh of `n_factors` dimensions."""
+    if n_factors == 1:
+        yield (size,)
+        return
+    for first in range(1, size + 1):
+        if size % first == 0:
+            for rest in factorizations(size // first, n_factors - 1):
+                yield (first, *rest)
+
+
+def through_leaders():
+    for name, machine in MACHINES.items():
+        fullest = max(Machine.model_validate(machine).node_to_n_ranks)
+        yield name, "hierarchical"
+        yield name, "full_lane"
+        for leaders in range(1, fullest + 1):
+            yield name, {"name": "multi_leader", "leaders": leaders}
+    for nested in NESTED:
+        yield "numa", nested
+
+
+def transposed():
+    for name, decomposition in through_leaders():
+        fields = Decomposition.model_validate(decomposition).model_dump()
+        fields = {"name": fields} if isinstance(fields, str) else fields
+        yield name, fields | {"form": "transpose"}
+
+
+def meshes():
+    for size in (6, 8, 12):
+        for n_dimensions in (2, 3):
+            for shape in factorizations(size, n_dimensions):
+                yield size, shape
+
+
+def named(machine, decomposition):
+    return pytest.param(
+        MACHINES[machine], decomposition,
+        id=f"{machine}-{Decomposition.model_validate(decomposition)}",
+    )  # fmt: skip
+
+
+def thinned(kind, machine, seed, n_roots, n_skipped):
+    """Yield structures: every root, count and kind of call, if not every triple of them.
+
+    From case to case `seed` picks others; of many roots the first, the last and some between.
+    """
+    p = Machine.model_validate(machine).n_ranks
+    axes = list(zip(*structures(kind, p), strict=True))
+    roots = sorted(set(axes[0]))
+    if len(roots) > n_roots:
+        inner = [1 + (seed + i * p // n_roots) % (p - 2) for i in range(n_roots - 2)]
+        roots = [0, *sorted(set(inner)), p - 1]
+    counts, calls = sorted(set(axes[1])), sorted(set(zip(axes[2], axes[3], strict=True)))
+    step = len(counts) if len(roots) > 1 else min(n_skipped, len(counts))
+    for i, root in enumerate(roots):
+        for j, count in enumerate(counts):
+            for k, call in enumerate(calls):
+                if (i + j + 2 * k + seed) % step == 0:
+                    yield root, count, *call
+
+
+def is_refused(machine, decomposition, kind, commutative):
+    """Return whether order matters, and the ranks of a node are never neighbours."""
+    name = Decomposition.model_validate(decomposition).name
+    if name in ("mesh", "guideline") or machine.get("rank_order") != "cyclic":
+        return False
+    combines = kind in ("reduce", "allreduce", "reduce_scatter_block")
+    return kind in SCANS or (combines and not commutative)
+
+
+def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavoured=False):
+    seed = crc32(f"{machine}{decomposition}{kind}".encode())
+    for root, count, in_place, commutative in thinned(kind, machine, seed, n_roots, n_skipped):
+        plan = None
+        for flavour in flavours(kind, commutative):
+            spec = make_spec(
+                kind, "auto", 0, machine, decomposition=decomposition,
+                root=root, count=count, in_place=in_place, **flavour,
+            )  # fmt: skip
+            if plan is None:
+                if count and is_refused(machine, decomposition, kind, commutative):
+                    with pytest.raises(AlgorithmError, match=rf"decomposition: .* {kind} .*; use"):
+                        compile_spec(spec)
+                    break
+                plan = compile_spec(spec)
+                verify(plan)
+            check_result(plan, spec)
+            if not flavoured:
+                break
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in through_leaders()])
+def test_through_leaders(machine, decomposition, kind):
+    check_structures(kind, machine, decomposition)
+
+
+@pytest.mark.parametrize("kind", SCANS)
+@pytest.mark.parametrize(("machine", "decomposition"), [named(*case) for case in transposed()])
+def test_scans_by_transposing(machine, decomposition, kind):
+    check_structures(kind, machine, decomposition)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("size", "shape"), list(meshes()))
+def test_over_meshes(size, shape, kind):
+    machine = {"nodes": 2, "ranks_per_node": size // 2}
+    mesh = {"name": "mesh", "shape": list(shape)}
+    check_structures(kind, machine, mesh, n_roots=2 if len(shape) > 2 else 3, n_skipped=3)
+
+
+@pytest.mark.parametrize(("kind", "form"), [(k, f) for k in KINDS for f in FORMS[k]])
+@pytest.mark.parametrize("machine", ["2x3", "1,3,2", "cyclic", "one node", "one rank"])
+def test_guidelines(kind, form, machine):
+    check_structures(kind, MACHINES[machine], {"name": "guideline", "form": form}, flavoured=True)
+
+
+SELECTION = [
+    ("1,3,2", "hierarchical"),
+    ("5,5,2", "full_lane"),
+    ("any order", {"name": "multi_leader", "leaders": 2}),
+    ("3x4", {"name": "mesh", "shape": [2, 3, 2]}),
+    ("2x3", "guideline"),
+    ("numa", NESTED[0]),
+]
+
+
+def selected(kind, machine, decomposition, **fields):
+    """Return a spec with the last rank but one as root, in place where that is possible."""
+    n_ranks = Machine.model_validate(MACHINES[machine]).n_ranks
+    combines = COLLECTIVES[kind].has_op and kind not in SCANS
+    defaults = {"root": n_ranks - 2, "count": 2 * n_ranks + 3, "in_place": True}
+    return make_spec(
+        kind, "auto", 0, MACHINES[machine], decomposition=decomposition,
+        **next(flavours(kind, not combines)), **defaults | fields,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+def test_any_legal_order_gives_the_result(machine, decomposition, kind):
+    plan = compile_spec(selected(kind, machine, decomposition))
+    for seed in range(6):
+        check_result(plan, order=random.Random(seed), seed=seed)
+
+
+PASSES = (
+    {"name": "segment", "max_bytes": 16},
+    {"name": "prioritize"},
+    {"name": "limit_requests", "remote": 1, "local": 2, "receives": 2},
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+def test_passes_keep_what_is_computed(machine, decomposition, kind):
+    plan = compile_spec(selected(kind, machine, decomposition))
+    rewritten = compile_spec(selected(kind, machine, decomposition, passes=PASSES))
+    verify(rewritten)
+    assert rewritten.n_tasks > plan.n_tasks
+    assert rewritten.elements.sum() == plan.elements.sum()
+    check_result(rewritten)
+    check_result(rewritten, order=random.Random(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+def test_one_ranks_program_is_the_plans_restriction(machine, decomposition, kind):
+    spec = selected(kind, machine, decomposition, passes=PASSES[:1])
+    plan = compile_spec(spec)
+    for rank in range(plan.n_ranks):
+        assert_equal(restrict(plan, rank), compile_spec(spec, rank=rank))
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+@pytest.mark.parametrize(("machine", "decomposition"), SELECTION, ids=str)
+def test_blocks_of_any_size(machine, decomposition, kind):
+    rng = random.Random(f"{machine}{kind}")
+    spec = selected(kind, machine, decomposition, count=1, in_place=kind != "alltoall")
+    n_ranks = spec.machine.n_ranks
+    for _ in range(3):
+        table = tuple(
+            tuple(rng.choice((0, 0, 1, 2, 7)) for _ in range(n_ranks)) for _ in range(n_ranks)
+        )
+        plan = compile_spec(with_counts(spec, table[0], table if kind == "alltoall" else None))
+        verify(plan)
+        check_result(plan)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_orders_without_runs_are_refused_by_name(kind):
+    """On a cyclic order no two neighbours share a node, so nodes have no operand of their own."""
+    for name in ("hierarchical", "full_lane"):
+        for commutative in (True, False) if COLLECTIVES[kind].has_op else (True,):
+            spec = make_spec(
+                kind, "auto", 0, MACHINES["cyclic"], decomposition=name, count=5,
+                **next(flavours(kind, commutative)),
+            )  # fmt: skip
+            what = f"{kind} of a non-commutative op" if not commutative else kind
+            if is_refused(MACHINES["cyclic"], name, kind, commutative):
+                with pytest.raises(AlgorithmError) as raised:
+                    compile_spec(spec)
+                assert str(raised.value) == (
+                    f"decomposition: {name} {what} combines runs of consecutive ranks on a node, "
+                    "and this rank order has none; use flat, a mesh or auto"
+                )
+                for instead in ("flat", {"name": "mesh", "shape": [3, 2]}, "auto"):
+                    compile_spec(spec.replace(decomposition=instead))
+            else:
+                compile_spec(spec)
+
+
+def test_a_barrier_is_not_decomposed():
+    spec = make_spec("barrier", "auto", 0, MACHINES["2x3"], decomposition="full_lane")
+    with pytest.raises(AlgorithmError, match="barrier moves nothing to split by full_lane; use f"):
+        compile_spec(spec)
+
+
+@pytest.mark.parametrize(
+    ("decomposition", "message"),
+    [
+        ({"name": "guideline", "form": "gather"},
+         "decomposition.form: allreduce has no guideline 'gather'; "
+         "use reduce_scatter+allgather or reduce+bcast"),
+        ({"name": "full_lane", "form": "transpose"},
+         "decomposition.form: allreduce has no form 'transpose' through leaders; "
+         "none: leave it out"),
+        ({"name": "full_lane", "node": {"name": "mesh", "shape": [2, 2]}},
+         "decomposition.shape: 2 x 2 does not fit a group of 3 ranks; "
+         "use extents whose product is 3"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(decomposition, message):
+    spec = make_spec("allreduce", "auto", 0, MACHINES["2x3"], decomposition=decomposition, count=9)
+    with pytest.raises(AlgorithmError) as raised:
+        compile_spec(spec)
+    assert str(raised.value) == message
+
+
+ORDERS: list[dict[str, Any]] = [
+    {"nodes": 2, "ranks_per_node": 4, "rank_order": "cyclic"},
+    {"nodes": 3, "ranks_per_node": [3, 1, 2]},
+    {"nodes": 3, "ranks_per_node": [3, 1, 2], "rank_order": "cyclic"},
+    {"nodes": 2, "ranks_per_node": 4, "rank_order": [0, 1, 0, 0, 1, 1, 0, 1]},
+]
+REDUCTIONS = ("reduce", "allreduce", "reduce_scatter_block")
+
+
+@pytest.mark.parametrize("name", ["hierarchical", "full_lane", "guideline", "mesh", "auto"])
+@pytest.mark.parametrize("kind", [*REDUCTIONS, "scan", "exscan", "bcast", "allgather", "alltoall"])
+def test_what_the_readme_says_of_rank_orders(kind: str, name: str) -> None:
+    """Any number of ranks per node and any order, but for operands in order without runs."""
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert "any number of ranks per node and any rank order, with one exception:" in readme
+    decomposition: Any = name
+    for machine in ORDERS:
+        n_ranks = 8 if machine["nodes"] == 2 else 6
+        if name == "mesh":
+            decomposition = {"name": "mesh", "shape": [2, n_ranks // 2]}
+        for op in ("sum", AFFINE) if kind in REDUCTIONS else ("sum",):
+            in_order = kind in ("scan", "exscan") or op == AFFINE
+            has_no_runs = machine.get("rank_order") == "cyclic"
+            spec = make_spec(
+                kind, "auto", n_ranks, machine, count=12, op=op, datatype="uint64",
+                decomposition=decomposition,
+            )  # fmt: skip
+            if in_order and has_no_runs and name in ("hierarchical", "full_lane"):
+                with pytest.raises(AlgorithmError, match="combines runs of consecutive ranks"):
+                    compile_spec(spec)
+            else:
+                verify(compile_spec(spec))

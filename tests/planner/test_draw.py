@@ -1,0 +1,403 @@
+import os
+import stat
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+
+import numpy as np
+import pygraphviz
+import pytest
+
+from collplan.planner import compile_plan
+from collplan.planner.draw import DrawError, draw, picture, rendering
+from collplan.planner.draw.picture import MAX_READABLE_TASKS
+from collplan.planner.passes import run_passes
+from collplan.planner.plan.plan import Buffer, Op, Stage
+from collplan.specs import PassChoice, parse_spec
+from folders import HELPERS
+from handmade import PlanBook, binomial_bcast, ring_allreduce
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def compiled(kind, algorithm, machine, **collective):
+    collective = {"kind": kind, "count": 16, "datatype": "int32"} | collective
+    document = {"machine": machine, "collective": collective, "algorithms": algorithm}
+    return compile_plan(parse_spec(document))
+
+
+def graph_of(plan, by="auto", **options):
+    """The picture, parsed."""
+    return pygraphviz.AGraph(string=picture(plan, by, **options))
+
+
+def clusters(graph, prefix):
+    found = list(graph.subgraphs())
+    for cluster in found:
+        found += cluster.subgraphs()
+    return sorted({c.name for c in found if c.name.startswith(f"cluster_{prefix}")})
+
+
+def boxes(graph, prefix):
+    return [node for node in graph.nodes() if node.startswith(prefix)]
+
+
+def arrows(graph, prefix):
+    return [edge for edge in graph.edges() if edge[0].startswith(prefix)]
+
+
+def title(graph):
+    return " ".join(graph.get_node(name).attr["label"] for name in ("title", "subtitle"))
+
+
+def position(node):
+    return tuple(map(float, node.attr["pos"].split(",")))
+
+
+@pytest.mark.parametrize("by", ["auto", "task", "phase", "rank", "node"])
+def test_a_plan_in_which_nothing_moves_is_drawn(by):
+    graph = graph_of(compiled("allgather", "auto", {"ranks_per_node": 4}, count=0), by)
+    assert title(graph).startswith("allgather of 0 int32, 4 ranks")
+
+
+def test_task_view_has_a_box_a_task_and_an_arrow_a_message_and_dependency():
+    plan = ring_allreduce([0, 0, 1, 1], n_lanes=2)
+    graph = graph_of(plan)
+    tasks = [node for node in boxes(graph, "t") if node[1:].isdigit()]
+    assert len(tasks) == plan.n_tasks == 60
+    assert len(arrows(graph, "t")) == 24 + len(plan.deps)
+    assert clusters(graph, "node_") == ["cluster_node_0", "cluster_node_1"]
+    assert clusters(graph, "rank_") == [f"cluster_rank_{rank}" for rank in range(4)]
+    assert len(clusters(graph, "round_")) == 6
+
+
+def test_tasks_lie_in_the_frame_of_their_rank():
+    plan = ring_allreduce([0, 1, 0, 1])
+    graph = graph_of(plan)
+    ranks = {
+        c.name: c.nodes()
+        for frame in graph.subgraphs()
+        for c in frame.subgraphs()
+        if c.name.startswith("cluster_rank")
+    }
+    for rank in range(4):
+        members = {f"t{row}" for row in np.flatnonzero(plan.rank == rank)}
+        assert set(ranks[f"cluster_rank_{rank}"]) == members
+    # Cyclic placement, too: a node's ranks stand together in one frame.
+    assert len(clusters(graph, "node_")) == 2
+    columns = [position(graph.get_node(f"t{np.argmax(plan.rank == r)}"))[0] for r in (0, 2, 1, 3)]
+    assert columns == sorted(columns)
+
+
+def test_ranks_are_columns_and_rounds_follow_each_other_downwards():
+    plan = ring_allreduce([0, 0, 1, 1])
+    graph = graph_of(plan)
+    at = [position(graph.get_node(f"t{row}")) for row in range(plan.n_tasks)]
+    columns = [{at[row][0] for row in np.flatnonzero(plan.rank == rank)} for rank in range(4)]
+    assert [len(column) for column in columns] == [1, 1, 1, 1]
+    assert columns == sorted(columns, key=min)
+    for rnd in range(5):
+        lowest = min(at[row][1] for row in np.flatnonzero(plan.round == rnd))
+        assert lowest > max(at[row][1] for row in np.flatnonzero(plan.round == rnd + 1))
+    assert len(set(at)) == plan.n_tasks
+
+
+def test_messages_between_nodes_have_their_lane_s_colour_and_wider_means_more():
+    book = PlanBook([0, 0, 1, 1], n_lanes=2, elements=2000)
+    for dest, count in ((1, 1), (2, 1), (3, 2000)):
+        piece = [(Buffer.RECV, 0, count)]
+        book.add(Op.SEND, 0, piece, [], peer=dest)
+        book.add(Op.RECV, dest, [], piece, peer=0)
+    graph = graph_of(book.plan())
+    near, far, wide = (graph.get_edge(f"t{i}", f"t{i + 1}").attr for i in (0, 2, 4))
+    assert len({near["color"], far["color"], wide["color"]}) == 3
+    assert near["penwidth"] == far["penwidth"]
+    assert float(wide["penwidth"]) > float(far["penwidth"])
+
+
+def test_intent_is_dashed():
+    graph = graph_of(binomial_bcast([0] * 4))
+    assert graph.get_edge("t0", "t2").attr["style"] == "dashed"
+    assert graph.get_edge("t1", "t4").attr["style"] == "solid"
+
+
+def test_title_says_what_is_computed():
+    plan = compiled("allreduce", "ring", {"ranks_per_node": 4})
+    assert "ring allreduce of 16 int32, sum, 4 ranks" in title(graph_of(plan))
+    assert "collapsed" not in title(graph_of(plan))
+
+
+def test_legend_names_what_occurs_and_nothing_else():
+    graph = graph_of(binomial_bcast([0, 0, 1, 1]))
+    texts = [node.attr["label"] for node in boxes(graph, "legend_")]
+    for text in ("send", "recv", "message in a node", "on lane 0", "dependency", "intent"):
+        assert f"{text}\\l" in texts
+    assert "reduce\\l" not in texts
+
+
+def split_allreduce(n_ranks):
+    machine = {"ranks_per_node": n_ranks, "cores": n_ranks + 2}
+    plan = compiled("allreduce", "reduce_bcast", machine)
+    return run_passes(plan, [PassChoice(name="split_tree", options={"levels": 1})])
+
+
+def test_boxes_show_stages_and_communication_cores():
+    plan = split_allreduce(8)
+    graph = graph_of(plan)
+    texts = [node.attr["label"].removesuffix("\\l") for node in boxes(graph, "legend_")]
+    for text in ("inside start", "inside wait", "on communication core 4"):
+        assert text in texts
+    border_of = {}
+    for task in plan.tasks():
+        node = graph.get_node(f"t{task.row}")
+        label, style = node.attr["label"], node.attr["style"] or ""
+        assert ("inside start" in label) == (task.stage == Stage.START)
+        assert ("inside wait" in label) == ("dashed" in style) == (task.stage == Stage.WAIT)
+        is_away = task.stage == Stage.BACKGROUND
+        assert (f"on core {task.core}" in label) == is_away
+        if is_away:
+            border_of.setdefault(task.core, set()).add(node.attr["color"])
+    # A colour a core.
+    assert [len(colors) for colors in border_of.values()] == [1, 1]
+    assert len(set.union(*border_of.values())) == 2
+    assert "rank 4, core 5" in picture(plan)
+
+
+def test_many_ranks_say_stages_and_cores_in_tooltips_only():
+    plan = split_allreduce(17)
+    graph = graph_of(plan)
+    for task in plan.tasks():
+        node = graph.get_node(f"t{task.row}")
+        assert "inside" not in node.attr["label"]
+        where = {Stage.START: "inside start", Stage.WAIT: "inside wait"}.get(
+            task.stage, f"on core {task.core}"
+        )
+        assert node.attr["tooltip"] == f"{task}, {where}"
+
+
+def test_plans_without_stages_or_communication_cores_have_no_marks_of_them():
+    source = picture(compiled("allreduce", "reduce_bcast", {"ranks_per_node": 6}))
+    assert "inside" not in source
+    assert "core" not in source
+
+
+def test_many_tasks_collapse_by_rank():
+    plan = compiled("allreduce", "ring", {"nodes": 2, "ranks_per_node": 8, "lanes": 2})
+    assert plan.n_tasks > MAX_READABLE_TASKS
+    graph = graph_of(plan)
+    assert "collapsed by rank" in title(graph)
+    assert len(boxes(graph, "rank_")) == 16
+    assert len(arrows(graph, "rank_")) == 16
+    assert clusters(graph, "node_") == ["cluster_node_0", "cluster_node_1"]
+    assert "30 messages" in graph.get_edge("rank_7", "rank_8").attr["tooltip"]
+
+
+def test_dense_traffic_collapses_by_node_with_an_arrow_a_lane():
+    plan = compiled("alltoall", "pairwise", {"nodes": 4, "ranks_per_node": 8, "lanes": 2})
+    graph = graph_of(plan)
+    assert "collapsed by node" in title(graph)
+    assert len(boxes(graph, "node_")) == 4
+    assert len(arrows(graph, "node_")) == 4 * 3 * 2
+    assert {edge.attr["tooltip"][-6:] for edge in arrows(graph, "node_")} == {"lane 0", "lane 1"}
+
+
+def test_dense_traffic_of_one_node_collapses_by_phase():
+    plan = compiled("alltoall", "pairwise", {"ranks_per_node": 32})
+    graph = graph_of(plan)
+    assert "collapsed by phase" in title(graph)
+    assert clusters(graph, "phase_") == ["cluster_phase_0"]
+    # The copy to itself, then 31 rounds of the same work in one box.
+    assert len(boxes(graph, "phase_")) == 2
+    assert "992 messages, 62 KiB" in graph.get_node("phase_0_1").attr["label"]
+
+
+def test_rounds_of_the_phase_view_add_up():
+    plan = compiled("allreduce", "rabenseifner", {"ranks_per_node": 16})
+    graph = graph_of(plan, "phase")
+    counts = [
+        int(box.attr["label"].split("POINT-SIZE")[1].split(">")[1].split()[0])
+        for box in boxes(graph, "phase_")
+    ]
+    assert sum(counts) == int((plan.op == Op.SEND).sum())
+
+
+def test_phases_stand_side_by_side():
+    book = PlanBook([0, 0])
+    piece = [(Buffer.RECV, 0, 4)]
+    send = book.add(Op.SEND, 0, piece, [], peer=1)
+    recv = book.add(Op.RECV, 1, [], piece, peer=0)
+    book.add(Op.SEND, 1, piece, [], [recv], peer=0, phase=1, tag=1)
+    book.add(Op.RECV, 0, [], piece, [send], peer=1, phase=1, tag=1)
+    graph = graph_of(book.plan(phases=("out", "back")), "phase")
+    assert clusters(graph, "phase_") == ["cluster_phase_0", "cluster_phase_1"]
+    assert graph.get_edge("phase_0_0", "phase_1_0").attr["label"] == "2 deps"
+    first, second = (position(graph.get_node(f"phase_{phase}_0")) for phase in (0, 1))
+    assert first[0] < second[0]
+    assert first[1] == second[1]
+
+
+@pytest.mark.parametrize("by", ["task", "rank", "node", "phase"])
+def test_a_view_can_be_asked_for(by):
+    plan = ring_allreduce([0, 0, 1, 1])
+    prefix = {"task": "t5"}.get(by, f"{by}_0")
+    assert boxes(graph_of(plan, by), prefix)
+    assert "collapsed" not in title(graph_of(plan, by))
+
+
+def test_what_cannot_be_drawn_by_task_is_collapsed_all_the_same():
+    plan = compiled("allreduce", "ring", {"nodes": 8, "ranks_per_node": 8})
+    assert "too many to draw by task, collapsed by rank" in title(graph_of(plan, "task"))
+
+
+def test_very_many_ranks_still_come_out(tmp_path):
+    plan = compiled("bcast", "binomial", {"ranks_per_node": 1100})
+    path = draw(plan, tmp_path / "x.svg", by="task")
+    texts = [text.text for text in ET.parse(path).iter(f"{SVG}text")]
+    assert any("too many to draw by task, collapsed by phase" in text for text in texts)
+
+
+def test_a_plan_without_tasks():
+    graph = graph_of(PlanBook([0, 1]).plan())
+    assert clusters(graph, "rank_") == ["cluster_rank_0", "cluster_rank_1"]
+    for by in ("rank", "node", "phase"):
+        assert "0 tasks" in title(graph_of(PlanBook([0, 1]).plan(), by))
+
+
+def test_one_rank_s_program_is_one_column():
+    spec = compiled("allreduce", "ring", {"ranks_per_node": 8}).spec
+    graph = graph_of(compile_plan(spec, rank=3))
+    assert clusters(graph, "rank_") == ["cluster_rank_3"]
+    assert "rank 3 only" in title(graph)
+
+
+def test_plans_that_are_wrong_are_drawn_too():
+    book = PlanBook([0, 0])
+    piece = [(Buffer.RECV, 0, 4)]
+    book.add(Op.RECV, 0, [], piece, [1], peer=1)
+    book.add(Op.COPY, 0, piece, piece, [0])
+    graph = graph_of(book.plan())
+    assert len(arrows(graph, "t")) == 2
+    assert len({position(graph.get_node(name)) for name in ("t0", "t1")}) == 2
+
+
+def test_a_timeline_is_written_into_the_boxes():
+    plan = binomial_bcast([0] * 4)
+    times = np.arange(6) * 1000.0
+    timeline = SimpleNamespace(start_ns=times, end_ns=times + 500)
+    graph = graph_of(plan, timeline=timeline)
+    assert "3 µs – 3.5 µs" in graph.get_node("t3").attr["label"]
+    assert "5.5 µs" in title(graph)
+    with pytest.raises(DrawError, match="timeline of 6 tasks, the plan has 60"):
+        picture(ring_allreduce([0] * 4), timeline=timeline)
+
+
+def test_svg_has_every_box_and_tooltips(tmp_path):
+    plan = ring_allreduce([0, 0, 1, 1])
+    path = draw(plan, tmp_path / "x.svg")
+    assert path == tmp_path / "x.svg"
+    tree = ET.parse(path)
+    groups = [group.get("class") for group in tree.iter(f"{SVG}g")]
+    graph = graph_of(plan)
+    assert groups.count("node") == graph.number_of_nodes()
+    assert groups.count("edge") == graph.number_of_edges()
+    assert groups.count("cluster") == 2 + 4 + 6
+    tooltips = {link.get("{http://www.w3.org/1999/xlink}title") for link in tree.iter(f"{SVG}a")}
+    assert {str(task) for task in plan.tasks()} <= tooltips
+
+
+@pytest.mark.parametrize(
+    ("suffix", "begins"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".SVG", b"<?xml")]
+)
+def test_pictures_have_the_same_bytes_every_time(suffix, begins, tmp_path):
+    first = draw(binomial_bcast([0] * 4), tmp_path / f"a{suffix}").read_bytes()
+    second = draw(binomial_bcast([0] * 4), tmp_path / f"b{suffix}").read_bytes()
+    assert first.startswith(begins)
+    assert first == second
+
+
+def test_a_pdf_does_not_say_when_it_was_made(tmp_path):
+    content = draw(binomial_bcast([0] * 4), tmp_path / "a.pdf").read_bytes()
+    assert b"/CreationDate (D:19800101000000" in content
+
+
+def test_no_order_of_sets_reaches_files(tmp_path):
+    program = (
+        "import collplan, sys; from handmade import ring_allreduce;"
+        "plan = ring_allreduce([0, 1, 0, 1]);"
+        "collplan.save_plan(plan, sys.argv[1] + '.plan');"
+        "collplan.draw(plan, sys.argv[1] + '.dot')"
+    )
+    for seed in ("1", "2"):
+        environment = os.environ | {
+            "PYTHONHASHSEED": seed,
+            "PYTHONPATH": str(HELPERS),
+        }
+        command = [sys.executable, "-c", program, str(tmp_path / seed)]
+        subprocess.run(command, env=environment, check=True)
+    for suffix in (".plan", ".dot"):
+        first, second = (tmp_path / f"{seed}{suffix}" for seed in "12")
+        assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".dot", ".gv"])
+def test_dot_source_needs_no_renderer(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(rendering, "render", None)
+    plan = binomial_bcast([0] * 4)
+    path = draw(plan, tmp_path / f"x{suffix}")
+    assert path.read_text(encoding="utf-8") == picture(plan)
+    assert "layout=nop2" in picture(plan)
+
+
+def test_dot_is_preferred_where_it_is_installed(tmp_path, monkeypatch):
+    dot = tmp_path / "dot"
+    dot.write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        "source = sys.stdin.buffer.read().decode()\n"
+        "assert 'layout=nop2' in source\n"
+        "print('<svg/>', *sys.argv[1:], end='')\n"
+    )
+    dot.chmod(dot.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    path = draw(binomial_bcast([0] * 4), tmp_path / "x.svg")
+    assert path.read_text() == "<svg/> -Kdot -Tsvg"
+
+
+def test_a_dot_that_fails_is_an_error(tmp_path, monkeypatch):
+    dot = tmp_path / "dot"
+    dot.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('no fonts today')\n")
+    dot.chmod(dot.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DrawError, match=r"svg: dot failed \(no fonts today\); draw into a .dot"):
+        draw(binomial_bcast([0] * 4), tmp_path / "x.svg")
+
+
+def test_pygraphviz_renders_where_there_is_no_dot(monkeypatch):
+    monkeypatch.setattr(rendering.shutil, "which", lambda name: None)
+    assert rendering.render(picture(binomial_bcast([0] * 4)), "svg").startswith(b"<?xml")
+    with pytest.raises(DrawError, match="svg: pygraphviz failed"):
+        rendering.render("digraph {", "svg")
+
+
+def test_neither_renderer(monkeypatch, tmp_path):
+    monkeypatch.setattr(rendering.shutil, "which", lambda name: None)
+    monkeypatch.setattr(rendering.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DrawError, match=r"'apt install graphviz' or 'pip install pygraphviz'"):
+        draw(binomial_bcast([0] * 4), tmp_path / "x.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["x.jpeg", "x"])
+def test_unknown_suffix(name, tmp_path):
+    with pytest.raises(DrawError, match=r"is no picture; end it in \.svg, \.png"):
+        draw(binomial_bcast([0] * 4), tmp_path / name)
+
+
+def test_unknown_view(tmp_path):
+    with pytest.raises(DrawError, match="by='lane' is no view; use one of auto, task"):
+        draw(binomial_bcast([0] * 4), tmp_path / "x.svg", by="lane")
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(DrawError, match="cannot be written"):
+        draw(binomial_bcast([0] * 4), tmp_path / "missing" / "x.svg")

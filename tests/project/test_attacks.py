@@ -1,0 +1,111 @@
+"""Random input of all kinds: no reader ends in a traceback, hangs or takes too much memory.
+
+Each property runs for `SECONDS`; to look for longer, as before a release::
+
+    COLLPLAN_ATTACK_SECONDS=600 pytest tests/project/test_attacks.py -k goal
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+import attack_files
+from attacking import Attack, Damage, Target
+
+SECONDS: Final = float(os.environ.get("COLLPLAN_ATTACK_SECONDS", "10"))
+AT_ONCE: Final = 10
+"""Attacks between two looks at the clock."""
+
+ATTACKS: Final = {
+    "specs": attack_files.attacks_by_specs(),
+    "machines": attack_files.attacks_by_machines(),
+    "goal": attack_files.attacks_by_goal(),
+    "plans": attack_files.attacks_by_plans(),
+    "tables": attack_files.attacks_by_tables(),
+    "measurements": attack_files.attacks_by_measurements(),
+}
+
+
+ALLTOALL: Final = b"""
+machine: {nodes: 4096, ranks_per_node: 16}
+collective: {kind: alltoall, count: 1}
+algorithms: linear
+"""
+ONE_RANK: Final = b"collective: {kind: bcast, count: 5}"
+DIGITS: Final = b"9" * 5000
+FOUND: Final = {
+    "comments without end": Attack(
+        {"x.goal": b"num_ranks 1\n" + b"/* " * 20_000}, ["cost", "x.goal"]
+    ),
+    "digits in GOAL": Attack({"x.goal": b"num_ranks " + DIGITS}, ["show", "x.goal"]),
+    "control characters in GOAL": Attack(
+        {"x.goal": b"num_ranks 1\n\x1b[31m\x00"}, ["cost", "x.goal"]
+    ),
+    "digits in YAML": Attack({"x.yaml": b"machine: " + DIGITS}, ["compile", "x.yaml"]),
+    "digits in JSON": Attack({"x.json": b'{"machine": ' + DIGITS + b"}"}, ["compile", "x.json"]),
+    "control characters in keys": Attack({"x.json": b'{"a\\u0000\\u001b": 1}'}, ["show", "x.json"]),
+    "a drawing of one rank": Attack({"x.yaml": ONE_RANK}, ["draw", "x.yaml", "-o", "out.svg"]),
+    "one rank as text": Attack({"x.yaml": ONE_RANK}, ["show", "x.yaml"]),
+    "messages beyond memory": Attack({"x.yaml": ALLTOALL}, ["compile", "x.yaml"]),
+}
+"""Inputs that random attacks found, kept as regression tests."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    target = Target()
+    yield target
+    target.close()
+
+
+def require_order(target: Target, attack: Attack) -> None:
+    damage = target.run(attack)
+    disorder = damage.describe_disorder()
+    if disorder is not None:
+        note(f"{disorder}\n{attack!r}\nstandard error:\n{damage.err[-3000:]}")
+    assert disorder is None, disorder
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_no_input_does_harm(kind: str, target: Target) -> None:
+    end = time.monotonic() + SECONDS
+
+    @settings(
+        max_examples=AT_ONCE,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(attack=ATTACKS[kind])
+    def attack_at_random(attack: Attack) -> None:
+        require_order(target, attack)
+
+    while time.monotonic() < end:
+        attack_at_random()
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_does_no_harm_any_more(name: str, target: Target) -> None:
+    require_order(target, FOUND[name])
+
+
+def test_harm_is_seen(target: Target) -> None:
+    """The harness sees what it looks for: otherwise the properties above say nothing."""
+    assert target.run(Attack({}, ["algorithms"])).describe_disorder() is None
+    cases = {
+        "exit status 3": Damage(3, "", "", ()),
+        "took more than 10 s": Damage(-signal.SIGXCPU, "", "", ()),
+        "a traceback": Damage(1, "", "Traceback (most recent call last):\n", ()),
+        "prints '\\x1b'": Damage(0, "\x1b[31m", "", ()),
+        "refuses without a line that says why": Damage(2, "", "", ()),
+        "refuses, but writes out.plan": Damage(2, "", "collplan: error: no\n", ("out.plan",)),
+    }
+    assert {name: damage.describe_disorder() for name, damage in cases.items()} == {
+        name: name for name in cases
+    }

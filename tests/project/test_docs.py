@@ -1,0 +1,278 @@
+"""The documentation: its Python and its commands run and print what the pages say they print."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import shlex
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from collplan.cli.main import main
+from collplan.planner import compile_plan
+from collplan.planner.algorithms import registry
+from collplan.planner.draw import draw
+from collplan.specs import load_spec, parse_spec
+from folders import ROOT
+from mpi_launching import MPIS, mpi_python, mpiexec_of, run
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+README = ROOT / "README.md"
+NAMES = (
+    "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
+    "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
+    "alltoall-model",
+    "exporting", "tuning", "drop-in", "specs", "architecture",
+)  # fmt: skip
+IMAGES = {
+    "allreduce": ("allreduce_small", "auto"),
+    "allgather_two_lanes": ("allgather_two_lanes", "rank"),
+    "bcast": ("bcast", "auto"),
+    "bcast_hierarchical": ("bcast_hierarchical", "task"),
+    "bcast_full_lane": ("bcast_full_lane", "task"),
+    "allgather_mesh": ("allgather_mesh", "rank"),
+    "overlap_reduce": ("overlap_reduce", "task"),
+}
+MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a")
+"""Images of times, which are measured or take long to simulate: no test draws them again."""
+MODELLED = {
+    "overlap_constant": ("overlap", "--machine", "knl64"),
+    "overlap_doubling": ("overlap", "--machine", "knl64", "--collective", "gather"),
+}
+"""Images that a command plots."""
+MAX_IMAGE_BYTES = 150_000
+MPI_COMMANDS = ("run", "doctor")
+"""Commands that start ranks: the README's are run, elsewhere their arguments are parsed."""
+
+_BLOCK = re.compile(
+    r"(?:<!-- from (?P<source>\S+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_WALL_CLOCK = re.compile(r"\bin \d[\d.]* (?:ns|µs|ms|s)\b")
+_KERNELS = re.compile(
+    r" \(and [^)]* to compile kernels, once\)|^collplan: compiling kernels.*\n", re.M
+)
+"""Lines that only the first run prints."""
+_STATUS = re.compile(r"\s+# exit status (\d)$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page, and the file it says it is from."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    source: str | None
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for match in _BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("text"))
+        yield Block(page, line, match["language"], match["text"], match["source"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own that looks like the repository to whoever reads examples."""
+    for name in ("examples", "tests", "docs", "benchmarks"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("page", [*PAGES, README], ids=lambda page: page.stem)
+def test_pages_do_what_they_say(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": page.stem}
+    for block in blocks(page):
+        if block.source is not None:
+            assert block.text in (ROOT / block.source).read_text(), f"{page}:{block.line}"
+        elif block.language == "python":
+            check_python(block, names)
+        elif block.language == "console":
+            for command, shown in commands(block):
+                check_command(block, command, shown, capfd)
+        elif block.language == "yaml":
+            parse_spec(yaml.safe_load(block.text))
+
+
+def check_python(block: Block, names: dict[str, Any]) -> None:
+    """Run the examples of a block and compare what they print, as doctest does."""
+    test = doctest.DocTestParser().get_doctest(
+        block.text, names, block.page.stem, str(block.page), block.line
+    )
+    assert test.examples, f"{block.page}:{block.line}: no '>>>', and not from a file"
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False)
+    runner.run(test, out=report.append, clear_globs=False)
+    assert runner.failures == 0, "".join(report)
+    names.update(test.globs)
+
+
+def commands(block: Block) -> Iterator[tuple[str, str]]:
+    """Generate every command of a block with the lines shown under it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        command, _, shown = part.partition("\n")
+        yield command, shown
+
+
+def check_command(block: Block, line: str, shown: str, capfd: pytest.CaptureFixture[str]) -> None:
+    place = f"{block.page}:{block.line}: {line}"
+    stated = _STATUS.search(line)
+    words = shlex.split(line[: stated.start()] if stated else line)
+    if words[0] != "collplan":
+        scripts = [word for word in words if word.endswith(".py")]
+        assert scripts, f"{place}: neither collplan nor a script"
+        assert all((ROOT / script).is_file() for script in scripts), place
+        return
+    capfd.readouterr()
+    if words[1] in MPI_COMMANDS and block.page != README:
+        assert main([*words[1:], "--help"]) == 0, place
+        return
+    status = main(words[1:])
+    output = capfd.readouterr()
+    text = output.out + output.err
+    assert status == (int(stated[1]) if stated else 0), f"{place}\n{text}"
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    if shown.strip():
+        matches = doctest.OutputChecker().check_output(plain(shown), plain(text), flags)
+        assert matches, f"{place} printed\n{text}"
+
+
+def plain(text: str) -> str:
+    """Return printed text without empty lines, its wall-clock times alike."""
+    text = _KERNELS.sub("", text)
+    lines = (line.rstrip() for line in _WALL_CLOCK.sub("in TIME", text).splitlines())
+    return "\n".join(line for line in lines if line) + "\n"
+
+
+def test_pages_are_there() -> None:
+    assert {page.stem for page in PAGES} == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, README, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = page.parent / path if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name} links to {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_show_what_is_drawn_today(name: str, tmp_path: Path) -> None:
+    path = DOCS / "images" / f"{name}.svg"
+    example, by = IMAGES[name]
+    fresh = tmp_path / "fresh.svg"
+    draw(compile_plan(load_spec(ROOT / "examples" / f"{example}.yaml")), fresh, by)
+    assert path.stat().st_size < MAX_IMAGE_BYTES
+    # Coordinates depend on graphviz's release and fonts; words and shapes don't.
+    assert words_of(path) == words_of(fresh)
+
+
+@pytest.mark.parametrize("name", MODELLED)
+def test_plots_show_what_is_plotted_today(name: str, tmp_path: Path) -> None:
+    path, fresh = DOCS / "images" / f"{name}.svg", tmp_path / "fresh.svg"
+    assert main([*MODELLED[name], "--plot", str(fresh)]) == 0
+    assert path.stat().st_size < MAX_IMAGE_BYTES
+    # Coordinates depend on matplotlib's release; words don't.
+    assert [words for _, words in words_of(path)] == [words for _, words in words_of(fresh)]
+
+
+def words_of(path: Path) -> list[tuple[str, str]]:
+    """Return every element's kind and text; fails where a file is no XML."""
+    return [
+        (element.tag.rpartition("}")[2], (element.text or "").strip())
+        for element in ElementTree.parse(path).iter()
+    ]
+
+
+def test_every_image_is_used() -> None:
+    text = "".join(page.read_text() for page in PAGES)
+    drawn = {path.name for path in (DOCS / "images").iterdir()}
+    assert drawn == {f"{name}.svg" for name in (*IMAGES, *MODELLED, *MEASURED)}
+    assert all(f"images/{name}" in text for name in drawn)
+
+
+def test_the_table_of_algorithms_is_current() -> None:
+    script = load_script(DOCS / "algorithms_table.py")
+    page = (DOCS / "algorithms.md").read_text()
+    assert script.page_with(script.table(), page) == page, "run: python docs/algorithms_table.py"
+    for kind in registry.kinds():
+        for algorithm in registry.of(kind):
+            assert f"| `{algorithm.name}`" in page
+
+
+def load_script(path: Path) -> ModuleType:
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_a_table_that_lacks_an_algorithm_is_found_out() -> None:
+    script = load_script(DOCS / "algorithms_table.py")
+    page = (DOCS / "algorithms.md").read_text()
+    lines = [line for line in page.splitlines(keepends=True) if "| `circulant` |" not in line]
+    assert script.page_with(script.table(), "".join(lines)) == page
+
+
+def test_examples_that_need_no_mpi(tmp_path: Path) -> None:
+    def example(name: str, *arguments: str) -> str:
+        done = run([sys.executable, str(ROOT / "examples" / name), *arguments])
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    picture = tmp_path / "double_ring.svg"
+    page = (DOCS / "algorithms.md").read_text()
+    shown = example("own_algorithm.py", str(picture)).replace(str(picture), picture.name)
+    assert shown in page
+    assert ("title", "plan") in words_of(picture)
+    assert example("own_pass.py") in page
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [("bind_allreduce", "5 allreduces on 2"), ("overlap_bind", "20 allreduces on 2")],
+)
+def test_examples_that_bind_a_plan(example: str, words: str, mpi: str) -> None:
+    python = mpi_python(mpi)
+    script = ROOT / "examples" / f"{example}.py"
+    command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "mpi4py", str(script)]
+    done = run(command)
+    assert done.returncode == 0, done.stderr
+    assert f"{words} ranks are right" in done.stdout
+
+
+def test_the_authors_of_the_papers_have_their_names() -> None:
+    """Olaf Hartmann wrote of decompositions, not J. Hartmann."""
+    for path in (*ROOT.glob("examples/*.py"), *ROOT.glob("docs/*.md"), README):
+        assert not re.search(r"\b[A-NP-Z]\. Hartmann", path.read_text()), path

@@ -1,0 +1,166 @@
+"""The house: layers, sizes, the committed schema, examples that stay valid."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collplan.cli.schema import schema_text
+from collplan.specs import load_spec
+from folders import HELPERS
+from import_graph import (
+    LAYERS,
+    ROOT,
+    circles,
+    folder_graphs,
+    import_graph,
+    imported_names,
+    mermaid,
+    place,
+    rooms,
+    sources,
+)
+
+BLOCK_MPI = """
+import importlib, pkgutil, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "mpi4py":
+            raise ModuleNotFoundError(f"blocked: {name}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+for top in sys.argv[1:]:
+    package = importlib.import_module(top)
+    names = [top] + [m.name for m in pkgutil.walk_packages(package.__path__, top + ".")]
+    for name in names:
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    print(top, len(names))
+"""
+
+
+def test_imports_go_one_way() -> None:
+    order = {layer: place for place, layer in enumerate(LAYERS)}
+    offences = [
+        f"{'/'.join(one)} imports {'/'.join(other)}"
+        for one, other in import_graph().edges
+        if order[other[0]] > order[one[0]]
+    ]
+    assert offences == []
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    assert circles(import_graph()) == []
+
+
+def test_no_folder_imports_itself_through_others() -> None:
+    graphs = folder_graphs(import_graph())
+    assert {"planner", "executors/mpi", "collplan"} < set(graphs)
+    assert {folder: found for folder in graphs if (found := circles(graphs[folder]))} == {}
+
+
+def test_the_picture_of_rooms_is_current() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert mermaid(rooms(import_graph())) in page, "run: python tests/helpers/import_graph.py"
+
+
+def test_folders_stay_readable() -> None:
+    loose = {path.name for path in (ROOT / "planner").glob("*.py")}
+    assert len(loose) <= 6, loose
+    assert {path.stem for path in (ROOT / "executors").iterdir()} - {"__pycache__"} == {
+        "__init__", "cost", "local", "mpi", "py"
+    }  # fmt: skip
+
+
+def test_functions_are_short_and_kernels_take_few_parameters() -> None:
+    offences = []
+    for path in (path for layer in LAYERS for path in sources(layer)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            is_kernel = any("compile" in ast.unparse(one) for one in node.decorator_list)
+            if lines > 60 or (is_kernel and len(node.args.args) > 8):
+                offences.append(f"{path}: {node.name}: {lines} lines")
+    assert offences == []
+
+
+def test_only_what_runs_under_mpi_knows_mpi() -> None:
+    """Executors, measurements, tuning and the drop-in; commands stay free of it."""
+    at_home = {("executors", "mpi"), ("collplan", "dropin"), ("collplan", "measure")}
+    offences = [
+        "/".join(place(path))
+        for layer in LAYERS
+        for path in sources(layer)
+        if "mpi4py" in {name.partition(".")[0] for name, _ in imported_names(path)}
+        and place(path)[:2] not in at_home
+    ]
+    assert offences == []
+
+
+def test_the_proof_trusts_what_its_page_names() -> None:
+    page = (ROOT / "docs" / "proof.md").read_text()
+    table = page.partition("## Trusted base")[2].partition("The other way round")[0]
+    verify = ("planner", "verify")
+    trusted = {other for one, other in import_graph().edges if one[:2] == verify != other[:2]}
+    for other in trusted:
+        names = ["/".join(other) + ".py", *("/".join(other[:depth]) + "/" for depth in (1, 2))]
+        assert any(f"`{name}`" in table for name in names), other
+    second = sorted(HELPERS.glob("brute_*.py"))
+    assert len(second) > 1
+    used = {module for path in second for module, _ in imported_names(path)}
+    ours = {name for name in used if name.startswith("collplan.")}
+    assert ours <= {"collplan.planner.plan.plan", "collplan.specs"}, ours
+
+
+def test_specs_planner_and_command_line_import_without_mpi() -> None:
+    packages = {
+        f"collplan.{name}"
+        for name in ("specs", "planner", "executors.cost", "select", "exports", "reports", "cli")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCK_MPI, *sorted(packages)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    counts = dict(line.split() for line in done.stdout.splitlines())
+    assert set(counts) == packages
+    assert int(counts["collplan.planner"]) > 40
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from collplan.cli.main import main; main(['--help']); "
+        "print(sorted({'numpy', 'numba', 'networkx', 'rich', 'mpi4py', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_committed_schema_is_current() -> None:
+    committed = (ROOT / "docs" / "spec.schema.json").read_text()
+    assert committed == schema_text(), "run: collplan schema -o docs/spec.schema.json"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda p: p.stem)
+def test_examples_are_valid_and_name_the_schema(path: Path) -> None:
+    first = path.read_text().partition("\n")[0]
+    prefix = "# yaml-language-server: $schema="
+    assert first.startswith(prefix)
+    schema = json.loads((path.parent / first.removeprefix(prefix)).read_text())
+    assert schema["title"] == "PlanSpec"
+    is_emulated = path.stem.startswith("emulated_")  # takes the machine it is run on
+    assert (load_spec(path).machine.n_ranks > 1) != is_emulated
+
+
+def test_packages_are_typed() -> None:
+    assert all((ROOT / layer / "py.typed").exists() for layer in LAYERS)
