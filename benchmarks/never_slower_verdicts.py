@@ -124,7 +124,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def rows_of(verdicts: Iterable[Verdict]) -> list[list[str]]:
-    """Return the cells of a table, a row a point; see `HEADS`."""
+    """Return the cells of a table, one row per point; see `HEADS`."""
     return [
         [
             one.collective,

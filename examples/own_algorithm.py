@@ -21,7 +21,7 @@ def double_ring(group: Group) -> Rounds:
 
     Notes
     -----
-    ⌊p/2⌋ steps of two messages; (p - 1)·c a rank, which is optimal.
+    ⌊p/2⌋ steps of two messages; (p - 1)·c per rank, which is optimal.
     """
     me, size = group.positions, group.size
     yield Round(Copy(me, at(group.input, me), at(group.output, me)))

@@ -44,7 +44,7 @@ def rotate(collective: Rotate, inputs: list[Array]) -> list[Array]:
 
 @algorithm("rotate", "direct", best_for=("short", "long"), streams=True)
 def direct(group: Group) -> Rounds:
-    """Send straight to the next rank. One round; c a rank, which is optimal."""
+    """Send straight to the next rank. One round; c per rank, which is optimal."""
     me, size = group.positions, group.size
     yield Round(Message(me, (me + 1) % size, at(group.input, 0), at(group.output, 0)))
 

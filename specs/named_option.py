@@ -170,7 +170,7 @@ Algorithms = Annotated[
     Annotated[AlgorithmsByRole, Tag(ROLES_TAG)] | Annotated[AlgorithmChoice, Tag(CHOICE_TAG)],
     Discriminator(_tag_algorithms),
 ]
-"""One algorithm, or one a role."""
+"""One algorithm, or one per role."""
 
 
 TRANSPORTS: Final = ("messages", "shared")

@@ -97,7 +97,7 @@ class PlanSpec(SpecModel):
         How to split the collective over the machine.
     algorithms : AlgorithmChoice or AlgorithmsByRole
         Which algorithm, with options; ``auto`` leaves it to the planner. What
-        decompositions compose takes one a role, as ``{node: ring, lane: chain}``.
+        decompositions compose takes one per role, as ``{node: ring, lane: chain}``.
     transport : Transport
         How ranks of one node pass each other data: ``messages``, or ``shared``
         memory, for all phases or by role, as ``{node: shared}``.

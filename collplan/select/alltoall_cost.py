@@ -90,7 +90,7 @@ def exchange_ns(
     itemsize : int
         Bytes of an element.
     is_coalesced : bool
-        Whether a block of two nodes is one message a part, not one a rank of the source.
+        Whether a block of two nodes is one message per part, not one per rank of the source.
     slots : int, optional
         Blocks a leader receives into in turn; otherwise each has its own.
     """

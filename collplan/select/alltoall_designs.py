@@ -79,7 +79,7 @@ DESIGNS: Final = {
         Design(
             "scatter_destination", "all blocks straight away, at once", {"algorithms": "linear"}
         ),
-        Design("pairwise", "one partner a round", {"algorithms": "pairwise"}),
+        Design("pairwise", "one partner per round", {"algorithms": "pairwise"}),
         Design(
             "traeff_rougier",
             "gather, exchange and scatter by leaders, with datatypes",
@@ -112,7 +112,7 @@ DESIGNS: Final = {
             _shared({"name": "full_lane", "form": "node_aware"}, "coalesce_requests"),
         ),
         Design("ohio_v1", "leaders exchange, a message per rank", _shared("hierarchical")),
-        Design("ohio_v2", "a message a peer node", _shared("hierarchical", "coalesce_requests")),
+        Design("ohio_v2", "one message per peer node", _shared("hierarchical", "coalesce_requests")),
         Design(
             "ohio_v3",
             "and two receive blocks in turn",

@@ -268,7 +268,7 @@ def with_algorithms(spec: PlanSpec, chosen: Decomposition, *, is_thorough: bool)
 def alltoall_forms(spec: PlanSpec) -> list[Form]:
     """Return the designs of alltoall that its machine has a use for, flat ones first.
 
-    Beside those of all ranks or one a node, the same with other numbers of leaders.
+    Beside those of all ranks or of one per node, the same with other numbers of leaders.
     One node has no leaders: there its memory takes the place of messages.
     """
     machine = spec.machine

@@ -188,7 +188,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
     block = float(totals.mean()) * spec.collective.itemsize
     n_chunks = size
     if not component.traits.has_blocks:
-        # One vector is cut into a chunk a rank, at least an element each.
+        # One vector is cut into a chunk per rank, at least an element each.
         n_chunks = min(size, int(totals.max()))
         block /= size
     n_messages, n_bytes = times * (size - 1), max(1.0, times) * (size - 1) * block

@@ -32,7 +32,7 @@ def places_of(plan: Plan) -> Places:
 
 
 def core_to_numa(plan: Plan) -> Ints:
-    """Return the NUMA domain of every core of a node; an imported schedule has one a node."""
+    """Return the NUMA domain of every core of a node; an imported schedule has one per node."""
     cores = np.arange(1 + max(plan.core.max(initial=0), plan.rank_core.max(initial=0)))
     if plan.spec is None:
         return np.zeros_like(cores, dtype=np.int32)

@@ -18,7 +18,7 @@ def bruck(group: Group) -> Rounds:
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds, which is optimal; (p - 1)·c a rank, which is, too.
+    ⌈log₂ p⌉ rounds, which is optimal; (p - 1)·c per rank, which is, too.
 
     References
     ----------
@@ -47,7 +47,7 @@ def linear(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds, as a rank sends one at a time; (p - 1)·c a rank.
+    p - 1 rounds, as a rank sends one at a time; (p - 1)·c per rank.
     """
     me, size = group.positions, group.size
     block = at(group.input, me), at(group.output, me)
@@ -67,7 +67,7 @@ def neighbor_exchange(group: Group) -> Rounds:
 
     Notes
     -----
-    p/2 rounds for an even number of ranks; (p - 1)·c a rank, all of it between
+    p/2 rounds for an even number of ranks; (p - 1)·c per rank, all of it between
     neighbours.
 
     References
@@ -97,7 +97,7 @@ def recursive_doubling(group: Group) -> Rounds:
 
     Notes
     -----
-    log₂ p rounds for powers of two; (p - 1)·c a rank.
+    log₂ p rounds for powers of two; (p - 1)·c per rank.
 
     References
     ----------
@@ -126,7 +126,7 @@ def ring(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds; (p - 1)·c a rank, which is optimal. LogGP:
+    p - 1 rounds; (p - 1)·c per rank, which is optimal. LogGP:
     (p - 1)·(2o + L + (c - 1)·G).
 
     References

@@ -30,7 +30,7 @@ def circulant(group: Group) -> Rounds:
 
     Notes
     -----
-    2·⌈log₂ p⌉ rounds and 2(p - 1)/p·c a rank for any p: the bytes are optimal.
+    2·⌈log₂ p⌉ rounds and 2(p - 1)/p·c per rank for any p: the bytes are optimal.
 
     References
     ----------
@@ -48,7 +48,7 @@ def linear(group: Group) -> Rounds:
 
     Notes
     -----
-    2(p - 1) rounds, as a rank sends one at a time; 2(p - 1)/p·c a rank, which
+    2(p - 1) rounds, as a rank sends one at a time; 2(p - 1)/p·c per rank, which
     is optimal; (p - 1)/p·c of scratch. Operands are combined in rank order.
     Through shared memory every rank copies its vector there once, but for its
     own part, and reads p - 1 operands and then p - 1 results in place.
@@ -65,7 +65,7 @@ def rabenseifner(group: Group) -> Rounds:
 
     Notes
     -----
-    2·log₂ p rounds for powers of two, two more else; 2(p - 1)/p·c a rank for
+    2·log₂ p rounds for powers of two, two more else; 2(p - 1)/p·c per rank for
     powers of two.
 
     References
@@ -87,7 +87,7 @@ def recursive_doubling(group: Group) -> Rounds:
 
     Notes
     -----
-    log₂ p rounds for powers of two, ⌊log₂ p⌋ + 2 else; c a rank and round: best
+    log₂ p rounds for powers of two, ⌊log₂ p⌋ + 2 else; c per rank and round: best
     for short vectors.
 
     References
@@ -147,7 +147,7 @@ def ring(group: Group) -> Rounds:
 
     Notes
     -----
-    2(p - 1) rounds; 2(p - 1)/p·c a rank, which is optimal. LogGP:
+    2(p - 1) rounds; 2(p - 1)/p·c per rank, which is optimal. LogGP:
     2(p - 1)·(2o + L + (c/p - 1)·G) and (p - 1)/p·c reductions.
 
     References

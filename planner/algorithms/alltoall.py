@@ -17,7 +17,7 @@ def bruck(group: Group) -> Rounds:
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds, which is optimal; about p/2·c a rank and round: best for
+    ⌈log₂ p⌉ rounds, which is optimal; about p/2·c per rank and round: best for
     short blocks.
 
     References
@@ -54,8 +54,8 @@ def linear(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds, as a rank sends one at a time; (p - 1)·c a rank; p - 1
-    messages in flight a rank.
+    p - 1 rounds, as a rank sends one at a time; (p - 1)·c per rank; p - 1
+    messages in flight per rank.
 
     References
     ----------
@@ -79,11 +79,11 @@ def linear(group: Group) -> Rounds:
     at_once=True,
 )
 def pairwise(group: Group) -> Rounds:
-    """Exchange with one partner a round: XOR on powers of two, else right and left.
+    """Exchange with one partner per round: XOR on powers of two, else right and left.
 
     Notes
     -----
-    p - 1 rounds; (p - 1)·c a rank. LogGP: (p - 1)·(2o + L + (c - 1)·G).
+    p - 1 rounds; (p - 1)·c per rank. LogGP: (p - 1)·(2o + L + (c - 1)·G).
 
     References
     ----------

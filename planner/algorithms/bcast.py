@@ -86,7 +86,7 @@ def chain(group: Group) -> Rounds:
 
 @algorithm("bcast", "knomial", options={"radix": 4}, tree="any")
 def knomial(group: Group) -> Rounds:
-    """Send down a tree in which each holder feeds radix - 1 others a level.
+    """Send down a tree in which each holder feeds radix - 1 others per level.
 
     Notes
     -----

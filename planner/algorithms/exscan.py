@@ -33,7 +33,7 @@ def chain(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds; c a rank. With s segments, p - 2 + s steps of c/s.
+    p - 1 rounds; c per rank. With s segments, p - 2 + s steps of c/s.
 
     References
     ----------
@@ -57,7 +57,7 @@ def recursive_doubling(group: Group) -> Rounds:
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds; c a rank and round.
+    ⌈log₂ p⌉ rounds; c per rank and round.
 
     References
     ----------

@@ -67,7 +67,7 @@ def chain(group: Group) -> Rounds:
     Notes
     -----
     p - 1 rounds in one chain, max(r, p - 1 - r) in two (for the root r the two
-    last messages share its receive); c a rank. With s segments: p - 2 + s steps.
+    last messages share its receive); c per rank. With s segments: p - 2 + s steps.
 
     References
     ----------

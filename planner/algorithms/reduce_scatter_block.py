@@ -21,7 +21,7 @@ def circulant(group: Group) -> Rounds:
 
     Notes
     -----
-    ⌈log₂ p⌉ rounds for any p and (p - 1)·c a rank: both optimal.
+    ⌈log₂ p⌉ rounds for any p and (p - 1)·c per rank: both optimal.
 
     References
     ----------
@@ -49,8 +49,8 @@ def linear(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds, as a rank sends one at a time; (p - 1)·c a rank, which is
-    optimal; p - 1 blocks of scratch and messages in flight a rank.
+    p - 1 rounds, as a rank sends one at a time; (p - 1)·c per rank, which is
+    optimal; p - 1 blocks of scratch and messages in flight per rank.
     """
     me, size = group.positions, group.size
     arrived = group.scratch_slots(size - 1)
@@ -89,7 +89,7 @@ def _combinations(group: Group, arrived: int) -> Iterator[Reduce]:
     per_pair=1.0,
 )
 def pairwise(group: Group) -> Rounds:
-    """Send every block straight to its owner, one partner a round.
+    """Send every block straight to its owner, one partner per round.
 
     In round t rank r hears from r - t: first from r - 1 down to 0, in front of
     what it has, then from p - 1 down to r + 1, in front of what came from
@@ -97,7 +97,7 @@ def pairwise(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds; (p - 1)·c a rank; all reductions of a block at its owner.
+    p - 1 rounds; (p - 1)·c per rank; all reductions of a block at its owner.
 
     References
     ----------
@@ -144,7 +144,7 @@ def recursive_halving(group: Group) -> Rounds:
 
     Notes
     -----
-    log₂ p rounds for powers of two, (p - 1)·c a rank: both optimal.
+    log₂ p rounds for powers of two, (p - 1)·c per rank: both optimal.
 
     References
     ----------
@@ -192,7 +192,7 @@ def ring(group: Group) -> Rounds:
 
     Notes
     -----
-    p - 1 rounds; (p - 1)·c a rank, which is optimal; reductions spread evenly.
+    p - 1 rounds; (p - 1)·c per rank, which is optimal; reductions spread evenly.
 
     References
     ----------

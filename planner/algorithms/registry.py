@@ -46,7 +46,7 @@ class Algorithm:
     parts : str
         Into how many chunks a vector is cut: "whole" (1), "size", or
         "power_of_two" (the greatest not above size). Collectives on blocks
-        always have a chunk a rank.
+        always have a chunk per rank.
     commutative_only, power_of_two_only, even_only, regular_only : bool
         What it cannot do without: it raises then. Regular means that all
         blocks have one size.

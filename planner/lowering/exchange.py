@@ -98,7 +98,7 @@ class _Writer:
         return np.bincount(dest, self.received, n_rows).astype(np.int64)
 
     def messages(self) -> MessageTable:
-        """Return the messages of every block: one a rank of the source, or one."""
+        """Return the messages of every block: one per rank of the source, or only one."""
         exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
         touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
         touched = np.flatnonzero(touches if count else np.zeros_like(touches))

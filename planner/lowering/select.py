@@ -82,7 +82,7 @@ class _Choices:
             return
         first = next(iter(self.kinds), "node")
         raise AlgorithmError(
-            f"algorithms: {name} is one algorithm, {self.blueprint.decomposition} takes one a "
+            f"algorithms: {name} is one algorithm, {self.blueprint.decomposition} takes one per "
             f"role; write {{{first}: {name}}} or auto"
         )
 

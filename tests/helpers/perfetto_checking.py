@@ -1,4 +1,4 @@
-"""What every Perfetto trace must obey."""
+"""Rules that every Perfetto trace must obey."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every algorithm on every small case: proved once a structure, which holds for every type.
+"""Every algorithm on every small case: proved once per structure, which holds for every type.
 
 And run: for every type on few ranks, on more by turns.
 """

@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 import collplan
 from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.engine import node_memory
 from collplan.planner.errors import PlanError
 from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.plan import COLUMNS, ON_START, Buffer, Op, Plan
@@ -27,6 +28,8 @@ comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
 GUARD = 4096
 SIZE = 64
+ROOM = 1 << 26
+"""Bytes of the largest memory that ranks share: the system takes seconds for gigabytes."""
 EXTREMES = [-1, 0, 1, 7, 100, 2**15, 2**31 - 1, -(2**31), 2**47, 2**62, -(2**63), 2**63 - 1]
 TABLES = ["patterns", "buffer_sizes", "shared_sizes", "mirrors"]
 TABLES += ["rank_node", "rank_lane", "rank_core"]
@@ -182,8 +185,21 @@ def tamper_with_shared_plan() -> None:
             bound.free()
 
 
+def limit_room() -> None:
+    """Let this machine have little memory for the ranks of a node."""
+    require_room = node_memory._require_room
+
+    def require(n_bytes: int) -> None:
+        if n_bytes > ROOM:
+            raise node_memory._no_room(n_bytes, f"the test gives {ROOM}")
+        require_room(n_bytes)
+
+    node_memory._require_room = require
+
+
 refused: dict[str, int] = {}
 bound_ones: dict[str, int] = {}
+limit_room()
 if p == 1:
     tamper_with_self_plan()
 else:

@@ -132,10 +132,10 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
     ("decomposition", "algorithms", "message"),
     [
         ("full_lane", "ring",
-         "algorithms: ring is one algorithm, full_lane takes one a role; write {node: ring} or "
+         "algorithms: ring is one algorithm, full_lane takes one per role; write {node: ring} or "
          "auto"),
         ({"name": "mesh", "shape": [2, 3]}, "ring",
-         "algorithms: ring is one algorithm, mesh(shape=2x3) takes one a role; "
+         "algorithms: ring is one algorithm, mesh(shape=2x3) takes one per role; "
          "write {row: ring} or auto"),
         ("full_lane", {"socket": "ring"},
          "algorithms.socket: this plan has no such role; its roles are node, lane"),

@@ -1,4 +1,7 @@
-"""Every algorithm under MPI against numpy; a process per rank runs all cases of its number."""
+"""Runs of every algorithm under MPI, against numpy and the native collective.
+
+mpiexec -n 7 python conformance.py
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,20 @@ from collplan.specs.collective import COLLECTIVES
 from mpi_plans import InPython
 from oracle import AFFINE
 
-comm = MPI.COMM_WORLD
 WAYS = ("compiled", "python")
 """Kinds of reductions: machine code, or a callback in Python."""
-rank, p = comm.rank, comm.size
-PROCESSORS = sorted(set().union(*comm.allgather(affinity())))
 PLACED_EVERY = 13
 """Number of plans of which one runs on communication cores, too."""
+OWN_EVERY = 3
+"""Number of plans of which one is compiled by every rank for itself alone."""
 TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
 FEW = 4
-"""Up to how many ranks no case is left out, and every plan is run by both engines."""
+"""Up to how many ranks no case is left out, and reductions run in both ways."""
 
 
-def flavours(kind: str, turn: int, count: int, is_last: bool) -> list[dict[str, object]]:
+def flavours(kind: str, p: int, turn: int, count: int, is_last: bool) -> list[dict[str, object]]:
     """Return datatypes and operations: all of them for the largest count, else in turn.
 
     Of several roots the last one gets all: what a root changes is the same for all types.
@@ -58,8 +60,8 @@ def flavours(kind: str, turn: int, count: int, is_last: bool) -> list[dict[str, 
     return every if p <= FEW else every[:3]
 
 
-def collectives() -> Iterator[dict[str, object]]:
-    """Yield every collective to run, as it stands in a spec."""
+def collectives(p: int) -> Iterator[dict[str, object]]:
+    """Yield every collective to run on `p` ranks, as it stands in a spec."""
     turn = 0
     for kind, model in COLLECTIVES.items():
         roots = sorted({0, p // 2, p - 1}) if model.is_rooted else [None]
@@ -74,25 +76,26 @@ def collectives() -> Iterator[dict[str, object]]:
             given = {"root": root, "count": count, "in_place": in_place}
             fixed = {name: value for name, value in given.items() if value is not None}
             turn += 1
-            for flavour in flavours(kind, turn, count or 0, root == roots[-1]):
+            for flavour in flavours(kind, p, turn, count or 0, root == roots[-1]):
                 yield {"kind": kind, **fixed, **flavour}
 
 
 def check(case: Case, truth: np.ndarray | None, name: object) -> None:
     """Stop everything at the first wrong element of this rank."""
     wrong = case.own_wrong(truth)
-    assert len(wrong) == 0, f"{name}: rank {rank} got {case.recvbuf}, expected {truth}"
+    assert len(wrong) == 0, f"{name}: got {case.recvbuf}, expected {truth}"
 
 
-def compile_for_all(spec: PlanSpec, turn: int) -> Plan:
+def compile_for_all(spec: PlanSpec, comm: MPI.Comm, turn: int) -> Plan:
     """Compile a whole plan on one rank, in turns, for all: that all compile the same is known."""
-    compiler = turn % p
-    plan: Plan = comm.bcast(compile_plan(spec) if rank == compiler else None, root=compiler)
+    compiler = turn % comm.size
+    plan: Plan = comm.bcast(compile_plan(spec) if comm.rank == compiler else None, root=compiler)
     return plan
 
 
-def run(collective: dict[str, object], turn: int) -> int:
+def run(comm: MPI.Intracomm, collective: dict[str, object], turn: int) -> int:
     """Run a collective natively and by every algorithm; return how many plans ran."""
+    rank, p = comm.rank, comm.size
     machine = {"ranks_per_node": p}
     spec = PlanSpec.model_validate({"machine": machine, "collective": collective})
     truth = expected(spec.collective, make_inputs(spec.collective, p, seed=turn))[rank]
@@ -108,15 +111,15 @@ def run(collective: dict[str, object], turn: int) -> int:
                 continue
             raise AssertionError(f"{one} compiled, against its registration")
         # One rank's program by itself and out of the whole plan must both do.
-        is_whole = (turn + n_plans) % 2 == 0
-        plan = compile_for_all(spec, turn) if is_whole else compile_plan(spec, rank=rank)
+        is_own = (turn + n_plans) % OWN_EVERY == 0
+        plan = compile_plan(spec, rank=rank) if is_own else compile_for_all(spec, comm, turn)
         case = Case(plan, spec.collective, comm, seed=turn)
         sent = case.sendbuf.copy()
-        # Both kinds of reductions in turns, one of them twice; or one, where ranks are many.
-        ways = WAYS if turn % 2 else WAYS[::-1]
-        if p > FEW:
-            ways = ways[:1]
         op = spec.collective.op
+        # Both kinds of reductions, one of them twice; or one, where ranks are many.
+        ways = WAYS if turn % 2 else WAYS[::-1]
+        if p > FEW or op is None:
+            ways = ways[:1]
         for way in ways:
             operation = InPython(op.name) if op is not None and way == "python" else None
             with bind(plan, comm, case.sendbuf, case.recvbuf, operation=operation) as bound:
@@ -128,7 +131,7 @@ def run(collective: dict[str, object], turn: int) -> int:
                     check(case, truth, (way, one))
         n_plans += 1
         if (turn + n_plans) % PLACED_EVERY == 0:
-            run_in_background(one, case, truth, turn)
+            run_in_background(comm, one, case, truth, turn)
             n_plans += 1
         if collective["kind"] != "scatter":
             assert np.array_equal(case.sendbuf, sent), f"{one}: sendbuf was changed"
@@ -140,9 +143,15 @@ def run(collective: dict[str, object], turn: int) -> int:
 
 
 def run_in_background(
-    one: dict[str, object], case: Case, truth: np.ndarray | None, turn: int
+    comm: MPI.Intracomm,
+    one: dict[str, object],
+    case: Case,
+    truth: np.ndarray | None,
+    turn: int,
 ) -> None:
     """Run a spec with communication cores, by threads; split it where it is a tree."""
+    rank, p = comm.rank, comm.size
+    processors = sorted(set().union(*comm.allgather(affinity())))
     n_free = 1 + turn % 2
     passes: dict[str, object] = {"name": "place_progress", "policy": ("odd_even", "numa")[turn % 2]}
     assert isinstance(one["collective"], dict)
@@ -151,7 +160,7 @@ def run_in_background(
     placed = {**one, "machine": {"ranks_per_node": p, "cores": p + n_free}, "passes": [passes]}
     spec = PlanSpec.model_validate(placed)
     plan = compile_plan(spec.replace(transport=("messages", "shared")[turn // 2 % 2]))
-    cores = [PROCESSORS[core % len(PROCESSORS)] for core in range(p + n_free)]
+    cores = [processors[core % len(processors)] for core in range(p + n_free)]
     with bind(plan, comm, case.sendbuf, case.recvbuf, cores=cores) as bound:
         in_background = plan.core[(plan.rank == rank) & (plan.stage == Stage.BACKGROUND)]
         is_placed = not np.isin(in_background, plan.rank_core).all()
@@ -164,7 +173,16 @@ def run_in_background(
             check(case, truth, placed)
 
 
-begin = MPI.Wtime()
-total = sum(run(collective, turn) for turn, collective in enumerate(collectives()))
-if rank == 0:
-    print(f"passed: {total} plans on {p} ranks in {MPI.Wtime() - begin:.1f} s")
+def run_all(comm: MPI.Intracomm, kind: str | None = None) -> int:
+    """Run every collective, or those of one kind; return how many plans ran."""
+    return sum(
+        run(comm, collective, turn)
+        for turn, collective in enumerate(collectives(comm.size))
+        if kind in (None, collective["kind"])
+    )
+
+
+if __name__ == "__main__":
+    n_plans = run_all(MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
+        print(f"passed: {n_plans} plans")
