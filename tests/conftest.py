@@ -28,7 +28,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 collect_ignore = ["helpers"]
-"""What tests import and start holds no tests."""
+"""Modules and programs that tests use contain no tests."""
 SOME_TESTS = 1000
 """Of fewer, perhaps none needs what would be compiled in advance."""
 

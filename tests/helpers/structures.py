@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collplan.planner.algorithms import registry
 from collplan.specs.collective import COLLECTIVES
-from oracle import AFFINE
+from oracle import AFFINE, make_spec
 
 
 def structures(kind: str, n_ranks: int):
@@ -25,3 +26,10 @@ def flavours(kind: str, commutative: bool):
     for datatype in ("int32", "float64"):
         for op in ("sum", "max") if COLLECTIVES[kind].has_op else (None,):
             yield {"datatype": datatype, "op": op}
+
+
+def legal_specs(n_ranks, machine=None, **kwargs):
+    """Yield a spec of every algorithm that is legal on `n_ranks` ranks."""
+    for kind in registry.kinds():
+        for algorithm in registry.legal(kind, n_ranks, commutative=True):
+            yield make_spec(kind, algorithm.name, n_ranks, machine, **kwargs)

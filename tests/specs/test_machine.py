@@ -5,9 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from collplan.emulate.cluster import Cluster
-from collplan.emulate.machine import emulated_machine
-from collplan.specs import Machine, preset_names
+from collplan.specs import Machine
 
 
 def test_block_order_fills_node_after_node() -> None:
@@ -73,50 +71,6 @@ def test_replace_checks_and_forgets_what_was_cached() -> None:
 def test_what_does_not_fit_names_both_values(fields: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Machine.model_validate(fields)
-
-
-@pytest.mark.parametrize(
-    ("name", "nodes", "ranks_per_node", "lanes", "numa_domains"),
-    [
-        ("hydra", 36, 32, 2, 2),
-        ("vsc3", 100, 16, 2, 2),
-        ("knl64", 1, 64, 1, 1),
-        ("skylake48", 1, 48, 1, 2),
-        ("ohio-a", 16, 56, 1, 2),
-        ("ohio-b", 16, 80, 1, 2),
-        ("emulated", 4, 4, 2, 1),
-    ],
-)
-def test_presets_are_the_papers_machines(
-    name: str, nodes: int, ranks_per_node: int, lanes: int, numa_domains: int
-) -> None:
-    machine = Machine.model_validate(name)
-    shape = (machine.nodes, machine.ranks_per_node, machine.lanes, machine.numa_domains)
-    assert shape == (nodes, ranks_per_node, lanes, numa_domains)
-    assert name in preset_names()
-
-
-def test_the_preset_of_an_emulated_cluster_is_what_emulation_says_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("collplan.emulate.machine.n_cores", lambda: 2)
-    cluster = Cluster(nodes=4, ranks_per_node=4, lanes=2, rate_bits_per_s=10**8)
-    assert Machine.model_validate("emulated") == emulated_machine(cluster)
-
-
-def test_preset_fields_can_be_changed_down_to_one_parameter() -> None:
-    hydra = Machine.model_validate("hydra")
-    changed = Machine.model_validate(
-        {"preset": "hydra", "nodes": 4, "network": {"network": {"L_ns": 7}}}
-    )
-    assert changed.n_ranks == 128
-    assert changed.network.network == hydra.network.network.replace(L_ns=7)
-    assert changed.network.numa == hydra.network.numa
-
-
-def test_unknown_preset_lists_the_valid_ones() -> None:
-    with pytest.raises(ValidationError, match=r"did you mean 'hydra'.*vsc3"):
-        Machine.model_validate("hydr")
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.data())

@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ElementTree
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import collplan.select.candidates as candidates_module
 import collplan.select.comparison as comparison_module
 import collplan.select.entries as entries_module
 import collplan.select.sweep as sweep
-from collplan.executors.cost import simulate
-from collplan.planner import compile_plan
-from collplan.planner.algorithms import registry
-from collplan.select.candidates import FAMILIES, all_forms
 from collplan.select.comparison import Comparison, Pruned, compare
-from collplan.select.crossovers import choose_best
 from collplan.select.estimate import Estimate, estimate
 from collplan.select.sweep import Price
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
+from comparing import MACHINES, compare_sizes, spec_of
 from oracle import AFFINE
-
-MACHINES: dict[str, dict[str, Any]] = {
-    "lanes": {"nodes": 3, "ranks_per_node": 4, "lanes": 2},
-    "one node": {"ranks_per_node": 6, "numa_domains": 2},
-    "dealt": {"nodes": 2, "ranks_per_node": [3, 2], "rank_order": "cyclic"},
-}
 
 
 @pytest.fixture
 def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
-
-
-def spec_of(kind: str, machine: dict[str, Any], count: int = 16, **fields: Any) -> PlanSpec:
-    collective = {"kind": kind, "count": count, "datatype": "int32"}
-    return PlanSpec.model_validate(
-        {
-            "machine": machine,
-            "collective": {"kind": kind} if kind == "barrier" else collective,
-            **fields,
-        }
-    )
-
-
-def compare_sizes(
-    kind: str, machine: dict[str, Any], counts: tuple[int, ...], **options: Any
-) -> Comparison:
-    return compare([spec_of(kind, machine, count) for count in counts], **options)
 
 
 @pytest.fixture
@@ -86,63 +57,6 @@ def test_bounds_prune_where_closed_forms_do_not() -> None:
     comparison = compare_sizes("allreduce", MACHINES["lanes"], (60_000,))
     assert {one.by for one in comparison.pruned} >= {"bound"}
     assert len(comparison.pruned) + len(comparison.makespans) == len(comparison.specs)
-
-
-def test_candidates_are_of_every_family() -> None:
-    spec = spec_of("allreduce", MACHINES["lanes"])
-    forms = all_forms(spec)
-    assert {form.method.decomposition.name for form in forms} == set(FAMILIES)
-    assert len({form.name for form in forms}) == len(forms)
-    shapes = {form.method.decomposition.shape for form in forms} - {None}
-    assert {len(shape) for shape in shapes if shape} == {2, 3}
-    names = {form.name for form in forms}
-    assert {"ring", "hierarchical", "multi_leader 2", "full_lane lane=ring"} <= names
-    assert "scan" not in names
-    assert "full_lane transpose" in {f.name for f in all_forms(spec_of("scan", MACHINES["lanes"]))}
-
-
-def test_algorithms_of_many_messages_are_known() -> None:
-    def n_messages(kind: str, name: str, p: int) -> int:
-        plan = compile_plan(spec_of(kind, {"nodes": p}, 64, algorithms=name))
-        return int((plan.op == 0).sum())
-
-    for kind in registry.kinds():
-        for one in registry.of(kind):
-            few, many = n_messages(kind, one.name, 16), n_messages(kind, one.name, 32)
-            is_quadratic = many > 3.2 * few
-            assert is_quadratic == (one.per_pair > 0), (kind, one.name)
-            if is_quadratic:
-                most = one.per_pair * 32 * 31
-                assert most <= many <= 1.1 * most
-                spec = spec_of(kind, {"nodes": 32}, 64, algorithms=one.name)
-                assert estimate(spec, max_tasks=100)[0].n_tasks == 2 * most
-
-
-def test_crossovers_are_between_neighbours_and_hold() -> None:
-    counts = (16, 4096, 262_144)
-    comparison = compare_sizes("bcast", MACHINES["lanes"], counts)
-    names = list(dict.fromkeys(comparison.best.values()))
-    assert [one.before for one in comparison.crossovers] == names[:-1]
-    assert comparison.crossovers
-    for one in comparison.crossovers:
-        assert one.is_bisected
-        assert one.low_bytes < one.high_bytes <= max(1.15 * one.low_bytes, one.low_bytes + 4)
-
-        def makespan(name: str, size: int) -> float:
-            chosen = comparison.specs[name]
-            collective = chosen.collective.replace(count=size // 4)
-            return simulate(compile_plan(chosen.replace(collective=collective))).makespan_s
-
-        low, high = one.low_bytes, one.high_bytes
-        assert makespan(one.before, low) < makespan(one.after, low)
-        assert makespan(one.after, high) <= makespan(one.before, high)
-
-
-def test_of_equals_the_one_that_stays_best_is_taken() -> None:
-    times = {("a", 1): 1.0, ("b", 1): 1.0, ("a", 2): 2.0, ("b", 2): 2.0, ("b", 3): 1.0}
-    assert choose_best([1, 2, 3], ["a", "b"], times) == {1: "b", 2: "b", 3: "b"}
-    assert choose_best([1, 2], ["a", "b"], times) == {1: "a", 2: "a"}
-    assert choose_best([7], ["a"], times) == {}
 
 
 def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -> None:
@@ -254,24 +168,6 @@ def test_no_winner_is_named_over_a_candidate_that_is_better_by_closed_form_and_b
     assert found.rivals == ({16384: [left_out]} if is_rival else {})
 
 
-@pytest.mark.parametrize(
-    "machine",
-    [
-        {"nodes": 5, "ranks_per_node": 4, "lanes": 2, "rank_order": "cyclic"},
-        {"nodes": 3, "ranks_per_node": 8, "lanes": 4, "numa_domains": 2},
-        {"nodes": 12},
-    ],
-)
-@pytest.mark.parametrize("count", [0, 3])
-def test_forms_of_alltoall_are_those_of_all_nodes(
-    machine: dict[str, Any], count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = spec_of("alltoall", machine, count)
-    found = all_forms(spec)
-    monkeypatch.setattr(candidates_module, "_on_few_nodes", lambda spec, chosen: (spec, chosen))
-    assert found == all_forms(spec)
-
-
 def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that find no memory when they are compiled are left out, not impossible."""
     spec = spec_of("allreduce", MACHINES["lanes"], 4096)
@@ -298,27 +194,6 @@ def test_a_plan_without_memory_is_told_from_an_impossible_one(
     monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: -1)
     monkeypatch.setattr("collplan.planner.memory.LARGE_BYTES", -1)
     assert sweep.price(spec).lacks_memory
-
-
-def test_shared_memory_is_tried_wherever_ranks_share_a_node() -> None:
-    spec = spec_of("allreduce", MACHINES["lanes"], 60_000)
-    comparison = compare([spec])
-    names = comparison.specs.keys()
-    assert {"ring shared", "full_lane shared", "full_lane lane=ring shared"} <= names
-    assert "full_lane pipelined shared 16KiB" in names
-    # The same by messages is another plan, which takes another time.
-    name, size = "full_lane lane=ring", 240_000
-    both = compare([spec], patterns=[name, f"{name} shared"]).makespans
-    for one in (name, f"{name} shared"):
-        time_s = simulate(compile_plan(comparison.specs[one])).makespan_s
-        assert both.get((one, size), time_s) == time_s
-    assert len(set(both.values())) == len(both)
-    alone = compare([spec_of("allreduce", {"nodes": 4}, 60_000)], seconds=0)
-    assert not any("shared" in name for name in alone.specs)
-    said = compare(
-        [PlanSpec.model_validate({**spec.model_dump(), "transport": "shared"})], seconds=0
-    )
-    assert not any("shared" in name for name in said.specs)
 
 
 @pytest.mark.parametrize(
@@ -367,32 +242,6 @@ def test_candidates_are_chosen_by_name_and_family(collplan: CommandLine) -> None
     assert "ring" in names  # the spec's own
     assert all(name.startswith(("mesh", "full_lane lane=")) for name in names - {"ring"})
     assert len(names) > 4
-
-
-def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
-    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
-    few, every = collplan("compare", spec).out, collplan("compare", spec, "--all").out
-    assert "--all shows all" in few
-    assert "pruned: " in few
-    assert "pruned: " not in every
-    assert len(few.splitlines()) < 30 < len(every.splitlines())
-    assert few.count("(the spec's)") == every.count("(the spec's)") == 1
-
-
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_plots_show_winners_families_and_the_bound(collplan: CommandLine, suffix: str) -> None:
-    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
-    plot = collplan.folder / f"times.{suffix}"
-    options = ("--sizes", "64B,4KiB,1MiB", "--candidates", "flat,hierarchical,mesh,guideline")
-    document = collplan("compare", spec, *options, "--plot", plot, "--json").json()
-    if suffix == "png":
-        assert plot.read_bytes().startswith(b"\x89PNG")
-        return
-    words = [(e.text or "").strip() for e in ElementTree.parse(plot).iter()]
-    assert {"lower bound", "ring (the spec's)"} <= set(words)
-    curves = [w for w in words if w.removesuffix(" (the spec's)") in document["candidates"]]
-    assert set(document["best"].values()) <= {w.removesuffix(" (the spec's)") for w in curves}
-    assert 3 <= len(curves) <= 7
 
 
 def test_operations_that_do_not_commute_are_compared(collplan: CommandLine) -> None:

@@ -23,21 +23,10 @@ from collplan.planner.plan.plan import INTENT, Dependencies, Op, Stage
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice, parse_spec
 from oracle import AFFINE, check_result, make_spec
+from split_trees import split, tree_plan
 
 TREES = [(kind, tree.name) for kind in registry.kinds() for tree in registry.of(kind) if tree.tree]
 UNEVEN = {"nodes": 3, "ranks_per_node": [3, 1, 5], "cores": 7, "numa_domains": 2, "lanes": 2}
-
-
-def split(levels: object = "auto", **options) -> dict[str, object]:
-    return {"name": "split_tree", "levels": levels, **options}
-
-
-def tree_plan(kind: str, name: str, n_ranks: int, *passes, n_free: int = 2, machine=None,
-              transport: str = "messages", **fields) -> Plan:  # fmt: skip
-    machine = machine or {"ranks_per_node": n_ranks, "cores": n_ranks + n_free}
-    fields = {"count": 8, "datatype": "int32"} | fields
-    spec = make_spec(kind, name, n_ranks, machine, passes=passes, **fields)
-    return compile_plan(spec.replace(transport=transport))
 
 
 def ends(plan: Plan) -> list[tuple[int, int, int, str, tuple[int, ...]]]:
@@ -214,50 +203,6 @@ def test_placing_a_split_tree_keeps_its_leaves_with_the_ranks():
     assert (plan.core[own] == plan.rank_core[plan.rank[own]]).all()
     progress = CorePlacement.of(plan.spec.machine).progress("odd_even")
     assert (plan.core[~own] == progress[plan.rank[~own]]).all()
-
-
-def test_computation_begins_after_start_and_wait_comes_after_it():
-    compute = {"name": "add_compute", "duration_ns": 700}
-    plan = tree_plan("allreduce", "reduce_bcast", 6, split(1), compute)
-    rows = np.flatnonzero(plan.op == Op.COMPUTE)
-    assert sorted(plan.rank[rows].tolist()) == list(range(6))
-    assert set(plan.duration_ns[rows].tolist()) == {700}
-    assert (plan.core[rows] == plan.rank_core[plan.rank[rows]]).all()
-    assert set(plan.stage[rows].tolist()) == {Stage.BACKGROUND}
-    for row in rows.tolist():
-        mine = plan.rank == plan.rank[row]
-        task = plan.task(row)
-        assert list(task.after) == np.flatnonzero(mine & (plan.stage == Stage.START)).tolist()
-        for wait in np.flatnonzero(mine & (plan.stage == Stage.WAIT)).tolist():
-            edges = slice(plan.deps.indptr[wait], plan.deps.indptr[wait + 1])
-            before = plan.deps.task[edges].tolist()
-            assert plan.deps.kind[edges][before.index(row)] == INTENT
-    verify(plan)
-    check_result(plan)
-    # Placing afterwards leaves it with its rank.
-    later = tree_plan("allreduce", "reduce_bcast", 6, compute, "place_progress")
-    rows = np.flatnonzero(later.op == Op.COMPUTE)
-    assert (later.core[rows] == later.rank_core[later.rank[rows]]).all()
-
-
-def test_computation_is_added_where_there_is_nothing_else():
-    compute = {"name": "add_compute", "duration_ns": 0}
-    for fields in ({"count": 0}, {"n_ranks": 1}):
-        plan = tree_plan("bcast", "binomial", fields.pop("n_ranks", 3), compute, **fields)
-        verify(plan)
-        assert (plan.op == Op.COMPUTE).all()
-        assert plan.n_tasks == plan.n_ranks
-
-
-def test_add_compute_refuses_what_it_cannot_do():
-    for wrong in (-1, 1.5, True, 2**62, "1ms"):
-        with pytest.raises(AlgorithmError, match=r"duration_ns: .* is not a number of ns"):
-            tree_plan("bcast", "binomial", 3, {"name": "add_compute", "duration_ns": wrong})
-    with pytest.raises(AlgorithmError, match="computes already; use it once"):
-        tree_plan("bcast", "binomial", 3, "add_compute", "add_compute")
-    spec = tree_plan("bcast", "binomial", 3, transport="shared").spec
-    with pytest.raises(AlgorithmError, match="rank 1's program waits for rows of others"):
-        run_passes(compile_plan(spec, rank=1), [PassChoice(name="add_compute")])
 
 
 @pytest.fixture

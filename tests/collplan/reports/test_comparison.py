@@ -1,0 +1,41 @@
+"""Tables and plots of comparisons."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+
+
+@pytest.fixture
+def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    return CommandLine(tmp_path, capsys)
+
+
+def test_a_table_shows_a_dozen_and_all_shows_all(collplan: CommandLine) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    few, every = collplan("compare", spec).out, collplan("compare", spec, "--all").out
+    assert "--all shows all" in few
+    assert "pruned: " in few
+    assert "pruned: " not in every
+    assert len(few.splitlines()) < 30 < len(every.splitlines())
+    assert few.count("(the spec's)") == every.count("(the spec's)") == 1
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_plots_show_winners_families_and_the_bound(collplan: CommandLine, suffix: str) -> None:
+    spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4})
+    plot = collplan.folder / f"times.{suffix}"
+    options = ("--sizes", "64B,4KiB,1MiB", "--candidates", "flat,hierarchical,mesh,guideline")
+    document = collplan("compare", spec, *options, "--plot", plot, "--json").json()
+    if suffix == "png":
+        assert plot.read_bytes().startswith(b"\x89PNG")
+        return
+    words = [(e.text or "").strip() for e in ElementTree.parse(plot).iter()]
+    assert {"lower bound", "ring (the spec's)"} <= set(words)
+    curves = [w for w in words if w.removesuffix(" (the spec's)") in document["candidates"]]
+    assert set(document["best"].values()) <= {w.removesuffix(" (the spec's)") for w in curves}
+    assert 3 <= len(curves) <= 7

@@ -1,0 +1,33 @@
+"""Closed forms of alltoalls beside the simulator."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from auto_alltoalls import auto, makespan_s
+from collplan.planner.decompose import draft
+from collplan.select.alltoall_cost import exchange_ns, first_come
+from collplan.select.alltoall_designs import DESIGNS
+
+
+@pytest.mark.parametrize("count", [1, 1024, 65536])
+@pytest.mark.parametrize("machine", ["uneven", "hydra", "cyclic", "5x3"])
+def test_closed_forms_of_exchanges_are_near_the_simulator(machine, count):
+    for name in ("chochia", "node_aware", "khorassani", "ohio_v1", "ohio_v2"):
+        spec = DESIGNS[name].of(auto(machine, count))
+        exchange = draft(spec).exchange
+        price_ns = exchange_ns(exchange, spec.machine, 1, is_coalesced=bool(spec.passes))
+        assert 0.7 <= price_ns * 1e-9 / makespan_s(spec) <= 1.2, name
+
+
+def test_servers_serve_in_the_order_of_coming():
+    rng = np.random.default_rng(7)
+    for n in (0, 1, 200):
+        server, ready = rng.integers(0, 9, n), rng.integers(0, 50, n).astype(float)
+        works = rng.integers(0, 9, n).astype(float)
+        free, expected = dict.fromkeys(range(9), 0.0), np.zeros(n)
+        for i in np.argsort(ready, kind="stable"):
+            expected[i] = max(free[int(server[i])], ready[i])
+            free[int(server[i])] = expected[i] + works[i]
+        assert np.allclose(first_come(server, ready, works), expected)
