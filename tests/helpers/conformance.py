@@ -35,7 +35,7 @@ TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
 FEW = 4
-"""Up to how many ranks no case is left out, and reductions run in both ways."""
+"""Up to how many ranks all roots take all counts, and reductions run in both ways."""
 
 
 def flavours(kind: str, p: int, turn: int, count: int, is_last: bool) -> list[dict[str, object]]:
@@ -70,8 +70,11 @@ def collectives(p: int) -> Iterator[dict[str, object]]:
         for (i, root), (j, count), in_place in product(
             enumerate(roots), enumerate(counts), in_places
         ):
-            # Many ranks share two cores: small counts then take in place or not in turns.
-            if p > FEW and count != 3 * p + 1 and in_place is bool((i + j) % 2):
+            # Small counts take in place or not in turns, and where many ranks share two cores
+            # roots in turns.
+            if p > 2 and count != 3 * p + 1 and in_place is bool((i + j) % 2):
+                continue
+            if p > FEW and count != 3 * p + 1 and (i + j) % len(roots):
                 continue
             given = {"root": root, "count": count, "in_place": in_place}
             fixed = {name: value for name, value in given.items() if value is not None}

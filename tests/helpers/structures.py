@@ -18,6 +18,25 @@ def structures(kind: str, n_ranks: int):
                     yield root, count, in_place, commutative
 
 
+def thinned(kind: str, n_ranks: int, seed: int, n_roots: int = 6, n_skipped: int = 1):
+    """Yield structures: every root, count and kind of call, if not every triple of them.
+
+    From case to case `seed` picks others; of many roots the first, the last and some between.
+    """
+    axes = list(zip(*structures(kind, n_ranks), strict=True))
+    roots = sorted(set(axes[0]))
+    if len(roots) > n_roots:
+        inner = [1 + (seed + i * n_ranks // n_roots) % (n_ranks - 2) for i in range(n_roots - 2)]
+        roots = [0, *sorted(set(inner)), n_ranks - 1]
+    counts, calls = sorted(set(axes[1])), sorted(set(zip(axes[2], axes[3], strict=True)))
+    step = len(counts) if len(roots) > 1 else min(n_skipped, len(counts))
+    for i, root in enumerate(roots):
+        for j, count in enumerate(counts):
+            for k, call in enumerate(calls):
+                if (i + j + 2 * k + seed) % step == 0:
+                    yield root, count, *call
+
+
 def flavours(kind: str, commutative: bool):
     """Yield the datatypes and operations a structure is run with."""
     if not commutative:

@@ -18,7 +18,7 @@ from collplan.specs.collective import COLLECTIVES
 from folders import ROOT
 from oracle import AFFINE, check_result, make_spec, with_counts
 from rank_programs import assert_equal
-from structures import flavours, structures
+from structures import flavours, thinned
 
 KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
 SCANS = ("scan", "exscan")
@@ -89,26 +89,6 @@ def named(machine, decomposition):
     )  # fmt: skip
 
 
-def thinned(kind, machine, seed, n_roots, n_skipped):
-    """Yield structures: every root, count and kind of call, if not every triple of them.
-
-    From case to case `seed` picks others; of many roots the first, the last and some between.
-    """
-    p = Machine.model_validate(machine).n_ranks
-    axes = list(zip(*structures(kind, p), strict=True))
-    roots = sorted(set(axes[0]))
-    if len(roots) > n_roots:
-        inner = [1 + (seed + i * p // n_roots) % (p - 2) for i in range(n_roots - 2)]
-        roots = [0, *sorted(set(inner)), p - 1]
-    counts, calls = sorted(set(axes[1])), sorted(set(zip(axes[2], axes[3], strict=True)))
-    step = len(counts) if len(roots) > 1 else min(n_skipped, len(counts))
-    for i, root in enumerate(roots):
-        for j, count in enumerate(counts):
-            for k, call in enumerate(calls):
-                if (i + j + 2 * k + seed) % step == 0:
-                    yield root, count, *call
-
-
 def is_refused(machine, decomposition, kind, commutative):
     """Return whether order matters, and the ranks of a node are never neighbours."""
     name = Decomposition.model_validate(decomposition).name
@@ -120,7 +100,8 @@ def is_refused(machine, decomposition, kind, commutative):
 
 def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavoured=False):
     seed = crc32(f"{machine}{decomposition}{kind}".encode())
-    for root, count, in_place, commutative in thinned(kind, machine, seed, n_roots, n_skipped):
+    p = Machine.model_validate(machine).n_ranks
+    for root, count, in_place, commutative in thinned(kind, p, seed, n_roots, n_skipped):
         plan = None
         for flavour in flavours(kind, commutative):
             spec = make_spec(

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, note, settings
 import attack_files
 from attacking import Attack, Damage, Target
 
-SECONDS: Final = float(os.environ.get("COLLPLAN_ATTACK_SECONDS", "10"))
+SECONDS: Final = float(os.environ.get("COLLPLAN_ATTACK_SECONDS", "5"))
 AT_ONCE: Final = 10
 """Attacks between two looks at the clock."""
 
