@@ -10,30 +10,42 @@ import sys
 
 import pytest
 
+from check_names import checks_of
 from folders import PROGRAMS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpiexec_of, mpirun, run
 
-pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
+run_check = pytest.importorskip("drop_in_calls").run_check
 
+ONCE = "check_that_there_is_no_table_is_said_once"
+"""A check of what a process says once in its life, and so has processes of its own."""
 SUITE = "COLLPLAN_MPI4PY_TESTS"
 """Environment variable: the folder ``test`` of mpi4py's source distribution."""
 
 
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("n_ranks", [1, 3])
-def test_drop_in_leaves_what_native_mpi_leaves(mpi: str, n_ranks: int) -> None:
-    assert_passes(mpirun(n_ranks, "drop_in.py", mpi=mpi, timeout_s=120))
+@pytest.mark.ranks(1, 3)
+@pytest.mark.parametrize("check", checks_of("drop_in.py"))
+def test_drop_in_leaves_what_native_mpi_leaves(comm: MPI.Intracomm, check: str) -> None:
+    run_check(comm, "drop_in.py", check)
+
+
+@pytest.mark.ranks(1, 3)
+@pytest.mark.parametrize("check", checks_of("drop_in_mistakes.py"))
+def test_drop_in_recognises_what_mpi_forbids(comm: MPI.Intracomm, check: str) -> None:
+    run_check(comm, "drop_in_mistakes.py", check)
+
+
+@pytest.mark.ranks(3)
+@pytest.mark.parametrize("check", sorted({*checks_of("drop_in_failures.py")} - {ONCE}))
+def test_a_plan_that_fails_on_one_rank_leaves_all_ranks_native(
+    comm: MPI.Intracomm, check: str
+) -> None:
+    run_check(comm, "drop_in_failures.py", check)
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("n_ranks", [1, 3])
-def test_drop_in_recognises_what_mpi_forbids(mpi: str, n_ranks: int) -> None:
-    assert_passes(mpirun(n_ranks, "drop_in_mistakes.py", mpi=mpi, timeout_s=120))
-
-
-@pytest.mark.parametrize("mpi", MPIS)
-def test_a_plan_that_fails_on_one_rank_at_any_stage_leaves_all_ranks_native(mpi: str) -> None:
-    assert_passes(mpirun(3, "drop_in_failures.py", mpi=mpi, timeout_s=200))
+def test_that_there_is_no_table_is_said_once(mpi: str) -> None:
+    assert_passes(mpirun(3, "drop_in_failures.py", ONCE, mpi=mpi))
 
 
 def test_the_package_can_be_imported_without_mpi() -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from check_names import checks_of
 from mpi_launching import assert_passes, mpirun
 
-pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mpich]'")
+MPI = pytest.importorskip("mpi4py.MPI", reason="mpi4py is not installed: pip install '.[mpich]'")
+run_check = pytest.importorskip("drop_in_calls").run_check
 
 
-@pytest.mark.parametrize(
-    ("mpi", "n_ranks"), [("mpich", 1), ("openmpi", 2), ("mpich", 3), ("openmpi", 4)]
-)
-def test_nonblocking_forms_leave_what_native_mpi_leaves(mpi: str, n_ranks: int) -> None:
-    assert_passes(mpirun(n_ranks, "nonblocking.py", mpi=mpi, timeout_s=120))
+@pytest.mark.ranks(1, 4)
+@pytest.mark.parametrize("check", checks_of("nonblocking.py"))
+def test_nonblocking_forms_leave_what_native_mpi_leaves(comm: MPI.Intracomm, check: str) -> None:
+    run_check(comm, "nonblocking.py", check)
 
 
 @pytest.mark.parametrize("mpi", ["mpich", "openmpi"])

@@ -172,4 +172,5 @@ def check_a_table_that_is_none_is_refused_on_all_ranks(_: Any) -> None:
             collplan.Comm(WORLD, table=table)  # type: ignore[arg-type]
 
 
-run_checks(globals())
+if __name__ == "__main__":
+    run_checks(globals())

@@ -228,4 +228,5 @@ def check_first_calls(_: Any) -> None:
     goes_on(comm, 7)
 
 
-run_checks(globals())
+if __name__ == "__main__":
+    run_checks(globals())

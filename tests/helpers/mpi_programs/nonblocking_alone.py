@@ -14,6 +14,7 @@ WORLD = MPI.COMM_WORLD
 def main() -> None:
     # A library may give more than it was asked for.
     level = MPI.Query_thread()
+    assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
     ones, out = np.ones(9), np.zeros(9)
     for table in (planning_table(WORLD.size), None):
         comm = collplan.Comm(WORLD, table=table, force=True, native_calls=0, nonblocking_from=0)

@@ -1,7 +1,12 @@
-"""Calls of every collective on drop-ins that run all by plans, for programs that test them."""
+"""Calls of every collective on drop-ins that run all by plans, and checks made of them.
+
+A program of checks has functions ``check_…(comm)``, each of which gets a new drop-in. Each is a
+case of the pool; all run as ``mpiexec -n 3 python drop_in.py``, or those that are named after it.
+"""
 
 from __future__ import annotations
 
+import runpy
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +14,14 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
+from folders import PROGRAMS
 from tables_everywhere import planning_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-WORLD = MPI.COMM_WORLD
+WORLD: MPI.Intracomm = MPI.COMM_WORLD
+"""The native communicator of the ranks that check; `run_check` sets it for a case of the pool."""
 SIZE, RANK = WORLD.size, WORLD.rank
 KINDS = {
     "bcast": ("recv", "root"),
@@ -67,12 +74,23 @@ def compositions() -> tuple[MPI.Op, MPI.Op]:
     return MPI.Op.Create(reduce, commute=False), MPI.Op.Create(reduce, commute=False)
 
 
-def run_checks(program: Mapping[str, Any], make: Callable[[], Any] = planning) -> None:
-    """Run a program's functions ``check_…``, or those its command line names, each on a drop-in."""
-    names = [name for name in program if name.startswith("check_")]
-    for name in sys.argv[1:] or names:
-        comm = make()
-        program[name](comm)
-        comm.let_go()
+def run_checks(program: Mapping[str, Any]) -> None:
+    """Run a program's checks, or those that its command line names."""
+    for name in sys.argv[1:] or [name for name in program if name.startswith("check_")]:
+        _check(program, name)
     if RANK == 0:
         print("passed", flush=True)
+
+
+def run_check(comm: MPI.Intracomm, program: str, name: str) -> None:
+    """Run one check of a program on the ranks of `comm`."""
+    global WORLD, SIZE, RANK
+    WORLD, SIZE, RANK = comm, comm.size, comm.rank
+    # Anew for each case: programs compute what they compare with from these three.
+    _check(runpy.run_path(str(PROGRAMS / program), run_name="checks"), name)
+
+
+def _check(program: Mapping[str, Any], name: str) -> None:
+    comm = program.get("drop_in", planning)()
+    program[name](comm)
+    comm.let_go()
