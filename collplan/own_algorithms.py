@@ -69,7 +69,7 @@ def _import_file(path: Path) -> None:
         raise CollplanError(f"--import: {path}: no such file; give a Python file")
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise CollplanError(f"--import: {path}: is no Python file; give one that ends in .py")
+        raise CollplanError(f"--import: {path}: is not a Python file; give one that ends in .py")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # for what it imports that lies beside it
     module = sys.modules[name] = module_from_spec(spec)

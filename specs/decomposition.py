@@ -118,7 +118,7 @@ class Decomposition(SpecModel):
                 problem = (
                     "a decomposition needs a name"
                     if name is None
-                    else f"{show_value(name)} is no decomposition"
+                    else f"{show_value(name)} is not a decomposition"
                 )
                 raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
         return fields

@@ -98,7 +98,9 @@ def _check_datatype(name: Any) -> str:
         text = str(name)
         word = text.lower().removeprefix("mpi_").removesuffix("_t").replace(" ", "_")
         hint = suggest(_OTHER_NAMES.get(word, word), DATATYPES)
-        raise ValueError(f"{show_value(name)} is no datatype; {hint}valid: {', '.join(DATATYPES)}")
+        raise ValueError(
+            f"{show_value(name)} is not a datatype; {hint}valid: {', '.join(DATATYPES)}"
+        )
     return name
 
 
@@ -163,7 +165,7 @@ class Operation(SpecModel):
         name = value.get("name")
         if isinstance(name, str) and name not in BUILTIN and "commutative" not in value:
             raise ValueError(
-                f"{name!r} is no predefined operation ({', '.join(BUILTIN)}); "
+                f"{name!r} is not a predefined operation ({', '.join(BUILTIN)}); "
                 f"for your own, say {{name: {name}, commutative: true or false}}"
             )
         return value

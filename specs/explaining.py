@@ -164,7 +164,7 @@ def _closest(word: str, valid: Iterable[str]) -> str | None:
 
 def _explain_unknown_kind(kind: str) -> str:
     hint = suggest(kind, COLLECTIVES)
-    return f"{show_value(kind)} is no collective; {hint}valid: {', '.join(COLLECTIVES)}"
+    return f"{show_value(kind)} is not a collective; {hint}valid: {', '.join(COLLECTIVES)}"
 
 
 def _explain_unknown_key(where: Where, model: type[BaseModel]) -> str:

@@ -55,7 +55,7 @@ def _check_rank_order(value: Any) -> Any:
                 )
     elif value not in ("block", "cyclic"):
         raise ValueError(
-            f"{show_value(value)} is no rank order; give block, cyclic, or a list with every "
+            f"{show_value(value)} is not a rank order; give block, cyclic, or a list with every "
             f"rank's node"
         )
     return value

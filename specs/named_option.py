@@ -139,7 +139,7 @@ class AlgorithmsByRole(SpecModel):
             for role in value:
                 if not isinstance(role, str) or not _ROLE.fullmatch(role):
                     raise ValueError(
-                        f"{show_value(role)} is no role; use node, lane, or as node/allgather"
+                        f"{show_value(role)} is not a role; use node, lane, or as node/allgather"
                     )
             return {"roles": dict(value)}
         return value
@@ -219,7 +219,7 @@ class Transport(SpecModel):
             for role in value:
                 if not isinstance(role, str) or not _PLACE.fullmatch(role):
                     raise ValueError(
-                        f"{show_value(role)} is no role; use node, lane, or as node.row"
+                        f"{show_value(role)} is not a role; use node, lane, or as node.row"
                     )
             value = {"roles": dict(value)}
         roles = value.get("roles", {})
@@ -228,7 +228,7 @@ class Transport(SpecModel):
         for name in (value.get("name", "messages"), *roles.values()):
             if name not in TRANSPORTS:
                 raise ValueError(
-                    f"{show_value(name)} is no transport; use {' or '.join(TRANSPORTS)}"
+                    f"{show_value(name)} is not a transport; use {' or '.join(TRANSPORTS)}"
                 )
         return value
 

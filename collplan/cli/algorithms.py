@@ -26,7 +26,7 @@ def command(
 
     kinds = registry.kinds()
     if kind is not None and kind not in kinds:
-        raise CollplanError(f"{kind!r} is no collective; valid: {', '.join(kinds)}")
+        raise CollplanError(f"{kind!r} is not a collective; valid: {', '.join(kinds)}")
     rows = [
         _describe(algorithm)
         for each in (kinds if kind is None else (kind,))

@@ -47,7 +47,7 @@ class LazyGroup(TyperGroup):
         if cmd_name not in COMMANDS:
             close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            ctx.fail(f"{cmd_name!r} is no command; {hint}valid: {', '.join(COMMANDS)}")
+            ctx.fail(f"{cmd_name!r} is not a command; {hint}valid: {', '.join(COMMANDS)}")
         module = import_module(f"collplan.cli.{cmd_name}")
         if hasattr(module, "app"):  # a command of several
             return typer.main.get_command(module.app)

@@ -66,7 +66,7 @@ def open_spec(path: Path) -> PlanSpec:
     Raises
     ------
     CollplanError
-        If the file is no spec, or the machine at hand is told wrongly.
+        If the file is not a spec, or the machine at hand is told wrongly.
     """
     announce_compiling()
     if path.suffix == ".goal":

@@ -198,7 +198,7 @@ def require_folder(option: str, path: Path) -> None:
 
 
 def parse_size(option: str, text: str | int) -> int:
-    """Return the bytes that an option names; raise `CollplanError` if its text is no size."""
+    """Return the bytes that an option names; raise `CollplanError` if its text is not a size."""
     try:
         return parse_bytes(text)
     except ValueError as error:
@@ -236,7 +236,7 @@ def parse_sizes(
         size = parse_size("--sizes", part)
         if size % itemsize:
             raise CollplanError(
-                f"--sizes: {part.strip()} is no multiple of the {itemsize} bytes of {datatype}; "
+                f"--sizes: {part.strip()} is not a multiple of the {itemsize} bytes of {datatype}; "
                 f"give whole elements"
             )
         if max_count is not None and size // itemsize > max_count:

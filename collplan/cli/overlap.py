@@ -128,7 +128,7 @@ def _parse_transport(text: str | None, *, is_used: bool) -> Transport | None:
 
     if text not in (None, *TRANSPORTS):
         raise CollplanError(
-            f"--transport: {text!r} is no transport; use one of {', '.join(TRANSPORTS)}"
+            f"--transport: {text!r} is not a transport; use one of {', '.join(TRANSPORTS)}"
         )
     if text is not None and not is_used:
         raise CollplanError(

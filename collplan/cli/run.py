@@ -271,7 +271,7 @@ def parse_cores(text: str | None) -> tuple[int, ...] | None:
     Raises
     ------
     CollplanError
-        If it is no list of numbers.
+        If it is not a list of numbers.
 
     Examples
     --------
@@ -283,7 +283,7 @@ def parse_cores(text: str | None) -> tuple[int, ...] | None:
     numbers = [part.strip() for part in text.split(",")]
     if not all(number.isdecimal() for number in numbers):
         raise CollplanError(
-            f"--cores: {text!r} is no list of processors; name one for each core of a node, "
+            f"--cores: {text!r} is not a list of processors; name one for each core of a node, "
             "as in 0,1,1"
         )
     return tuple(int(number) for number in numbers)

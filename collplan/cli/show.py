@@ -20,7 +20,7 @@ def command(
 
     plan = open_plan(source)
     if rank is not None and not 0 <= rank < plan.n_ranks:
-        raise CollplanError(f"--rank: {rank} is no rank; the plan's are 0 to {plan.n_ranks - 1}")
+        raise CollplanError(f"--rank: {rank} is not a rank; the plan's are 0 to {plan.n_ranks - 1}")
     if rank is None and not as_json:
         print_line(to_text(plan).rstrip("\n"))
         return 0

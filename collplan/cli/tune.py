@@ -183,7 +183,7 @@ class TuneOptions:
         require_folder("-o", self.output)
         if self.output.exists() and not self.output.is_file():
             raise CollplanError(
-                f"-o: {self.output} is no regular file, and a table is read again to add to it; "
+                f"-o: {self.output} is not a regular file, and a table is read again to add to it; "
                 f"give another file"
             )
         if self.plot is not None:
@@ -220,7 +220,7 @@ class TuneOptions:
         for name in dict.fromkeys(names):
             if name not in COLLECTIVES:
                 raise CollplanError(
-                    f"--collectives: {name!r} is no collective; valid: {', '.join(COLLECTIVES)}"
+                    f"--collectives: {name!r} is not a collective; valid: {', '.join(COLLECTIVES)}"
                 )
             yield self._collective(name, own)
 
@@ -247,7 +247,7 @@ class TuneOptions:
         words = [word.strip() for word in self.ranks.split(",")]
         if not all(word.isdecimal() and int(word) > 0 for word in words):
             raise CollplanError(
-                f"--ranks: {self.ranks!r} is no list of numbers of ranks; give it as 4,8, or all"
+                f"--ranks: {self.ranks!r} is not a list of numbers of ranks; give it as 4,8, or all"
             )
         return tuple(sorted({int(word) for word in words}))
 
@@ -373,5 +373,5 @@ def _parse_percent(text: str) -> float:
     except ValueError:
         part = 0.0
     if not 0 < part < 1:
-        raise CollplanError(f"--tight: {text!r} is no part of a time; give it as 5%")
+        raise CollplanError(f"--tight: {text!r} is not a percentage; give it as 5%")
     return part

@@ -326,7 +326,7 @@ def _infer(length: int, element: Element, blocks: int) -> int:
         return 0
     n_elements, rest = divmod(length, element.extent)
     if rest or n_elements % blocks:
-        raise ValueError("the buffer is no whole number of elements or blocks")
+        raise ValueError("the buffer is not a whole number of elements or blocks")
     return n_elements // blocks
 
 

@@ -95,7 +95,7 @@ def parse_rate(text: str) -> int:
     Raises
     ------
     EmulationError
-        If `text` is no rate, or not a whole number of bits per second.
+        If `text` is not a rate, or not a whole number of bits per second.
 
     Examples
     --------

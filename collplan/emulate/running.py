@@ -115,7 +115,7 @@ def run_emulated(
     launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
     variables = _environment(launcher, machine) | {**launch.environment, **(environment or {})}
     if shutil.which(program[0], path=variables["PATH"]) is None:
-        raise EmulationError(f"CMD: {program[0]!r} is no program; give one on PATH, or its path")
+        raise EmulationError(f"CMD: {program[0]!r} is not a program; give one on PATH, or its path")
     request = {
         "nodes": cluster.nodes,
         "lanes": cluster.lanes,

@@ -261,7 +261,7 @@ def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
     count, rest = divmod(n_bytes, _ITEMSIZE)
     if rest:
         raise CollplanError(
-            f"--sizes: {n_bytes} is no multiple of the {_ITEMSIZE} bytes of {DATATYPE}; "
+            f"--sizes: {n_bytes} is not a multiple of the {_ITEMSIZE} bytes of {DATATYPE}; "
             f"give whole elements"
         )
     blocks = n_nodes if COLLECTIVES[kind].has_blocks else 1

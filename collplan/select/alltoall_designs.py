@@ -112,7 +112,9 @@ DESIGNS: Final = {
             _shared({"name": "full_lane", "form": "node_aware"}, "coalesce_requests"),
         ),
         Design("ohio_v1", "leaders exchange, a message per rank", _shared("hierarchical")),
-        Design("ohio_v2", "one message per peer node", _shared("hierarchical", "coalesce_requests")),
+        Design(
+            "ohio_v2", "one message per peer node", _shared("hierarchical", "coalesce_requests")
+        ),
         Design(
             "ohio_v3",
             "and two receive blocks in turn",

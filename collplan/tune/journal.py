@@ -94,7 +94,7 @@ class Journal:
         known = isinstance(document, dict) and (document.get("format"), document.get("version"))
         if known != (FORMAT, VERSION):
             raise CollplanError(
-                f"{self.path}: is no unfinished tuning of this collplan; remove it, {AGAIN}"
+                f"{self.path}: is not an unfinished tuning of this collplan; remove it, {AGAIN}"
             )
         return dict(document)
 

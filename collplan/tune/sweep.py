@@ -134,7 +134,7 @@ class Choice(Method):
         Raises
         ------
         SpecError
-            If this is no plan, or one that does not fit the machine.
+            If this is not a plan, or one that does not fit the machine.
         """
         if self.native:
             raise SpecError("native: the library's own collective has no plan; call it")
@@ -244,7 +244,7 @@ class Sweep(SpecModel):
         model = COLLECTIVES.get(self.collective)
         if model is None:
             raise ValueError(
-                f"{self.collective!r} is no collective; valid: {', '.join(COLLECTIVES)}"
+                f"{self.collective!r} is not a collective; valid: {', '.join(COLLECTIVES)}"
             )
         if (self.op_commutes is None) == model.has_op:
             need = "has an operation" if model.has_op else "has no operation"

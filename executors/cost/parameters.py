@@ -106,7 +106,7 @@ class Loggps:
             letter, equals, number = (part.strip() for part in item.partition("="))
             if letter not in Loggps.letters or not equals:
                 raise SpecError(
-                    f"loggps: {item.strip()!r} is no parameter; give L, o, g, G, O and S, "
+                    f"loggps: {item.strip()!r} is not a parameter; give L, o, g, G, O and S, "
                     f"like {_EXAMPLE}"
                 )
             if letter in values:

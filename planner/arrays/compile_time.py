@@ -1,4 +1,4 @@
-"""The time that compiling kernels takes, which is no part of the work they do.
+"""Time to compile kernels, which is counted apart from the work that they do.
 
 A process compiles a kernel when it first calls it and nothing is kept of earlier runs. This
 module knows nothing of numba, so that a command can ask before any kernel is loaded.

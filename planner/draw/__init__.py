@@ -53,7 +53,9 @@ def draw(
     suffix = path.suffix.lower()
     if suffix not in _DOT_SUFFIXES + _PICTURE_SUFFIXES:
         valid = ", ".join(_PICTURE_SUFFIXES + _DOT_SUFFIXES)
-        raise DrawError(f"{path}: {path.suffix or 'no suffix'!r} is no picture; end it in {valid}")
+        raise DrawError(
+            f"{path}: {path.suffix or 'no suffix'!r} is not a picture; end it in {valid}"
+        )
     source = picture(plan, by, timeline)
     content = source.encode() if suffix in _DOT_SUFFIXES else render(source, suffix[1:])
     with replacing(path, DrawError) as file:

@@ -139,7 +139,7 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
         If there is no such view, or if the timeline is of another plan.
     """
     if by not in get_args(View):
-        raise DrawError(f"by={by!r} is no view; use one of {', '.join(get_args(View))}")
+        raise DrawError(f"by={by!r} is not a view; use one of {', '.join(get_args(View))}")
     if timeline is not None and len(timeline.end_ns) != plan.n_tasks:
         raise DrawError(
             f"timeline of {len(timeline.end_ns)} tasks, the plan has {plan.n_tasks}; "

@@ -66,7 +66,7 @@ class Phase:
     role : str
         Where it runs, as ``node`` or ``lane``.
     tree : str
-        The shape of its trees, as ``binomial``; empty if it is no tree.
+        The shape of its trees, as ``binomial``; empty if it is not a tree.
     trees : tuple of Trees
         Its trees, one entry per shape.
     """

@@ -34,7 +34,7 @@ def load_preset(name: object) -> dict[str, Any]:
     if not isinstance(name, str) or name not in preset_names():
         hint = suggest(str(name), preset_names())
         raise ValueError(
-            f"{show_value(name)} is no preset; {hint}valid: {', '.join(preset_names())}"
+            f"{show_value(name)} is not a preset; {hint}valid: {', '.join(preset_names())}"
         )
     text = (resources.files(__name__) / f"{name}.yaml").read_text(encoding="utf-8")
     fields = parse_yaml(text, f"preset {name}")

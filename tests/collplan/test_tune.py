@@ -328,11 +328,14 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
         (["-o", "no/t.yaml", "-n", 2], "-o: there is no folder no; make it first"),
         (
             ["-o", "t.yaml", "-n", 2, "--collectives", "bcst"],
-            "--collectives: 'bcst' is no collective; valid: bcast, ",
+            "--collectives: 'bcst' is not a collective; valid: bcast, ",
         ),
-        (["-o", "t.yaml", "-n", 2, "--sizes", "12"], "--sizes: 12 is no multiple of the 8 bytes"),
-        (["-o", "t.yaml", "-n", 2, "--ranks", "2,x"], "--ranks: '2,x' is no list of numbers"),
-        (["-o", "t.yaml", "-n", 2, "--tight", "0"], "--tight: '0' is no part of a time"),
+        (
+            ["-o", "t.yaml", "-n", 2, "--sizes", "12"],
+            "--sizes: 12 is not a multiple of the 8 bytes",
+        ),
+        (["-o", "t.yaml", "-n", 2, "--ranks", "2,x"], "--ranks: '2,x' is not a list of numbers"),
+        (["-o", "t.yaml", "-n", 2, "--tight", "0"], "--tight: '0' is not a percentage"),
         (["-o", "t.yaml", "-n", 2, "--most", 7], "--most: 7 is less than --least 8; raise it"),
         (
             ["-o", "t.yaml", "-n", 2, "--collectives", "reduce", "--op", "band"],

@@ -89,7 +89,7 @@ def test_every_command_plans_proves_draws_and_prices_it(spec: Path, tmp_path: Pa
 def test_without_the_file_there_is_no_such_kind(spec: Path) -> None:
     done = run([*own_command("verify", spec)])
     assert done.returncode == 2
-    assert "'rotate' is no collective; valid: bcast, gather" in done.stderr
+    assert "'rotate' is not a collective; valid: bcast, gather" in done.stderr
 
 
 def test_what_it_computes_is_what_its_reference_says() -> None:

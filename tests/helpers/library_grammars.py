@@ -119,6 +119,6 @@ def _field_of(word: str) -> str:
         return "score"
     is_ranks = word.startswith("[") and word.endswith("]")
     ends = word.strip("[]").split("-")
-    assert len(ends) == 2, f"{word}: is no field"
+    assert len(ends) == 2, f"{word}: is not a field"
     assert all(end == "inf" or end.isdecimal() for end in ends), f"{word}: is no range"
     return "ranks" if is_ranks else "bytes"

@@ -389,12 +389,12 @@ def test_neither_renderer(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["x.jpeg", "x"])
 def test_unknown_suffix(name, tmp_path):
-    with pytest.raises(DrawError, match=r"is no picture; end it in \.svg, \.png"):
+    with pytest.raises(DrawError, match=r"is not a picture; end it in \.svg, \.png"):
         draw(binomial_bcast([0] * 4), tmp_path / name)
 
 
 def test_unknown_view(tmp_path):
-    with pytest.raises(DrawError, match="by='lane' is no view; use one of auto, task"):
+    with pytest.raises(DrawError, match="by='lane' is not a view; use one of auto, task"):
         draw(binomial_bcast([0] * 4), tmp_path / "x.svg", by="lane")
 
 

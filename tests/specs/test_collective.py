@@ -84,7 +84,7 @@ def test_own_operations_must_say_whether_they_commute() -> None:
     assert Operation.model_validate("bxor").commutative
     assert not Operation(name="sum", commutative=False).commutative
     assert not Operation(name="affine", commutative=False).is_builtin
-    with pytest.raises(ValidationError, match=r"'affine' is no predefined operation.*sum, prod"):
+    with pytest.raises(ValidationError, match=r"'affine' is not a predefined operation.*sum, prod"):
         Operation(name="affine")
 
 

@@ -58,7 +58,7 @@ def test_a_line_says_it_all() -> None:
 @pytest.mark.parametrize(
     ("written", "words"),
     [
-        ("ring", f"'ring' is no decomposition; valid: {', '.join(DECOMPOSITIONS)}"),
+        ("ring", f"'ring' is not a decomposition; valid: {', '.join(DECOMPOSITIONS)}"),
         ({"shape": [2, 2]}, "a decomposition needs a name"),
         ({"name": "mesh"}, "mesh needs a shape of two or more"),
         ({"name": "mesh", "shape": [4]}, "mesh needs a shape of two or more"),

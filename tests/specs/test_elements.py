@@ -61,7 +61,7 @@ def test_scalars_have_the_dtype_of_their_name() -> None:
     for name in DATATYPES:
         if name not in PAIRS:
             assert numpy_dtype(name) == np.dtype(name)
-    with pytest.raises(ValueError, match="'double' is no datatype; did you mean 'float64'"):
+    with pytest.raises(ValueError, match="'double' is not a datatype; did you mean 'float64'"):
         numpy_dtype("double")
 
 
@@ -128,7 +128,7 @@ def test_reference_finds_what_python_finds(op: str) -> None:
         ({"datatype": "int_int", "op": "max"}, "op max is not defined on the pair .* int_int"),
         ({"datatype": "int_int", "op": "band"}, "op band is not defined on the pair .* int_int"),
         ({"datatype": "int_int", "op": "land"}, "op land is not defined on the pair .* int_int"),
-        ({"datatype": "2int", "op": "minloc"}, "'2int' is no datatype; did you mean 'int_int'"),
+        ({"datatype": "2int", "op": "minloc"}, "'2int' is not a datatype; did you mean 'int_int'"),
     ],
 )
 def test_wrong_combinations_are_one_clear_line(fields: dict[str, str], words: str) -> None:

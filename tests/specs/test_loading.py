@@ -93,7 +93,7 @@ def refuse(document: Any) -> str:
         ),
         (
             {"collective": BARRIER, "algorithms": {"Node": "ring"}},
-            "algorithms: 'Node' is no role; use node, lane, or as node/allgather",
+            "algorithms: 'Node' is not a role; use node, lane, or as node/allgather",
         ),
         (
             {"collective": BARRIER, "algorithms": {"node": 3}},
@@ -126,7 +126,7 @@ def test_line_names_the_field_and_the_way_out(document: Any, line: str) -> None:
 def test_kinds_are_listed_where_the_kind_is_wrong_or_missing() -> None:
     wrong, missing = refuse({"collective": {"kind": "alreduce"}}), refuse({"collective": {}})
     assert wrong.startswith(
-        "collective.kind: 'alreduce' is no collective; did you mean 'allreduce'"
+        "collective.kind: 'alreduce' is not a collective; did you mean 'allreduce'"
     )
     assert missing.startswith("collective.kind: is missing; valid: bcast, gather, scatter")
 
@@ -238,7 +238,7 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "spec.yaml: machine.nodes: 0 is too small",
         "spec.yaml: machine.lanes: 40000 is too large",
         "spec.yaml: machine.network.handshake: 1 is not true or false",
-        "spec.yaml: collective.datatype: 'double' is no datatype",
+        "spec.yaml: collective.datatype: 'double' is not a datatype",
         "spec.yaml: collective.root: True is not a whole number",
         "spec.yaml: passes: 'segment' is not a list",
     ]
@@ -298,7 +298,7 @@ def test_a_link_stated_in_part_keeps_the_defaults_of_the_rest() -> None:
 )
 def test_datatypes_of_c_and_mpi_suggest_ours(name: str, meant: str) -> None:
     line = refuse({"collective": {"kind": "bcast", "count": 1, "datatype": name}})
-    assert f"{name!r} is no datatype; did you mean {meant!r}?" in line
+    assert f"{name!r} is not a datatype; did you mean {meant!r}?" in line
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ def test_what_a_terminal_acts_on_is_escaped() -> None:
     line = refuse({"collective": BARRIER, "\x1b[31mred\x07": 1})
     assert line.startswith(r"\x1b[31mred\x07: unknown key")
     line = refuse({"collective": {"kind": "bcast\x1b[2J"}})
-    assert line.startswith(r"collective.kind: 'bcast\x1b[2J' is no collective")
+    assert line.startswith(r"collective.kind: 'bcast\x1b[2J' is not a collective")
     assert len(refuse({"collective": BARRIER, "passes": "x" * 10**6})) < 400
 
 

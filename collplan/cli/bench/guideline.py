@@ -153,7 +153,7 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     name, separator, path = text.partition("=")
     if not (name and separator and path):
-        raise CollplanError(f"--candidate: {text!r} is no NAME=SPEC; give it as mine=mine.yaml")
+        raise CollplanError(f"--candidate: {text!r} is not a NAME=SPEC; give it as mine=mine.yaml")
     other = open_spec(Path(path))
     if other.collective.with_count(0) != spec.collective.with_count(0):
         raise CollplanError(

@@ -250,4 +250,6 @@ def _check_collective(kind: str) -> None:
             f"--collective: a {kind} moves nothing over the lanes; valid: {', '.join(kinds)}"
         )
     hint = suggest(kind, kinds)
-    raise CollplanError(f"--collective: {kind!r} is no collective; {hint}valid: {', '.join(kinds)}")
+    raise CollplanError(
+        f"--collective: {kind!r} is not a collective; {hint}valid: {', '.join(kinds)}"
+    )

@@ -145,7 +145,7 @@ class OverlapOptions(BenchmarkOptions):
             check_trace_path(self.trace)
         if self.transport not in (None, *TRANSPORTS):
             raise CollplanError(
-                f"--transport: {self.transport!r} is no transport; use {' or '.join(TRANSPORTS)}"
+                f"--transport: {self.transport!r} is not a transport; use {' or '.join(TRANSPORTS)}"
             )
 
     def _machine(self, n_processors: int) -> Machine:

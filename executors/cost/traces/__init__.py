@@ -37,7 +37,7 @@ def check_trace_path(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in _WRITERS:
         raise TraceError(
-            f"trace: {path} ends in {path.suffix or 'nothing'}, which is no trace format; "
+            f"trace: {path} ends in {path.suffix or 'nothing'}, which is not a trace format; "
             f"use .json for Perfetto or .paje for Pajé"
         )
     return path

@@ -65,7 +65,7 @@ def double_buffer(plan: Plan, slots: Slots = 2) -> Plan:
     Raises
     ------
     AlgorithmError
-        If `slots` is no number of at least 2, or the plan is a program that
+        If `slots` is not a number of at least 2, or the plan is a program that
         waits for others.
 
     References

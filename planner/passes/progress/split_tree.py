@@ -119,7 +119,7 @@ def _require_trees(plan: Plan) -> None:
             if any(tree.tree for tree in registry.of(kind))
         )
         raise AlgorithmError(
-            f"passes.split_tree: {labels} is no tree; it splits {trees}; use one of them, or "
+            f"passes.split_tree: {labels} is not a tree; it splits {trees}; use one of them, or "
             "place_progress"
         )
 

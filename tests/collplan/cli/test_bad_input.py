@@ -167,7 +167,7 @@ def test_bad_goal_files(collplan: CommandLine, text: str, words: tuple[str, ...]
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["frob"], ("'frob' is no command", "compile")),
+        (["frob"], ("'frob' is not a command", "compile")),
         (["verfy", "x"], ("did you mean 'verify'",)),
         (["verify"], ("Missing argument", "collplan verify --help")),
         (["verify", "none.yaml"], ("none.yaml: no such file",)),

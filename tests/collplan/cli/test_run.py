@@ -68,7 +68,10 @@ def check_perfetto(path: Path, n_tasks: int) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--predict", "--trace", "both.txt"], "both.txt ends in .txt, which is no trace format"),
+        (
+            ["--predict", "--trace", "both.txt"],
+            "both.txt ends in .txt, which is not a trace format",
+        ),
         (["--trace", "both.json"], "--trace: shows what --predict finds; add --predict"),
         (["--predict", "--trace", "no/such/both.json"], "there is no folder no/such"),
     ],

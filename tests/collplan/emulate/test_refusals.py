@@ -90,7 +90,7 @@ def test_no_command(collplan: CommandLine) -> None:
 def test_no_such_program(collplan: CommandLine) -> None:
     mpi_python("mpich")
     line = collplan("emulate", *CLUSTER, "--", "./nothing-of-this-name").error()
-    assert line == "CMD: './nothing-of-this-name' is no program; give one on PATH, or its path"
+    assert line == "CMD: './nothing-of-this-name' is not a program; give one on PATH, or its path"
 
 
 @pytest.mark.parametrize(

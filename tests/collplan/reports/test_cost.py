@@ -184,13 +184,13 @@ def test_loggps_sets_all_links() -> None:
     ("text", "problem"),
     [
         ("L=1", "o, g, G, O, S missing"),
-        ("L=1,o=1,g=1,G=1,O=1,S=1,x=3", "'x=3' is no parameter"),
+        ("L=1,o=1,g=1,G=1,O=1,S=1,x=3", "'x=3' is not a parameter"),
         ("L=1,o=1,g=1,G=1,O=1,S=1,L=2", "L is given twice"),
         ("L=-1,o=1,g=1,G=1,O=1,S=1", "L=-1 must be a number from 0"),
         ("L=nan,o=1,g=1,G=1,O=1,S=1", "L=nan must be a number from 0"),
         ("L=1,o=one,g=1,G=1,O=1,S=1", "o=one must be a number from 0"),
         ("L=1,o=1,g=1,G=1,O=1,S=1.5", "S=1.5 must be whole bytes"),
-        ("L", "'L' is no parameter"),
+        ("L", "'L' is not a parameter"),
     ],
 )
 def test_loggps_says_what_is_wrong(text: str, problem: str) -> None:

@@ -106,7 +106,7 @@ def test_a_table_is_not_written_into_a_fifo(collplan: CommandLine) -> None:
     fifo = collplan.folder / "table"
     os.mkfifo(fifo)
     line = collplan("tune", "-n", "2", "-o", fifo).error()
-    assert line.startswith(f"-o: {fifo} is no regular file, and a table is read again")
+    assert line.startswith(f"-o: {fifo} is not a regular file, and a table is read again")
 
 
 def test_nothing_is_written_into_a_device_where_writing_fails(tmp_path: Path) -> None:

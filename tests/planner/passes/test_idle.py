@@ -99,7 +99,7 @@ def test_in_python_it_is_a_warning() -> None:
         {**RING, "collective": {"kind": "allreduce", "count": 2**20}, "decomposition": "auto",
          "algorithms": "auto"},
         {**RING, "transport": "shared"},
-        {**APART, "transport": "shared"},  # a transport is no pass
+        {**APART, "transport": "shared"},  # a transport is not a pass
     ],
 )  # fmt: skip
 def test_nothing_is_said_where_a_pass_works_or_nobody_asked_for_it(base: dict[str, Any]) -> None:

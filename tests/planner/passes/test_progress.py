@@ -225,7 +225,9 @@ def test_what_cannot_be_split_is_refused_with_the_way_out():
         with pytest.raises(AlgorithmError, match=r"levels: .* is not a number of at least 0; or"):
             tree_plan("bcast", "binomial", 4, split(wrong))
     for kind, name in (("allreduce", "ring"), ("reduce", "rabenseifner"), ("scan", "binomial")):
-        with pytest.raises(AlgorithmError, match=f"{kind}/{name} is no tree; it splits .*gather"):
+        with pytest.raises(
+            AlgorithmError, match=f"{kind}/{name} is not a tree; it splits .*gather"
+        ):
             tree_plan(kind, name, 4, split(1))
     with pytest.raises(AlgorithmError, match="put split_tree before it"):
         tree_plan("bcast", "binomial", 4, "add_compute", split(1))

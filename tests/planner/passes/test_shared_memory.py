@@ -230,9 +230,9 @@ def test_only_the_named_roles_share():
 @pytest.mark.parametrize(
     ("value", "line"),
     [
-        ("windows", "transport: 'windows' is no transport; use messages or shared"),
-        ({"node": "fast"}, "transport: 'fast' is no transport; use messages or shared"),
-        ({"Node 1": "shared"}, "transport: 'Node 1' is no role; use node, lane, or as node.row"),
+        ("windows", "transport: 'windows' is not a transport; use messages or shared"),
+        ({"node": "fast"}, "transport: 'fast' is not a transport; use messages or shared"),
+        ({"Node 1": "shared"}, "transport: 'Node 1' is not a role; use node, lane, or as node.row"),
     ],
 )
 def test_refused_specs(value, line):
