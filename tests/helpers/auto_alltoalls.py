@@ -12,7 +12,7 @@ MACHINES = {
     "hydra": {"preset": "hydra", "nodes": 6, "ranks_per_node": 6},
     "cyclic": {"nodes": 4, "ranks_per_node": 4, "rank_order": "cyclic", "numa_domains": 2},
     "5x3": {"nodes": 5, "ranks_per_node": 3, "lanes": 2},
-    "one a node": {"nodes": 8, "ranks_per_node": 1},
+    "one per node": {"nodes": 8, "ranks_per_node": 1},
     "one node": {"ranks_per_node": 8},
     "one rank": {"ranks_per_node": 1},
 }

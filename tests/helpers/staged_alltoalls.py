@@ -15,7 +15,7 @@ MACHINES = {
     "3,1,2": {"nodes": 3, "ranks_per_node": [3, 1, 2], "lanes": 2},
     "4x3": {"nodes": 4, "ranks_per_node": 3},
     "one node": {"nodes": 1, "ranks_per_node": 4},
-    "a rank a node": {"nodes": 4, "ranks_per_node": 1},
+    "one rank per node": {"nodes": 4, "ranks_per_node": 1},
     "any order": {"nodes": 2, "ranks_per_node": [3, 2], "rank_order": [0, 1, 0, 0, 1]},
     "cyclic": {"nodes": 3, "ranks_per_node": 3, "rank_order": "cyclic"},
 }

@@ -43,7 +43,7 @@ def test_the_chosen_spec_says_everything():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("machine", ["one rank", "one a node"])
+@pytest.mark.parametrize("machine", ["one rank", "one per node"])
 def test_memory_is_shared_only_where_ranks_share_a_node(machine):
     for candidate in candidates(auto(machine)):
         assert str(candidate.spec.transport) == "messages"
