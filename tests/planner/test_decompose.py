@@ -32,7 +32,7 @@ MACHINES = {
     "cyclic": {"nodes": 2, "ranks_per_node": 3, "rank_order": "cyclic"},
     "any order": {"nodes": 2, "ranks_per_node": [4, 3], "rank_order": RANDOM_ORDER, "lanes": 2},
     "one node": {"ranks_per_node": 5},
-    "a rank a node": {"nodes": 4},
+    "one rank per node": {"nodes": 4},
     "one rank": {},
     "numa": {"nodes": 2, "ranks_per_node": 4, "numa_domains": 2, "lanes": 2},
 }
