@@ -251,7 +251,7 @@ def test_each_has_help(name: str, collplan: CommandLine) -> None:
         ("guideline {spec} -n 8", "-n: 8 ranks, but machine has 4 on 2 nodes"),
         ("guideline {spec} --sizes 6", "--sizes: 6 is not a multiple of the 4 bytes of int32"),
         ("guideline {spec} --sizes 1024TiB", "--sizes: "),
-        ("guideline {spec} --candidate {spec}", "is no NAME=SPEC; give it as mine=mine.yaml"),
+        ("guideline {spec} --candidate {spec}", "is not a NAME=SPEC; give it as mine=mine.yaml"),
         ("guideline {spec} --candidate best={spec}", "there is a 'best' already"),
         ("guideline {spec} --candidate a={spec} --candidate a={spec}", "there is a 'a' already"),
         ("guideline {spec} --candidate a={other}", "{other} is of another collective"),
