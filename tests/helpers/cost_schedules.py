@@ -210,3 +210,21 @@ r requires busy
 }
 """
 """The receive is posted at 5,000, long after the message could have come."""
+
+
+def sending_to(destinations: list[int], n_bytes: int = 1) -> Plan:
+    """Return a plan in which rank 0 sends to others, one message after another."""
+    n_ranks = max(destinations) + 1
+    lines = ["rank 0 {"]
+    for i, rank in enumerate(destinations):
+        lines.append(f"s{i}: send {n_bytes}b to {rank} tag {i}")
+        if i:
+            lines.append(f"s{i} requires s{i - 1}")
+    lines.append("}")
+    for rank in range(1, n_ranks):
+        lines.append(f"rank {rank} {{")
+        for i, to in enumerate(destinations):
+            if to == rank:
+                lines.append(f"r{i}: recv {n_bytes}b from 0 tag {i}")
+        lines.append("}")
+    return parse_goal(f"num_ranks {n_ranks}\n" + "\n".join(lines))

@@ -83,6 +83,23 @@ class PlanBook:
         )
 
 
+def against_the_rows() -> tuple[Plan, int, int, int, int, int]:
+    """Return a plan whose first send waits for the answer to its second, and five of its rows.
+
+    These are both sends, the receives of the second send, of the answer, and of the first send.
+    """
+    book = PlanBook([0, 1])
+    a, b, c = ([(Buffer.RECV, i, 1)] for i in range(3))
+    got = 4
+    first = book.add(Op.SEND, 0, a, [], [got], peer=1, tag=0)
+    second = book.add(Op.SEND, 0, b, [], peer=1, tag=1)
+    asked = book.add(Op.RECV, 1, [], b, peer=0, tag=1)
+    book.add(Op.SEND, 1, c, [], [asked], peer=0, tag=2)
+    assert book.add(Op.RECV, 0, [], c, peer=1, tag=2) == got
+    last = book.add(Op.RECV, 1, [], a, peer=0, tag=0)
+    return book.plan(), first, second, asked, got, last
+
+
 def _indptr(lists: list[list[object]]) -> np.ndarray:
     return np.concatenate(([0], np.cumsum([len(entries) for entries in lists]))).astype(np.int32)
 

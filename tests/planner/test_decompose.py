@@ -98,7 +98,7 @@ def is_refused(machine, decomposition, kind, commutative):
     return kind in SCANS or (combines and not commutative)
 
 
-def check_structures(kind, machine, decomposition, n_roots=4, n_skipped=3, flavoured=False):
+def check_structures(kind, machine, decomposition, n_roots=6, n_skipped=2, flavoured=False):
     seed = crc32(f"{machine}{decomposition}{kind}".encode())
     p = Machine.model_validate(machine).n_ranks
     for root, count, in_place, commutative in thinned(kind, p, seed, n_roots, n_skipped):

@@ -14,7 +14,7 @@ from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
 from collplan.specs import Link, Network, Nic, PlanSpec, parse_spec
-from cost_schedules import network, on_machine
+from cost_schedules import network, on_machine, sending_to
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
 # its send starts, and holds the receiver's core for 10 + 100.
@@ -223,22 +223,8 @@ class TestMemory:
 class TestConnections:
     def fetches(self, destinations: list[int], room: int) -> int:
         """Return how many of rank 0's sends, one after another, miss."""
-        n_ranks = max(destinations) + 1
-        lines = ["rank 0 {"]
-        for i, rank in enumerate(destinations):
-            lines.append(f"s{i}: send 1b to {rank} tag {i}")
-            if i:
-                lines.append(f"s{i} requires s{i - 1}")
-        lines.append("}")
-        for rank in range(1, n_ranks):
-            lines.append(f"rank {rank} {{")
-            lines += [
-                f"r{i}: recv 1b from 0 tag {i}" for i, to in enumerate(destinations) if to == rank
-            ]
-            lines.append("}")
-        plan = parse_goal(f"num_ranks {n_ranks}\n" + "\n".join(lines))
         nic = Nic(connections=room, miss_ns=1000)
-        busy = simulate(plan, network(BETWEEN, nic=nic)).lane_busy_ns[0, 0, 0]
+        busy = simulate(sending_to(destinations), network(BETWEEN, nic=nic)).lane_busy_ns[0, 0, 0]
         return int((busy - 20 * len(destinations)) // 1000)
 
     def test_the_least_recently_used_goes_first(self) -> None:

@@ -18,7 +18,7 @@ from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.sweep import price
 from collplan.specs import Network, Nic, PlanSpec, parse_spec
 from command_line import CommandLine
-from cost_schedules import network
+from cost_schedules import network, sending_to
 
 # As in test_cost_machine.py: 101 bytes hold a core 10, a lane 120; the message arrives 110 after
 # its send starts, and holds the receiver's core for 10 + 100.
@@ -28,24 +28,6 @@ BETWEEN = "L=100,o=10,g=20,G=1,O=0,S=100000"
 @pytest.fixture
 def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
-
-
-def sending_to(destinations: list[int], n_bytes: int = 1) -> Plan:
-    """Return a plan in which rank 0 sends to others, one message after another."""
-    n_ranks = max(destinations) + 1
-    lines = ["rank 0 {"]
-    for i, rank in enumerate(destinations):
-        lines.append(f"s{i}: send {n_bytes}b to {rank} tag {i}")
-        if i:
-            lines.append(f"s{i} requires s{i - 1}")
-    lines.append("}")
-    for rank in range(1, n_ranks):
-        lines.append(f"rank {rank} {{")
-        for i, to in enumerate(destinations):
-            if to == rank:
-                lines.append(f"r{i}: recv {n_bytes}b from 0 tag {i}")
-        lines.append("}")
-    return parse_goal(f"num_ranks {n_ranks}\n" + "\n".join(lines))
 
 
 def reads_of(plan: Plan, nic: Nic, **changes: Any) -> int:

@@ -47,7 +47,7 @@ def test_an_unknown_operation_is_refused_with_the_known_ones() -> None:
         get_operation("mean")
 
 
-def test_names_are_taken_once() -> None:
+def test_own_operations_are_found_by_name_and_mpis_are_not_replaced() -> None:
     def first(left: np.ndarray, right: np.ndarray, out: np.ndarray) -> None:
         out[:] = left
 

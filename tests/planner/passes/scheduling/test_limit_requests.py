@@ -18,7 +18,7 @@ from collplan.planner.passes.segment import segment
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op, Stage
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice
-from handmade import PlanBook
+from handmade import PlanBook, against_the_rows
 from in_flight import most_in_flight
 from oracle import check_result, make_spec
 from staged_alltoalls import V2, V3, alltoall, check
@@ -156,16 +156,8 @@ def test_an_edge_on_start_becomes_one_on_completion():
 
 def test_rows_in_no_legal_order_get_the_nearest_legal_one():
     """Rank 0's first row can only be sent after its last: windows must not follow the rows."""
-    book = PlanBook([0, 1])
-    a, b, c = ([(Buffer.RECV, i, 1)] for i in range(3))
-    got = 4
-    first = book.add(Op.SEND, 0, a, [], [got], peer=1, tag=0)
-    second = book.add(Op.SEND, 0, b, [], peer=1, tag=1)
-    asked = book.add(Op.RECV, 1, [], b, peer=0, tag=1)
-    book.add(Op.SEND, 1, c, [], [asked], peer=0, tag=2)
-    book.add(Op.RECV, 0, [], c, peer=1, tag=2)
-    last = book.add(Op.RECV, 1, [], a, peer=0, tag=0)
-    limited = limit_requests(book.plan(), 1, 1, 1)
+    plan, first, second, asked, got, last = against_the_rows()
+    limited = limit_requests(plan, 1, 1, 1)
     verify(limited)
     assert edges(limited, first) == [(got, 0), (second, INTENT)]
     assert edges(limited, last) == [(asked, INTENT)]

@@ -18,7 +18,7 @@ from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Op
 from collplan.planner.plan.tags import MAX_TAGS
 from collplan.planner.verify import verify
 from collplan.specs import Network
-from handmade import PlanBook
+from handmade import PlanBook, against_the_rows
 from oracle import check_result, make_spec
 
 UNEVEN = {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2}
@@ -179,16 +179,7 @@ def test_messages_of_one_stream_keep_their_order():
 
 def test_messages_of_a_link_may_go_against_the_rows():
     """Rank 0's first send waits for the answer to its second."""
-    book = PlanBook([0, 1])
-    a, b, c = ([(Buffer.RECV, i, 1)] for i in range(3))
-    got = 4
-    first = book.add(Op.SEND, 0, a, [], [got], peer=1, tag=0)
-    second = book.add(Op.SEND, 0, b, [], peer=1, tag=1)
-    asked = book.add(Op.RECV, 1, [], b, peer=0, tag=1)
-    book.add(Op.SEND, 1, c, [], [asked], peer=0, tag=2)
-    assert book.add(Op.RECV, 0, [], c, peer=1, tag=2) == got
-    book.add(Op.RECV, 1, [], a, peer=0, tag=0)
-    plan = book.plan()
+    plan, first, second, *_ = against_the_rows()
     assert previous_on_link(plan).tolist() == [-1, first] + [-1] * 4
     ordered = prioritize(plan)
     assert_is_serial_order(ordered)
