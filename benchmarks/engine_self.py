@@ -17,14 +17,14 @@ from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.loop.calls import address_of, call, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
 from collplan.measure.timing import Call, in_a_row, time_in_turns
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
 
 ROUNDS = 9
 N_MESSAGES = 200
 
 
-@compile_with(_nrt=False)
+@compile_at_once(_nrt=False)
 def exchange(calls: Any, buffers: int, requests: int, scratch: int, width: int, n: int) -> int:
     """Receive and send n messages of one element to oneself, two at a time.
 
@@ -60,7 +60,7 @@ def exchange(calls: Any, buffers: int, requests: int, scratch: int, width: int, 
     return 0
 
 
-@compile_with(_nrt=False)
+@compile_at_once(_nrt=False)
 def _int_at(address: int) -> int:
     from_address: int = ints(address, 1)[0]
     return from_address

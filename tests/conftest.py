@@ -50,7 +50,7 @@ def compile_in_advance(request: pytest.FixtureRequest) -> None:
     collective = {"kind": "allreduce", "count": 4, "datatype": "int32", "op": "sum"}
     spec = PlanSpec.model_validate({"machine": {"ranks_per_node": 2}, "collective": collective})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interpreted, "MOST_ELEMENTS", -1)
+        patch.setattr(interpreted, "SHARE", 0)
         plan = compile_plan(spec)
         simulate(plan, spec.machine.network)
         verify(plan)

@@ -137,10 +137,9 @@ def _executor(spec: PlanSpec, n_sizes: int) -> Iterator[Executor | None]:
 
     from collplan.executors.cost.kernel import run
     from collplan.executors.mpi.launch.jobs import is_under_futures, mpi_executor
-    from collplan.planner.arrays.jit import has_code
     from collplan.select.sweep import processes
 
-    work = spec.machine.n_ranks * n_sizes * (1 if has_code(run) else INTERPRETED)
+    work = spec.machine.n_ranks * n_sizes * (1 if run.has_code else INTERPRETED)
     try:
         if is_under_futures():
             with mpi_executor(import_own) as executor:

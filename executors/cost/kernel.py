@@ -26,7 +26,7 @@ HAS_ON_START, ARRIVED, QUEUED, ASKING = 1, 2, 16, 32
 an event; it has asked its receiver whether it may send."""
 
 
-@compile_with(at_once=False, _nrt=False)
+@compile_with(_nrt=False)
 def run(sim: Simulation, initial: Ints) -> int:
     """Simulate from the `initial` tasks until no event is left; return how many tasks are done.
 

@@ -1,28 +1,34 @@
-"""Kernels as Python functions, for calls that take less time than compiling does.
+"""Kernels as Python functions, for calls that take less time than getting machine code does.
 
-Numba compiles a kernel in about a millisecond per byte of its bytecode. A first small plan
-is made, proved and priced in Python meanwhile: some hundred times slower, but at once. The
+Numba itself is imported in some tenths of a second, loads a kernel that it has compiled before
+in some hundredths, and compiles one in about a millisecond per byte of its bytecode. A small
+plan is made, proved and priced in Python: some hundred times slower, but at once. The
 functions work on copies of a call's arrays, with numbers of 64 bits as numba computes with.
-Where a number does not fit in 64 bits, nothing has happened, and the kernel is compiled.
+Where a number does not fit in 64 bits, nothing has happened, and machine code is used.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from time import perf_counter
 from types import CodeType, FunctionType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-import numba.core.dispatcher
 import numpy as np
 
+IMPORT_S: Final = 0.4
+"""Time to import numba, and to prepare it for its first kernel, in seconds, about."""
+LOAD_S: Final = 0.03
+"""Time to load machine code that is kept, in seconds, about."""
 COMPILE_S: Final = 1e-3
 """Time to compile a byte of bytecode, in seconds, about."""
+ELEMENT_S: Final = 2e-6
+"""Time to interpret a call per element of its arrays, in seconds, about."""
 SHARE: Final = 0.5
-"""Part of the time to compile a kernel that a process spends on interpreting it."""
-MOST_ELEMENTS: Final = 200_000
-"""Number of elements in a call's arrays above which it is not interpreted."""
+"""Part of the time to get machine code that a process spends on interpreting."""
+_MACHINE_CODE: Final = "collplan.planner.arrays.machine_code"
 _WIDE: Final = {"i": np.int64, "u": np.int64, "f": np.float64}
 """Types that numba computes with, by kinds of numpy's narrower ones."""
 
@@ -38,15 +44,22 @@ class Interpreted:
         What the kernel is compiled from.
     """
 
+    all_s: ClassVar = 0.0
+    """Time that this process has spent on interpreting kernels, in seconds."""
+
     def __init__(self, function: Any) -> None:
         twins: dict[FunctionType, FunctionType] = {}
         self._function = _twin(function, twins)
-        n_bytes = sum(len(one.__code__.co_code) for one in twins)
-        self._left_s = SHARE * COMPILE_S * n_bytes
+        self._compile_s = COMPILE_S * sum(len(one.__code__.co_code) for one in twins)
+        self._own_s = 0.0
 
-    def has_time_for(self, arguments: tuple[Any, ...]) -> bool:
-        """Return whether a call is small, and earlier ones have not taken all the time."""
-        return self._left_s > 0 and _n_elements(arguments) <= MOST_ELEMENTS
+    def has_time_for(self, arguments: tuple[Any, ...], kernel: Any) -> bool:
+        """Return whether a call and the earlier ones take less time than machine code does."""
+        about_s = ELEMENT_S * _n_elements(arguments)
+        if _MACHINE_CODE not in sys.modules:
+            return Interpreted.all_s + about_s < SHARE * IMPORT_S
+        get_s = LOAD_S if kernel.has_code else self._compile_s
+        return self._own_s + about_s < SHARE * get_s
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function as numba would.
@@ -61,7 +74,9 @@ class Interpreted:
         with np.errstate(over="raise", divide="ignore", invalid="ignore"):
             found = self._function(*copies.of(arguments))
         copies.give_back()
-        self._left_s -= perf_counter() - begin
+        spent_s = perf_counter() - begin
+        self._own_s += spent_s
+        Interpreted.all_s += spent_s
         return copies.result(found)
 
 
@@ -75,8 +90,9 @@ def _twin(function: FunctionType, twins: dict[FunctionType, FunctionType]) -> Fu
     )
     for name in _names(function.__code__):
         value = known.get(name)
-        if isinstance(value, numba.core.dispatcher.Dispatcher):
-            known[name] = _twin(value.py_func, twins)
+        function_of_kernel = getattr(value, "py_func", None)
+        if function_of_kernel is not None:
+            known[name] = _twin(function_of_kernel, twins)
     return twin
 
 

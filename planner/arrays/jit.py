@@ -1,416 +1,88 @@
-"""Compiled functions whose cache is never stale.
+"""Kernels: functions with loops over arrays, which become machine code when that is worth it.
 
-Numba keeps machine code beside the source file and renews it when that file
-changes, but what a function calls or takes from another file is compiled into
-it, too. So the cache lies in a folder named after the contents of all files with
-kernels in the function's own folder; kernels call no kernels of other folders,
-and take constants from files with kernels only.
-
-Where the source folder cannot be written, the cache lies in the user's cache folder,
-or else in a folder of the user's own for temporary files. Where neither can be written,
-every process compiles for itself.
-
-Small calls of a kernel that is compiled nowhere yet run in Python (`interpreted`).
-
-Interrupts (Ctrl-C) wait until a compiled function has returned. Numba runs Python code to
-make arrays of what a function returns, and does not look whether it raised: a
-KeyboardInterrupt there ends in a segmentation fault or a SystemError.
+Small calls run in Python (`interpreted`). The others import numba, which takes longer than
+planning and proving a small plan, and load machine code or compile it (`machine_code`).
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import os
-import stat
-import sys
-import tempfile
-import threading
-import time
-from _signal import getsignal, signal  # type: ignore[import-not-found]
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
-from signal import SIGINT
-from typing import IO, Any, Final, cast
+from collections.abc import Callable
+from functools import cached_property, update_wrapper
+from typing import Any
 
-import numba
-import numba.core.caching
-import numba.core.ccallback
-import numba.core.dispatcher
-import numba.core.registry
-import numba.core.runtime
-import numba.core.sigutils
-
-from collplan.planner.arrays.compile_time import getting_kernel, miss
+from collplan.planner.arrays.compile_time import getting_kernel
 from collplan.planner.arrays.interpreted import Interpreted
 
-if sys.platform != "win32":
-    import fcntl
 
-core: Any = numba.core
-PATIENCE_S: Final = 60.0
-"""Time limit, in seconds, for another process that compiles the same function."""
-POLL_S: Final = 0.02
-_SAID: Final = "COLLPLAN_UNCACHED"
-"""Environment variable that is set once somebody has said that nothing is cached."""
-
-
-def compile_with(
-    *, at_once: bool = True, is_inner: bool = False, **options: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that compiles a function on use and keeps its machine code.
+class Kernel:
+    """A function that is interpreted until its machine code is worth the time to get it.
 
     Parameters
     ----------
-    at_once : bool
-        Whether the first use compiles it, as opposed to the first that is worth it. What
-        is not plain Python and numpy, such as calls by address, can only be compiled.
+    function : function
+        Plain Python and numpy, and calls of other kernels.
+    options : dict
+        Options of numba's ``njit``.
     is_inner : bool
-        Whether nothing but other kernels calls it. It is compiled as a part of these, in
-        half the time, and has no machine code of its own.
-    **options
-        Further options of numba's ``njit``.
+        Whether nothing but other kernels calls it. It is compiled as a part of these.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        dispatcher: Any = numba.njit(**options)(function)
-        if is_inner:
-            dispatcher.__class__ = _InnerDispatcher
-            dispatcher._compiler.__class__ = _InnerCompiler
-            return cast("Callable[..., Any]", dispatcher)
-        dispatcher.kept = kept = _cache_of(function)
-        compile_alone = dispatcher.compile
-
-        def compile_once(signature: Any) -> Any:
-            with acting_at_once(), _getting(kept):
-                return compile_alone(signature)
-
-        # What ``cache=True`` sets, and what numba calls for types that are new to a process.
-        if kept is not None:
-            dispatcher._cache = kept
-        dispatcher.compile = compile_once
-        dispatcher.compiled_class = (
-            _DeferringDispatcher if options.get("_nrt", True) else type(dispatcher)
-        )
-        dispatcher.__class__ = dispatcher.compiled_class if at_once else _LazyDispatcher
-        decorated: Callable[..., Any] = dispatcher
-        return decorated
-
-    return decorate
-
-
-compiled = compile_with(at_once=False)
-"""Decorator for kernels: compile when it is worth it, and keep the machine code."""
-inner = compile_with(is_inner=True)
-"""Decorator for functions that only kernels call."""
-
-
-def has_code(kernel: Any) -> bool:
-    """Return whether a kernel has machine code, in this process or kept from earlier ones."""
-    return bool(kernel.overloads) or (kernel.kept is not None and kernel.kept.has_code)
-
-
-@contextmanager
-def _getting(kept: _SharedCache | None) -> Iterator[None]:
-    """Count the time to compile a function, or to wait for another process that does."""
-    with getting_kernel():
-        if kept is None:
-            miss()
-            yield
-        else:
-            with kept.released():
-                yield
-
-
-class _DeferringDispatcher(numba.core.registry.CPUDispatcher):
-    """A function that may return arrays: an interrupt waits until they are made.
-
-    Functions without numba's runtime make none, and are called as they are.
-    """
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], is_inner: bool
+    ) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options, self.is_inner = options, is_inner
+        self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *arguments: Any) -> Any:
-        return call_deferring(super().__call__, *arguments)
+        """Call the function, in Python or as machine code: the result is the same."""
+        if self._compiled is None:
+            if self.is_inner:
+                raise TypeError(
+                    f"only kernels can call {self.py_func.__name__}, which is part of them"
+                )
+            if self._interpreted.has_time_for(arguments, self):
+                try:
+                    return self._interpreted(*arguments)
+                except ArithmeticError:
+                    pass  # a number does not fit in 64 bits; nothing has changed
+            self._compiled = self.dispatcher
+        return self._compiled(*arguments)
 
+    @cached_property
+    def dispatcher(self) -> Any:
+        """Numba's function, of which machine code is made."""
+        with getting_kernel():
+            from collplan.planner.arrays.machine_code import dispatcher_of
 
-class _InnerCompiler(core.dispatcher._FunctionCompiler):  # type: ignore[misc]
-    """A compiler that makes no machine code, and no wrappers for calls from Python."""
-
-    def _customize_flags(self, flags: Any) -> Any:
-        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-        return flags
-
-
-class _InnerDispatcher(numba.core.registry.CPUDispatcher):
-    """A function that is part of the kernels that call it, and is optimized with them."""
-
-    def __call__(self, *arguments: Any) -> Any:
-        raise TypeError(f"only kernels can call {self.py_func.__name__}, which is part of them")
-
-    def add_overload(self, found: Any) -> None:
-        """Keep what was compiled for some types under a key of its own."""
-
-        def end_without_code() -> None:
-            found.library._finalized = True
-
-        # Otherwise a function is optimized again in each of the functions that call it.
-        found.library._optimize_final_module = lambda: None
-        found.library._finalize_final_module = end_without_code
-        key = object()
-        found.target_context.insert_user_function(key, found.fndesc, [found.library])
-        self.overloads[tuple(found.signature.args)] = found._replace(entry_point=key)
-
-
-class _LazyDispatcher(numba.core.registry.CPUDispatcher):
-    """A function that is interpreted until its machine code is there, or worth its time."""
-
-    kept: _SharedCache | None
-    compiled_class: type
-    interpreted: Interpreted | None = None
-
-    def __call__(self, *arguments: Any) -> Any:
-        if not has_code(self):
-            if self.interpreted is None:
-                self.interpreted = Interpreted(self.py_func)
-            if self.interpreted.has_time_for(arguments):
-                with suppress(ArithmeticError):
-                    return self.interpreted(*arguments)
-        self.interpreted, self.__class__ = None, self.compiled_class
-        return self(*arguments)
-
-
-def compile_callback(function: Callable[..., Any], signature: Any, **options: Any) -> int:
-    """Compile a function now, or take it from the cache, and return its address.
-
-    Parameters
-    ----------
-    function : callable
-        Must live, with all it closes over, as long as its address is used. Its
-        ``__qualname__`` must be unique in its file: it names the cache's files, and
-        two processes that write different functions into one would mix them up.
-    signature : numba signature
-        Types of the C function.
-    **options
-        Further options of numba's ``cfunc``.
-    """
-    signature = core.sigutils.normalize_signature(signature)
-    callback = core.ccallback.CFunc(function, signature, locals={}, options=options)
-    kept = _cache_of(function)
-    if kept is not None:
-        callback._cache = kept
-    with _getting(kept):
-        callback.compile()
-    _callbacks.append(callback)
-    return int(callback.address)
-
-
-_callbacks: list[Any] = []
-"""Keeps machine code alive whose addresses have been handed out."""
-
-
-class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
-    """The machine code of one function, which other processes may need at the same time."""
-
-    _lock: IO[bytes] | None = None
+            return dispatcher_of(self.py_func, self._options, is_inner=self.is_inner)
 
     @property
     def has_code(self) -> bool:
-        """Return whether something is kept, which is for the types of now: they never change."""
-        return Path(self._cache_file._index_path).exists()
+        """Whether there is machine code, in this process or kept from earlier ones."""
+        from collplan.planner.arrays.machine_code import has_code
 
-    def load_overload(self, signature: Any, context: Any) -> Any:
-        """Return what is kept, or None when it is this process that has to compile."""
-        # What numba's own does before this prepares for compiling, which takes longer than
-        # everything else: loading needs its run time only.
-        core.runtime.rtsys.initialize(context)
-        found = self._load_overload(signature, context)
-        if found is None:
-            miss()
-            self._acquire()
-            found = super().load_overload(signature, context)
-        return found
+        return has_code(self.dispatcher)
 
-    def save_overload(self, signature: Any, data: Any) -> None:
-        """Keep what was compiled; where the disk is full, the next process compiles it again."""
-        try:
-            super().save_overload(signature, data)
-        except OSError as error:
-            _say_once(
-                f"machine code cannot be kept in {self.cache_path}: {error.strerror or error}; "
-                f"let NUMBA_CACHE_DIR name a folder with room"
-            )
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba takes this for where another kernel calls it."""
+        return self.dispatcher._numba_type_
 
-    @contextmanager
-    def released(self) -> Iterator[None]:
-        """Let others have the function at the end, compiled or not."""
-        try:
-            yield
-        finally:
-            if self._lock is not None:
-                self._lock.close()
-                self._lock = None
-
-    def _acquire(self) -> None:
-        """Wait until no other process compiles the function.
-
-        Where files cannot be locked, or whoever compiles was stopped, two compile.
-        """
-        if sys.platform == "win32" or self._lock is not None:
-            return
-        end_s = time.monotonic() + PATIENCE_S
-        try:
-            self._impl.locator.ensure_cache_path()
-            path = Path(self.cache_path) / f"{self._impl.filename_base}.lock"
-            self._lock = path.open("wb")
-            while True:
-                try:
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if time.monotonic() > end_s:
-                        return
-                    time.sleep(POLL_S)
-                else:
-                    return
-        except OSError:
-            return
+    @cached_property
+    def _interpreted(self) -> Interpreted:
+        return Interpreted(self.py_func)
 
 
-@cache
-def _say_once(text: str) -> None:
-    with suppress(OSError, AttributeError):  # standard error may be full or closed, too
-        sys.stderr.write(f"collplan: warning: {text}\n")
+def compile_with(
+    *, is_inner: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Kernel]:
+    """Return a decorator that makes a kernel with these options; see `Kernel`."""
+    return lambda function: Kernel(function, options, is_inner)
 
 
-def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
-    """Return a cache for a function, None where no folder for it can be written.
-
-    Numba reads where to put a function's machine code when a cache is made, not when a
-    function is compiled: other code's functions keep their own place.
-    """
-    config: Any = numba.config  # its settings are made at run time
-    chosen = config.CACHE_DIR
-    folder = _cache_folder(Path(inspect.getfile(function)).parent, chosen)
-    if folder is None:
-        _say_uncached()
-        return None
-    config.CACHE_DIR = str(folder)
-    try:
-        return _SharedCache(function)
-    finally:
-        config.CACHE_DIR = chosen
-
-
-@cache
-def _cache_folder(sources: Path, chosen: str) -> Path | None:
-    """Return where the machine code of a folder of sources belongs, None if nowhere."""
-    digest = hashlib.sha256(numba.__version__.encode())
-    for path in sorted(sources.glob("*.py")):
-        text = path.read_bytes()
-        if any(word in text for word in (b"compile", b"@inner", b"@inlined")):
-            digest.update(path.name.encode() + b"\0" + text)
-    name = f"numba-{digest.hexdigest()[:16]}"
-    bases = [Path(chosen) if chosen else sources / "__pycache__", *_user_folders()]
-    return next((base / name for base in bases if _can_write(base / name)), None)
-
-
-def _user_folders() -> Iterator[Path]:
-    """Yield folders that belong to the user alone: what is in them is executed."""
-    with suppress(RuntimeError):  # a user without a home
-        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "collplan"
-    if sys.platform != "win32":
-        folder = Path(tempfile.gettempdir()) / f"collplan-{os.geteuid()}"
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-            is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            # Others may have made a folder of that name, for us to load their code.
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not is_open:
-                yield folder
-
-
-def _can_write(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
-def _say_uncached() -> None:
-    """Say once, not again in processes that this one starts, what costs time everywhere."""
-    if _SAID not in os.environ:
-        os.environ[_SAID] = "1"
-        _say_once(
-            "no folder for compiled code can be written, so every process compiles for itself; "
-            "name a folder in NUMBA_CACHE_DIR"
-        )
-
-
-# The module `signal` makes enums of handlers around these calls, which takes ten times as long.
-_SIGINT: Final = int(SIGINT)
-
-
-class _Deferral:
-    """The handler that SIGINT has while a kernel runs.
-
-    Only the main thread runs handlers, and only it may exchange them: in other threads
-    there is nothing to defer.
-    """
-
-    def __init__(self) -> None:
-        self.handler: Any = None
-        self.frame: Any = None
-        self.has_come = False
-
-    def __call__(self, number: int, frame: Any) -> None:
-        self.frame, self.has_come = frame, True
-
-    def begin(self) -> bool:
-        """Take the place of the handler there is; return whether one of Python's was there."""
-        if threading.get_ident() != threading.main_thread().ident:
-            return False
-        handler = getsignal(_SIGINT)
-        if handler is self or not callable(handler):
-            return False
-        self.handler = handler
-        signal(_SIGINT, self)
-        return True
-
-    def end(self) -> None:
-        """Give the handler its place back; let it handle what has come meanwhile."""
-        handler, self.handler = self.handler, None
-        if handler is None:
-            return
-        signal(_SIGINT, handler)
-        frame, self.frame = self.frame, None
-        if self.has_come:
-            self.has_come = False
-            handler(_SIGINT, frame)
-
-
-_deferral = _Deferral()
-
-
-def call_deferring(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call `function`; an interrupt that comes meanwhile acts when it has returned."""
-    if not _deferral.begin():
-        return function(*arguments)
-    try:
-        return function(*arguments)
-    finally:
-        _deferral.end()
-
-
-@contextmanager
-def acting_at_once() -> Iterator[None]:
-    """Let interrupts act inside of `call_deferring`, as while a kernel is compiled."""
-    if getsignal(_SIGINT) is not _deferral:
-        yield
-        return
-    _deferral.end()
-    try:
-        yield
-    finally:
-        _deferral.begin()
+compiled = compile_with()
+"""Decorator for kernels."""
+inner = compile_with(is_inner=True)
+"""Decorator for functions that only kernels call."""

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from collplan.planner.arrays import jit
+from collplan.planner.arrays import interpreted
 from collplan.planner.arrays.interpreted import Interpreted
+from collplan.planner.arrays.jit import Kernel
 from folders import EXAMPLES
 
 MOST_TASKS = 3_000
@@ -42,10 +43,7 @@ def interpret(kernel: Any, *arguments: Any) -> Any:
         return Interpreted(kernel.py_func)(*arguments)
     except ArithmeticError:
         refused.add(name_of(kernel))
-    kernel.__class__ = kernel.compiled_class
-    found = kernel(*arguments)
-    kernel.__class__ = jit._LazyDispatcher
-    return found
+    return kernel.dispatcher(*arguments)
 
 
 def digest(value: Any) -> str:
@@ -67,7 +65,7 @@ def kernels() -> set[str]:
         root = import_module(package)
         for module in walk_packages(root.__path__, package + "."):
             for value in vars(import_module(module.name)).values():
-                if isinstance(value, jit._LazyDispatcher):
+                if isinstance(value, Kernel) and not value.is_inner:
                     found.add(name_of(value))
     return found
 
@@ -76,9 +74,9 @@ def main() -> None:
     """Print digests of examples and random plans."""
     how, n_random = sys.argv[1], int(sys.argv[2])
     if how == "python":
-        jit._LazyDispatcher.__call__ = interpret  # type: ignore[method-assign]
+        Kernel.__call__ = interpret  # type: ignore[method-assign]
     else:
-        jit.has_code = lambda _: True
+        interpreted.SHARE = 0  # type: ignore[misc]
     from collplan import compile, load_spec, simulate, verify
     from strategies import random_plan
 

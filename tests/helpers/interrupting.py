@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 
 _raise_signal: Any = types.ExternalFunction("raise", types.int32(types.int32))
 
 
-@compile_with()
+@compile_at_once()
 def interrupted_kernel(n: int) -> Any:
     """Interrupt the process, then return arrays."""
     _raise_signal(np.int32(2))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 
 BYTES: Final = 256 * 2**10
 """Size of the array that the computation sweeps over; it stays in a core's own cache."""
@@ -63,4 +63,4 @@ def _swept(values: npt.NDArray[np.float64], n_updates: int) -> None:
         values[i] = values[i] * 0.5 + 0.5
 
 
-_update: Callable[[Any, int], None] = compile_with(nogil=True)(_swept)
+_update: Callable[[Any, int], None] = compile_at_once(nogil=True)(_swept)

@@ -32,7 +32,7 @@ from collplan.executors.mpi.loop.serving import (
     query_flight,
     run_board,
 )
-from collplan.planner.arrays.jit import compile_callback
+from collplan.planner.arrays.machine_code import compile_callback
 
 TURN_NS: Final = 50_000_000
 """Time of a wait before Python gets to handle signals, in ns."""

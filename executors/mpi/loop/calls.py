@@ -18,6 +18,7 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
 from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 
 arrayobj: Any = numba.np.arrayobj
 cgutils: Any = numba.core.cgutils
@@ -189,14 +190,14 @@ def fence(context: Any) -> Any:
     return types.void(), generate
 
 
-@compile_with(_nrt=False)
+@compile_at_once(_nrt=False)
 def read_word(address: int) -> int:
     """Call `load_acquire` from Python."""
     word: int = load_acquire(address)
     return word
 
 
-@compile_with(_nrt=False)
+@compile_at_once(_nrt=False)
 def write_word(address: int, value: int) -> None:
     """Call `store_release` from Python."""
     store_release(address, value)

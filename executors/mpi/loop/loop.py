@@ -51,7 +51,7 @@ from collplan.executors.mpi.loop.thread_handoff import (
     is_stopping,
     take_back,
 )
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 
 LOCAL_BATCH = 8
 """Local tasks in a row before messages get a turn."""
@@ -367,7 +367,7 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
     return codes.DONE
 
 
-@compile_with(_nrt=False, nogil=True)
+@compile_at_once(_nrt=False, nogil=True)
 def run_loop(address: int, what: int) -> Long:
     """Do what is asked with the program whose state lies at an address; return how it went."""
     state = state_at(address)

@@ -21,7 +21,7 @@ from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.calls import array_at, intrinsic
 from collplan.executors.mpi.loop.loop import run_loop
 from collplan.executors.mpi.loop.state import STATE
-from collplan.planner.arrays.jit import compile_callback
+from collplan.planner.arrays.machine_code import compile_callback
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 
 Combine = Callable[..., Any]

@@ -25,7 +25,7 @@ from collplan.executors.mpi.loop.calls import (
 )
 from collplan.executors.mpi.loop.loop import idle, run_loop
 from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at, words
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 
 FLIGHT: Final = words(
     *("state", "board", "request", "needs_python", "code"),
@@ -193,7 +193,7 @@ def _advance(board: Record, flight: Record, turn_ns: int) -> None:
             return
 
 
-@compile_with(_nrt=False, nogil=True)
+@compile_at_once(_nrt=False, nogil=True)
 def run_board(address: int, what: int, turn_ns: int) -> Long:
     """Do what is asked with a board or a flight at an address; return how it went.
 
@@ -233,7 +233,7 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
     return codes.DONE if load_acquire(flight.over) else codes.PENDING
 
 
-@compile_with(_nrt=False)
+@compile_at_once(_nrt=False)
 def publish(board: int, place: int, flight: int) -> bool:
     """Put a flight on a place of a board; return whether the thread is awake to see it."""
     record = _board_at(board)

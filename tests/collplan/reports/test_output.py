@@ -130,14 +130,14 @@ def test_a_program_under_exec_finds_its_streams_as_they_were(
 def test_a_full_disk_loses_machine_code_and_no_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from collplan.planner.arrays.jit import _say_once, compile_with
+    from collplan.planner.arrays.machine_code import _say_once, compile_at_once
 
     def fill_disk(self: Any, name: str, data: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "_save_data", fill_disk)
     _say_once.cache_clear()
-    kernels = [compile_with()(lambda x, y=i: x + y) for i in range(2)]
+    kernels = [compile_at_once()(lambda x, y=i: x + y) for i in range(2)]
     assert [kernel(3) for kernel in kernels] == [3, 4]
     line = capsys.readouterr().err
     assert line.startswith("collplan: warning: machine code cannot be kept in ")

@@ -15,9 +15,9 @@ from collplan.reports.progress import PROGRESS
 from command_line import CommandLine
 
 KERNEL = """
-from collplan.planner.arrays.jit import compile_with
+from collplan.planner.arrays.machine_code import compile_at_once
 
-@compile_with()
+@compile_at_once()
 def double(x):
     return x + x
 """

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from collplan.planner.arrays import interpreted, jit
 from collplan.planner.arrays.interpreted import Interpreted
+from collplan.planner.arrays.jit import Kernel
 from folders import HELPERS
 
 ROW = np.dtype([("count", "i2"), ("weight", "f8")])
@@ -22,11 +21,8 @@ class Table(NamedTuple):
     total: Any
 
 
-def kernel_of(function: Any) -> Any:
-    """Return a kernel that no cache has."""
-    kernel: Any = jit.compiled(function)
-    kernel.kept = None
-    return kernel
+def kernel_of(function: Any) -> Kernel:
+    return Kernel(function, {}, is_inner=False)
 
 
 def run(how: str) -> str:
@@ -47,55 +43,6 @@ def test_plans_and_timelines_are_the_same_in_python() -> None:
     assert refused == "refused:"
     assert "hazards.derive_hazards" not in called
     assert "kernel.run" not in called
-
-
-def test_a_small_call_is_not_compiled() -> None:
-    def add_one(values: Any) -> Any:
-        return values + 1
-
-    kernel = kernel_of(add_one)
-    assert kernel(np.arange(3)).tolist() == [1, 2, 3]
-    assert not kernel.overloads
-
-
-def test_a_large_call_is_compiled() -> None:
-    def first_of(values: Any) -> Any:
-        return values[0]
-
-    kernel = kernel_of(first_of)
-    assert kernel(np.arange(interpreted.MOST_ELEMENTS + 1)) == 0
-    assert kernel.overloads
-
-
-def test_a_kernel_is_compiled_when_that_would_have_paid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpreted, "SHARE", 1e-9)
-
-    def last_of(values: Any) -> Any:
-        return values[-1]
-
-    kernel = kernel_of(last_of)
-    values = np.arange(3)
-    assert kernel(values) == 2
-    assert not kernel.overloads
-    assert kernel(values) == 2
-    assert kernel.overloads
-
-
-def test_machine_code_that_is_kept_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "_cache_folder", lambda *_: tmp_path)
-
-    def negated(values: Any) -> Any:
-        return -values
-
-    first = jit.compiled(negated)
-    monkeypatch.setattr(interpreted, "MOST_ELEMENTS", -1)
-    first(np.arange(2))
-    monkeypatch.undo()
-    monkeypatch.setattr(jit, "_cache_folder", lambda *_: tmp_path)
-    second: Any = jit.compiled(negated)
-    assert jit.has_code(second)
-    assert second(np.arange(2)).tolist() == [0, -1]
-    assert second.overloads
 
 
 def test_narrow_numbers_compute_with_64_bits() -> None:

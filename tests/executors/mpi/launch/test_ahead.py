@@ -14,7 +14,7 @@ COMPILED = """
 import time
 from collplan.executors.mpi.launch.ahead import compiling_ahead
 from collplan.executors.mpi.loop.loop import run_loop
-from collplan.planner.arrays.jit import has_code
+from collplan.planner.arrays.machine_code import has_code
 
 assert not has_code(run_loop)
 with compiling_ahead():

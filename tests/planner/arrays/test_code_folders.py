@@ -1,0 +1,77 @@
+"""Where machine code is kept, and what becomes of it where nothing can be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from collplan.planner.arrays.code_folders import cache_folder, is_missing
+from kernel_files import USE, write_kernels
+
+
+def test_files_without_kernels_change_nothing(tmp_path):
+    write_kernels(tmp_path, 3)
+    before = cache_folder.__wrapped__(tmp_path, "")
+    (tmp_path / "report.py").write_text("TITLE = 'a'\n")
+    assert cache_folder.__wrapped__(tmp_path, "") == before
+
+
+def run_twice(folder, **environment):
+    environment = {**os.environ, "XDG_CACHE_HOME": "", "HOME": "/dev/null/none", **environment}
+    command = [sys.executable, "-c", USE, str(folder)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
+def read_only_sources(folder):
+    """Write kernels into a folder in which not even root can make a cache."""
+    write_kernels(folder, 3)
+    (folder / "__pycache__").write_text("no folder")
+
+
+def test_a_read_only_installation_caches_in_a_folder_for_temporary_files(tmp_path):
+    read_only_sources(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    missed = [run_twice(tmp_path, TMPDIR=str(temporary)) for _ in range(2)]
+    assert [run.stdout for run in missed] == ["2\n", "0\n"]
+    assert not any(run.stderr for run in missed)
+    (folder,) = temporary.iterdir()
+    assert folder.name == f"collplan-{os.geteuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_read_only_installation_prefers_the_cache_of_the_user(tmp_path):
+    read_only_sources(tmp_path)
+    missed = [run_twice(tmp_path, HOME=str(tmp_path)) for _ in range(2)]
+    assert [run.stdout for run in missed] == ["2\n", "0\n"]
+    assert (tmp_path / ".cache" / "collplan").is_dir()
+
+
+def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(tmp_path):
+    read_only_sources(tmp_path)
+    temporary = tmp_path / "temporary"
+    # Where others may write, nothing is loaded from.
+    (temporary / f"collplan-{os.geteuid()}").mkdir(parents=True)
+    (temporary / f"collplan-{os.geteuid()}").chmod(0o777)
+    done = run_twice(tmp_path, TMPDIR=str(temporary))
+    assert done.stdout == "2\n"
+    assert done.stderr.startswith("collplan: warning: no folder for compiled code can be written")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("name a folder in NUMBA_CACHE_DIR\n")
+
+
+def test_what_is_missing_is_known_without_numba(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    write_kernels(tmp_path, 3)
+    source = tmp_path / "outer_kernel.py"
+    assert is_missing(source, "twice")
+    run_twice(tmp_path, NUMBA_CACHE_DIR="")
+    assert not is_missing(source, "twice")
+    assert is_missing(source, "twic")
+    cache_folder.cache_clear()
+    (tmp_path / "unwritten").mkdir()
+    read_only_sources(tmp_path / "unwritten")
+    monkeypatch.setattr("collplan.planner.arrays.code_folders._user_folders", lambda: ())
+    assert not is_missing(tmp_path / "unwritten" / source.name, "twice")
+    cache_folder.cache_clear()
