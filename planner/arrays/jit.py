@@ -60,14 +60,14 @@ class Kernel:
 
     @property
     def has_code(self) -> bool:
-        """Whether there is machine code, in this process or kept from earlier ones."""
+        """Return whether there is machine code, in this process or kept from earlier ones."""
         from collplan.planner.arrays.machine_code import has_code
 
         return has_code(self.dispatcher)
 
     @property
     def _numba_type_(self) -> Any:
-        """What numba takes this for where another kernel calls it."""
+        """The type that numba takes this for where another kernel calls it."""
         return self.dispatcher._numba_type_
 
     @cached_property

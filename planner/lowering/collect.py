@@ -23,18 +23,20 @@ class Column:
 
     def __init__(self, dtype: npt.DTypeLike = np.int64) -> None:
         self.dtype = dtype
-        self.parts: list[Any] = []
+        self.parts: list[tuple[Any, int]] = []
 
     def add(self, values: Any, n: int) -> None:
-        if np.ndim(values) == 0:
-            values = np.full(n, values, dtype=self.dtype)
-        assert len(values) == n, f"{len(values)} entries for {n} messages"
-        self.parts.append(np.asarray(values, dtype=self.dtype))
+        """Add `n` entries: an array of them, or one value for all."""
+        self.parts.append((values, n))
 
     def array(self) -> npt.NDArray[Any]:
-        if not self.parts:
-            return np.zeros(0, dtype=self.dtype)
-        return np.concatenate(self.parts)
+        """Return all entries; where an array has another length than was said, raise."""
+        array = np.empty(sum(n for _, n in self.parts), dtype=self.dtype)
+        begin = 0
+        for values, n in self.parts:
+            array[begin : begin + n] = values
+            begin += n
+        return array
 
 
 class Runs:
@@ -109,16 +111,20 @@ class Collected:
 
     def add_message(self, number: int, step: Message) -> None:
         """Add messages of round `number`."""
-        n = max(np.size(step.source), np.size(step.dest))
-        if np.size(step.source) == 0 or np.size(step.dest) == 0:
+        source, dest = step.source, step.dest
+        n_sources, n_dests = np.size(source), np.size(dest)
+        if n_sources == 0 or n_dests == 0:
             return
         if self.sends[-1:] != [number]:
             self.sends.append(number)
-        source, dest = (np.broadcast_to(end, (n,)) for end in (step.source, step.dest))
-        kept = None if self.only is None else self.only[source] | self.only[dest]
-        n_kept = n if kept is None else int(np.count_nonzero(kept))
-        if n_kept == 0:
-            return
+        n = n_kept = max(n_sources, n_dests)
+        kept = None
+        if self.only is not None:
+            source, dest = np.broadcast_to(source, n), np.broadcast_to(dest, n)
+            kept = self.only[source] | self.only[dest]
+            n_kept = int(np.count_nonzero(kept))
+            if n_kept == 0:
+                return
         row = {
             "round": number,
             "source": _kept(source, kept),
@@ -137,10 +143,13 @@ class Collected:
 
     def add_local(self, number: int, step: Copy | Reduce) -> None:
         """Add local steps of round `number`."""
-        n = np.size(step.rank)
-        rank = np.broadcast_to(step.rank, (n,))
-        kept = None if self.only is None else self.only[rank]
-        n_kept = n if kept is None else int(np.count_nonzero(kept))
+        rank = step.rank
+        n = n_kept = np.size(rank)
+        kept = None
+        if self.only is not None:
+            rank = np.broadcast_to(rank, n)
+            kept = self.only[rank]
+            n_kept = int(np.count_nonzero(kept))
         if n_kept == 0:
             return
         self.local["round"].add(number, n_kept)
@@ -154,7 +163,7 @@ class Collected:
 
 
 def _kept(value: Any, kept: Bools | None) -> Any:
-    return value[kept] if kept is not None and np.ndim(value) else value
+    return value if kept is None or np.ndim(value) == 0 else value[kept]
 
 
 def _as_tuple(where: Where) -> tuple[Chunks, ...]:

@@ -1,4 +1,4 @@
-"""Where machine code is kept, and what becomes of it where nothing can be written."""
+"""Folders of machine code, and what happens where nothing can be written."""
 
 from __future__ import annotations
 
