@@ -1,8 +1,9 @@
-"""Compile specs as users write them: `auto` is resolved, and idle passes are told of."""
+"""Compile specs as users write them: `auto` is resolved, and idle passes are reported."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 from collplan.planner.compiler import compile_plan
 from collplan.planner.plan.plan import Plan
@@ -10,26 +11,49 @@ from collplan.select.auto import resolve
 from collplan.specs import PlanSpec
 
 
-def compile_spec(spec: PlanSpec, *, rank: int | None = None, idle: list[str] | None = None) -> Plan:
+def compile_spec(
+    spec: PlanSpec,
+    *,
+    rank: int | None = None,
+    comm: Any = None,
+    idle: list[str] | None = None,
+) -> Plan:
     """Compile a spec, choosing a decomposition where it leaves that to the planner.
 
-    Parameters, result and errors are those of `collplan.planner.compile_plan`; where
-    `idle` is given, its lines stand in for the warnings.
+    Parameters, result and errors are those of `collplan.planner.compile_plan`, and:
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm, optional
+        Compile the program of this rank of `comm`; collective. Rank 0 resolves ``auto``
+        for all ranks. Where a pass must see all ranks, rank 0 alone compiles the plan, and
+        sends the others their programs. Do not give `rank` then.
+    idle : list of str, optional
+        Takes the lines that are warnings otherwise.
+
+    Raises
+    ------
+    CollplanError
+        On all ranks of `comm`, if one of them has no program.
 
     Warns
     -----
     UserWarning
         For every pass of the spec that leaves the whole plan as it is; the message
-        says what the pass needs. One rank's program is compiled without warnings,
-        because a pass that changes nothing there may change another rank's.
+        says what the pass needs. With `comm`, rank 0 warns. With `rank`, nobody does,
+        because a pass that changes nothing there may change another rank's program.
     """
     lines: list[str] = []
-    # Only of passes that the spec names: what `auto` chooses is nobody's mistake.
-    told = lines if spec.passes else None
-    plan = compile_plan(resolve(spec), rank=rank, idle=told)
+    if comm is not None:
+        from collplan.compiling_together import compile_together
+
+        plan = compile_together(spec, comm, lines)
+    else:
+        # Only of passes that the spec names: what `auto` chooses is nobody's mistake.
+        plan = compile_plan(resolve(spec), rank=rank, idle=lines if spec.passes else None)
     if idle is not None:
         idle += lines
-    elif rank is None:
+    elif rank is None and (comm is None or comm.rank == 0):
         for line in lines:
             warnings.warn(line, stacklevel=2)
     return plan

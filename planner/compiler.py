@@ -10,7 +10,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
-from collplan.planner.passes.registry import check_choices, run_pass
+from collplan.planner.passes.registry import Locality, check_choices, run_pass
 from collplan.planner.passes.shared_memory.share import share_programs
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
@@ -85,16 +85,33 @@ def _compile(
     is_proved: bool,
 ) -> Plan:
     """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
-    localities = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
-    localities.add(program.locality)
+    localities = _localities(program, plan_passes)
     if rank is None or "global" in localities:
-        # Such passes must see every rank.
         plan = _build(program, None)
         plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
         return plan if rank is None else restrict(plan, rank)
     if "node" in localities:
         return restrict(_compile_node(program, plan_passes, rank, unchanged), rank)
     return run_passes(_build(program, rank), plan_passes, idle=unchanged)
+
+
+def needs_all_ranks(spec: PlanSpec) -> bool:
+    """Return whether one rank's program can only be had by compiling the programs of all.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        As for `compile_plan`.
+    """
+    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
+    choices = _transporting(spec.transport) + plan_passes
+    return "global" in _localities(program_of(blueprint), choices)
+
+
+def _localities(program: Program, plan_passes: tuple[PassChoice, ...]) -> set[Locality]:
+    """Return what a program and its passes must see: a rank, its node, or every rank."""
+    found = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
+    return found | {program.locality}
 
 
 def compile_node(spec: PlanSpec, node: int) -> Plan:

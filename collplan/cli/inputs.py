@@ -105,30 +105,6 @@ def is_plan_file(path: Path) -> bool:
         return file.read(len(ZIP_MAGIC)) == ZIP_MAGIC or path.suffix in PLAN_SUFFIXES
 
 
-def plan_for(
-    source: Path, ranks: int | None, rank: int | None = None, idle: list[str] | None = None
-) -> Plan:
-    """Return the plan to run, for `ranks` ranks where that is asked for.
-
-    A spec is compiled for `rank` only where one is given; a plan file is whole. Lines on
-    passes that change nothing are appended to `idle`.
-
-    Raises
-    ------
-    CollplanError
-        If the source describes another number of ranks and can't be changed.
-    """
-    from collplan.compiling import compile_spec
-    from collplan.planner.plan.plan import Plan
-
-    wanted = open_source(source, ranks)
-    if isinstance(wanted, Plan):
-        return wanted
-    # Where there are too many ranks, that is said later; until then any program will do.
-    only = None if rank is None else rank % wanted.machine.n_ranks
-    return compile_spec(wanted, rank=only, idle=idle)
-
-
 def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
     """Return the plan in a plan file, or the spec to compile, for `ranks` ranks.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from collplan.cli.inputs import open_source, plan_for, prove_file
+from collplan.cli.inputs import open_source, prove_file
 from collplan.cli.options import Json, SpecOrPlan, flag, option, output_file, takes
 from collplan.cli.ranks import ending_all, one_voice, run_again
 from collplan.reports.measured import (
@@ -228,34 +228,31 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     Rank 0, where a prediction is asked for, takes the whole plan and simulates
     it, while the others sleep.
     """
+    from collplan.compiling_together import compile_together
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
     from collplan.executors.mpi.together import first_alone, together
-
-    is_simulating = options.predict and comm.rank == 0
+    from collplan.planner.plan.plan import Plan
 
     idle: list[str] = []
+    plan = together(comm, lambda: open_source(options.source, options.ranks))
+    if not isinstance(plan, Plan):
+        plan = compile_together(plan, comm, idle, is_whole=options.predict)
 
-    def make() -> tuple[Plan, Timeline | None]:
-        rank = None if is_simulating else comm.rank
-        plan = plan_for(options.source, options.ranks, rank, idle)
-        # What this command started was proved before.
-        if comm.rank == 0 and EXPECTED_RANKS not in os.environ:
-            prove_file(plan, options.source)
-        return plan, simulate_on_own_machine(plan) if is_simulating else None
-
-    def make_alone() -> tuple[Plan, Timeline | None]:
+    def examine() -> Timeline | None:
+        if comm.rank > 0:
+            return None
         try:
-            return first_alone(comm, make)
+            # What this command started was proved before.
+            if EXPECTED_RANKS not in os.environ:
+                prove_file(plan, options.source)
+            return simulate_on_own_machine(plan) if options.predict else None
         except MemoryError:
             raise CollplanError(_TOO_LARGE) from None
 
-    made = together(comm, make_alone)
-    # What a pass left alone on every rank it left alone in the plan.
-    everywhere = set.intersection(*map(set, comm.allgather(idle)))
+    timeline = together(comm, lambda: first_alone(comm, examine))
     for line in idle if comm.rank == 0 else ():
-        if line in everywhere:
-            warn(line)
-    return made
+        warn(line)
+    return plan, timeline
 
 
 def _buffer_bytes(plan: Plan) -> int:

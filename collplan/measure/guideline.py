@@ -15,15 +15,13 @@ from typing import Any, Final
 
 from mpi4py import MPI
 
+from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import Case, Oracle, WrongElement, find_truth
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
-from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Plan
-from collplan.select.auto import resolve
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.request import AUTO, FLAT
@@ -116,11 +114,6 @@ def standard_candidates(spec: PlanSpec) -> list[Candidate]:
     ]
 
 
-def candidate_plan(spec: PlanSpec, rank: int) -> Plan:
-    """Return a candidate's program for one rank."""
-    return compile_plan(resolve(spec), rank=rank)
-
-
 def describe_plan(plan: Plan) -> str:
     """Return in a line what a plan's spec became: decomposition, algorithms and passes."""
     spec = plan.spec
@@ -198,7 +191,7 @@ def _measure_size(
     n_bytes = collective.count * collective.itemsize
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
-    plan = first_alone(comm, lambda: candidate_plan(flat, comm.rank))
+    plan = compile_together(flat, comm, [])
     case = Case(plan, collective, comm, seed)
     refused: list[Refusal] = []
     calls: dict[str, Call] = {}
@@ -243,9 +236,7 @@ def _bind_or_refuse(candidate: Candidate, case: Case) -> tuple[str, BoundPlan] |
     """Return what was compiled, and that bound, or why it can't be; the same on all ranks."""
     comm = case.comm
     try:
-        plan = together(
-            comm, lambda: first_alone(comm, lambda: candidate_plan(candidate.spec, comm.rank))
-        )
+        plan = compile_together(candidate.spec, comm, [])
     except CollplanError as error:
         return str(error)
     try:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Final
 
+from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
     Case,
@@ -267,15 +267,8 @@ class _Guarded(Watch):
 def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
     """Return a plan and the most scratch of a rank in bytes, or why there is none."""
 
-    def make() -> Plan:
-        try:
-            return compile_plan(candidate.spec, rank=comm.rank)
-        except MemoryError:
-            reason = f"the plan does not fit into the memory of rank {comm.rank}"
-            raise CollplanError(reason) from None
-
     try:
-        plan = together(comm, make)
+        plan = compile_together(candidate.spec, comm, [])
     except CollplanError as error:
         return str(error)
     n_elements = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH])

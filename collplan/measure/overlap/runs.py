@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.engine.background import Progress
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
-from collplan.executors.mpi.together import first_alone
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.native import NativeCollective
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep
 from collplan.measure.run import Case, WrongElement, find_truth
 from collplan.measure.timing import Call, nothing
-from collplan.planner import compile_plan
 from collplan.planner.passes.progress.cores import CorePlacement
 from collplan.planner.plan.plan import Plan, Stage
 
@@ -194,7 +193,7 @@ class Collectives(AbstractContextManager["Collectives"]):
         self.comm, self.sweep, self._pinned = comm, sweep, pinned
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)
-        plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
+        plan = compile_together(spec, comm, [])
         self._case = Case(plan, spec.collective, comm, seed=0)
         case = self._case
         native = NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf)
@@ -261,7 +260,7 @@ class Collectives(AbstractContextManager["Collectives"]):
     def _bind(self, method: OverlapMethod) -> tuple[BoundPlan, Plan]:
         comm, case = self.comm, self._case
         spec = self.sweep.spec(comm.size, method)
-        plan = first_alone(comm, lambda: compile_plan(spec, rank=comm.rank))
+        plan = compile_together(spec, comm, [])
         progress: Progress = "caller" if method.blocking else "auto"
         bound = bind(plan, comm, progress=progress, cores=self._pinned.cores)
         self._stack.enter_context(bound)

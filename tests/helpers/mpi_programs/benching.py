@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from time import sleep
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from collplan import compiling_together
 from collplan.executors.mpi.errors import BindError, LaunchError
 from collplan.measure import guideline
 from collplan.measure import lanes as patterns
@@ -26,7 +28,6 @@ from collplan.measure.lanes import (
     split_lanes,
 )
 from collplan.measure.timing import WARM_UPS, line_up, time_in_turns
-from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
@@ -265,21 +266,21 @@ def standard_candidates_are_named_and_forget_the_specs_own_choice() -> None:
 
 
 def refusals_of_one_rank_are_everybodys() -> None:
-    real = guideline.candidate_plan
+    real = compiling_together.compile_plan
     spec = spec_of(kind="bcast")
 
-    def compile_or_refuse(asked: PlanSpec, own: int) -> Plan:
-        if asked.decomposition.name == "hierarchical" and own == p - 1:
+    def compile_or_refuse(asked: PlanSpec, *, rank: int, **options: Any) -> Plan:
+        if asked.decomposition.name == "hierarchical" and rank == p - 1:
             raise BindError("not on the last rank; use another")
-        plan = real(asked, own)
-        if asked.decomposition.name == "full_lane" and own == p - 1:
+        plan = real(asked, rank=rank, **options)
+        if asked.decomposition.name == "full_lane" and rank == p - 1:
             return plan.replace(spec=spec_of(kind="bcast", count=41))
         return plan
 
-    guideline.candidate_plan = compile_or_refuse
+    compiling_together.compile_plan = compile_or_refuse
     candidates = [Candidate(d, spec_with(spec, d)) for d in ("hierarchical", "full_lane", "flat")]
     found = guideline_of(spec, candidates)
-    guideline.candidate_plan = real
+    compiling_together.compile_plan = real
     assert [row.candidate for row in found.rows] == ["native", "flat"]
     assert found.is_correct
     compiled, bound = found.refused
@@ -302,18 +303,18 @@ def impossible_algorithms_are_refused() -> None:
 
 def wrong_results_are_found_and_are_no_violation() -> None:
     """A plan that broadcasts from rank 0 is not a broadcast from the last rank."""
-    real = guideline.candidate_plan
+    real = compiling_together.compile_plan
     spec = spec_of(kind="bcast", root=p - 1)
 
-    def broken(asked: PlanSpec, own: int) -> Plan:
+    def broken(asked: PlanSpec, **options: Any) -> Plan:
         if asked.decomposition.name == "hierarchical":
-            return compile_plan(spec_of(kind="bcast", root=0), rank=own).replace(spec=asked)
-        return real(asked, own)
+            return real(spec_of(kind="bcast", root=0), **options).replace(spec=asked)
+        return real(asked, **options)
 
-    guideline.candidate_plan = broken
+    compiling_together.compile_plan = broken
     candidates = [Candidate(d, spec_with(spec, d)) for d in ("hierarchical", "full_lane")]
     found = with_times(lambda: guideline_of(spec, candidates), [3.0, 1.0, 1.0])
-    guideline.candidate_plan = real
+    compiling_together.compile_plan = real
     assert not found.is_correct
     rows = {row.candidate: row for row in found.rows}
     assert rows["full_lane"].wrong is None

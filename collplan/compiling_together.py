@@ -1,0 +1,110 @@
+"""Compilation by all ranks of a communicator: what one rank can do for all, rank 0 does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mpi4py import MPI
+
+from collplan.executors.mpi.host.waiting import Wait
+from collplan.executors.mpi.together import together
+from collplan.planner.compiler import compile_plan, needs_all_ranks
+from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.rank_program import restrict
+from collplan.select.auto import resolve
+from collplan.specs import CollplanError, PlanSpec
+
+_SLEEP_S: Final = 0.01
+"""Longest sleep of ranks that leave their cores to rank 0."""
+
+
+def compile_together(
+    spec: PlanSpec, comm: MPI.Intracomm, idle: list[str], *, is_whole: bool = False
+) -> Plan:
+    """Return this rank's program of a spec; collective.
+
+    Rank 0 resolves ``auto``. Where a pass must see all ranks, rank 0 compiles the plan and
+    sends every other rank its program. Otherwise each rank compiles its own, after rank 0:
+    what that had to compile to machine code the others find in the cache.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        The same on all ranks.
+    comm : MPI.Intracomm
+        Rank r gets the program of rank r modulo the number of ranks of the spec.
+    idle : list of str
+        Takes a line for every pass of the spec that leaves the whole plan as it is.
+    is_whole : bool
+        Whether rank 0 gets the whole plan.
+
+    Raises
+    ------
+    CollplanError
+        On all ranks, if one has no program.
+    """
+    lines: list[str] = []
+    own = comm.Dup()
+    try:
+        if own.rank == 0:
+            plan = together(own, lambda: _lead(spec, own, lines, is_whole=is_whole))
+        else:
+            plan = together(own, lambda: _follow(own, lines))
+        # What a pass leaves alone on every rank it leaves alone in the plan.
+        everywhere = set.intersection(*map(set, own.allgather(lines)))
+    finally:
+        own.Free()
+    idle += [line for line in lines if line in everywhere]
+    return plan
+
+
+def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bool) -> Plan:
+    """Compile for rank 0; send the others their programs, or the spec that they shall compile."""
+    others = range(1, comm.size)
+    try:
+        chosen = resolve(spec)
+        is_sent = needs_all_ranks(chosen)
+        plan = _compile(chosen, None if is_sent or is_whole else 0, lines)
+    except Exception as error:
+        for rank in others:
+            comm.send(CollplanError(str(error)), rank)
+        raise
+    # What `auto` chooses is nobody's mistake.
+    lines[:] = lines if spec.passes else ()
+    for rank in others:
+        comm.send(_program(plan, rank, lines) if is_sent else chosen, rank)
+    return plan if is_whole else restrict(plan, 0)
+
+
+def _program(plan: Plan, rank: int, lines: list[str]) -> tuple[Plan, list[str]] | CollplanError:
+    """Return what a rank gets: its program, with lines on idle passes, or why there is none."""
+    try:
+        return restrict(plan, rank % plan.n_ranks), lines
+    except CollplanError as error:
+        return error
+
+
+def _follow(comm: MPI.Intracomm, lines: list[str]) -> Plan:
+    """Return the program that rank 0 sends, or compile the spec that it sends."""
+    wait = Wait(_SLEEP_S)
+    while (message := comm.improbe(source=0)) is None:
+        wait.pause()
+    sent = message.recv()
+    if isinstance(sent, PlanSpec):
+        return _compile(sent, comm.rank % sent.machine.n_ranks, lines)
+    if isinstance(sent, CollplanError):
+        raise sent
+    program, idle = sent
+    assert isinstance(program, Plan)
+    lines += idle
+    return program
+
+
+def _compile(spec: PlanSpec, rank: int | None, lines: list[str]) -> Plan:
+    try:
+        return compile_plan(spec, rank=rank, idle=lines)
+    except MemoryError:
+        raise CollplanError(
+            f"the plan does not fit into the memory of rank {rank or 0}; use fewer ranks or a "
+            "smaller count"
+        ) from None
