@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mpi4py import MPI
 
+from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.host.waiting import Wait
-from collplan.executors.mpi.together import together
+from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.compiler import compile_plan, needs_all_ranks
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec
 
+DOING: Final = "compile the plan"
 _SLEEP_S: Final = 0.01
 """Longest sleep of ranks that leave their cores to rank 0."""
 
@@ -40,16 +42,20 @@ def compile_together(
 
     Raises
     ------
-    CollplanError
-        On all ranks, if one has no program.
+    Exception
+        On all ranks, if one has no program: its own, or a `BindError` that names it.
     """
     lines: list[str] = []
-    own = comm.Dup()
+    # A duplicate would have the user's attributes copied, which calls the user's code.
+    group = comm.Get_group()
+    own = cast("MPI.Intracomm", comm.Create(group))
+    group.Free()
+    step = RollCall(own, None, DOING)
     try:
         if own.rank == 0:
-            plan = together(own, lambda: _lead(spec, own, lines, is_whole=is_whole))
+            plan = step.together(lambda: _lead(spec, own, lines, is_whole=is_whole))
         else:
-            plan = together(own, lambda: _follow(own, lines))
+            plan = step.together(lambda: _follow(own, lines))
         # What a pass leaves alone on every rank it leaves alone in the plan.
         everywhere = set.intersection(*map(set, own.allgather(lines)))
     finally:
@@ -64,10 +70,11 @@ def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bo
     try:
         chosen = resolve(spec)
         is_sent = needs_all_ranks(chosen)
-        plan = _compile(chosen, None if is_sent or is_whole else 0, lines)
+        rank = None if is_sent or is_whole else 0
+        plan = compile_plan(chosen, rank=rank, idle=lines)
     except Exception as error:
         for rank in others:
-            comm.send(CollplanError(str(error)), rank)
+            comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
         raise
     # What `auto` chooses is nobody's mistake.
     lines[:] = lines if spec.passes else ()
@@ -91,20 +98,10 @@ def _follow(comm: MPI.Intracomm, lines: list[str]) -> Plan:
         wait.pause()
     sent = message.recv()
     if isinstance(sent, PlanSpec):
-        return _compile(sent, comm.rank % sent.machine.n_ranks, lines)
+        return compile_plan(sent, rank=comm.rank % sent.machine.n_ranks, idle=lines)
     if isinstance(sent, CollplanError):
         raise sent
     program, idle = sent
     assert isinstance(program, Plan)
     lines += idle
     return program
-
-
-def _compile(spec: PlanSpec, rank: int | None, lines: list[str]) -> Plan:
-    try:
-        return compile_plan(spec, rank=rank, idle=lines)
-    except MemoryError:
-        raise CollplanError(
-            f"the plan does not fit into the memory of rank {rank or 0}; use fewer ranks or a "
-            "smaller count"
-        ) from None

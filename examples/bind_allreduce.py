@@ -30,7 +30,7 @@ def main() -> None:
         }
     )
     # A rank needs its own program only; the proof needs all of them, so ask for it elsewhere.
-    plan = collplan.compile(spec, rank=comm.rank)
+    plan = collplan.compile(spec, comm=comm)
     sendbuf, recvbuf = np.empty(COUNT), np.empty(COUNT)
     field = np.random.default_rng(comm.rank).random((N_BLOCKS, 20_000))
     n_overlapped = 0

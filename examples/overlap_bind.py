@@ -30,7 +30,7 @@ def main() -> None:
             "passes": [{"name": "place_progress"}],
         }
     )
-    plan = collplan.compile(spec, rank=comm.rank)
+    plan = collplan.compile(spec, comm=comm)
     usable = sorted(set().union(*comm.allgather(os.sched_getaffinity(0))))
     first, second = usable[0], usable[-1]
     os.sched_setaffinity(0, {first if comm.rank == 0 else second})

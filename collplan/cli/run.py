@@ -225,31 +225,32 @@ def _record(
 def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | None]:
     """Return this rank's plan; where one rank has none, all raise instead of waiting for it.
 
-    Rank 0, where a prediction is asked for, takes the whole plan and simulates
-    it, while the others sleep.
+    If a prediction is asked for, rank 0 gets the whole plan and simulates it, while the other
+    ranks sleep.
     """
     from collplan.compiling_together import compile_together
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
     from collplan.executors.mpi.together import first_alone, together
     from collplan.planner.plan.plan import Plan
 
-    idle: list[str] = []
-    plan = together(comm, lambda: open_source(options.source, options.ranks))
-    if not isinstance(plan, Plan):
-        plan = compile_together(plan, comm, idle, is_whole=options.predict)
-
-    def examine() -> Timeline | None:
+    def examine(plan: Plan) -> Timeline | None:
         if comm.rank > 0:
             return None
-        try:
-            # What this command started was proved before.
-            if EXPECTED_RANKS not in os.environ:
-                prove_file(plan, options.source)
-            return simulate_on_own_machine(plan) if options.predict else None
-        except MemoryError:
-            raise CollplanError(_TOO_LARGE) from None
+        # What this command started was proved before.
+        if EXPECTED_RANKS not in os.environ:
+            prove_file(plan, options.source)
+        return simulate_on_own_machine(plan) if options.predict else None
 
-    timeline = together(comm, lambda: first_alone(comm, examine))
+    idle: list[str] = []
+    source = together(comm, lambda: open_source(options.source, options.ranks))
+    try:
+        if isinstance(source, Plan):
+            plan = source
+        else:
+            plan = compile_together(source, comm, idle, is_whole=options.predict)
+        timeline = together(comm, lambda: first_alone(comm, lambda: examine(plan)))
+    except MemoryError:
+        raise CollplanError(_TOO_LARGE) from None
     for line in idle if comm.rank == 0 else ():
         warn(line)
     return plan, timeline

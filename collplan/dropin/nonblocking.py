@@ -27,6 +27,7 @@ from collplan.executors.mpi.engine.in_flight import Flight, board
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.measure.lanes import node_of_ranks
+from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, CollplanError
 from collplan.specs.request import MESSAGES
@@ -253,7 +254,7 @@ class NonBlockingPlans(PlanCache):
         begin = perf_counter()
         try:
             with as_loaded():
-                plan = self._compile(call, decision)
+                plan = compile_plan(self._spec(call, decision), rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
         # What fails from here on, such as for want of memory, does so as in MPI: on this rank.

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, cast
 
 from mpi4py import MPI
 
+from collplan.compiling_together import compile_together
 from collplan.dropin.agreement import Different, Meetings, run_different
 from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
 from collplan.dropin.calls import CollectiveCall
@@ -21,9 +22,8 @@ from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.measure.lanes import node_of_ranks
-from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Plan
-from collplan.specs import COLLECTIVES
+from collplan.specs import COLLECTIVES, PlanSpec
 from collplan.tune.sweep import NATIVE, NATIVE_LABEL, Placement
 from collplan.tune.table import Decision, TuningTable
 
@@ -182,10 +182,9 @@ class PlanCache(ABC):
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a plan; a native one on all ranks if it cannot be had."""
 
-    def _compile(self, call: CollectiveCall, decision: Decision) -> Plan:
+    def _spec(self, call: CollectiveCall, decision: Decision) -> PlanSpec:
         assert self.table is not None
-        spec = decision.choice.plan_spec(self.table.machine(self.placement), call.collective())
-        return compile_plan(spec, rank=self.rank)
+        return decision.choice.plan_spec(self.table.machine(self.placement), call.collective())
 
     def _used_bytes(self, call: CollectiveCall, plan: Plan) -> tuple[int, int]:
         """Return how many bytes this rank's program sends from and receives in."""
@@ -308,7 +307,7 @@ class BlockingPlans(PlanCache):
         bound: BoundPlan | None = None
         try:
             with as_loaded():
-                plan = roll_call.together(lambda: self._compile(call, decision))
+                plan = compile_together(self._spec(call, decision), self.private, [])
                 self._make_room()
                 bound = made = bind(plan, self.private)
                 route = roll_call.together(lambda: self._bound_route(call, decision, plan, made))

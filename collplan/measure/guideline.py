@@ -237,11 +237,8 @@ def _bind_or_refuse(candidate: Candidate, case: Case) -> tuple[str, BoundPlan] |
     comm = case.comm
     try:
         plan = compile_together(candidate.spec, comm, [])
-    except CollplanError as error:
-        return str(error)
-    try:
         return describe_plan(plan), bind(plan, comm, case.sendbuf, case.recvbuf)
     except CollplanError as error:
-        # All ranks come here together: if one cannot bind, all raise.
+        # All ranks come here together: if one cannot compile or bind, all raise.
         shared: str = comm.bcast(str(error))
         return shared

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
+from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
 from collplan.measure.run import (
@@ -269,8 +270,8 @@ def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
 
     try:
         plan = compile_together(candidate.spec, comm, [])
-    except CollplanError as error:
-        return str(error)
+    except (CollplanError, MemoryError) as error:  # on all ranks
+        return one_line(error)
     n_elements = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH])
     n_elements += int(plan.shared_sizes.max(initial=0))
     return plan, max(comm.allgather(n_elements * plan.itemsize))

@@ -285,7 +285,10 @@ def refusals_of_one_rank_are_everybodys() -> None:
     assert found.is_correct
     compiled, bound = found.refused
     assert (compiled.bytes, compiled.candidate) == (160, "hierarchical")
-    assert compiled.reason == "not on the last rank; use another"
+    assert (
+        compiled.reason
+        == f"rank {p - 1} cannot compile the plan: not on the last rank; use another"
+    )
     assert bound.candidate == "full_lane"
     assert "compile the same spec on all ranks" in bound.reason
 

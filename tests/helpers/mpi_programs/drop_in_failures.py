@@ -21,8 +21,8 @@ from drop_in_calls import RANK, SIZE, WORLD, planning, run_checks
 from tables_everywhere import planning_table
 
 STAGES = {
-    "compile": "collplan.dropin.plan_cache.compile_plan",
-    "prove": "collplan.dropin.plan_cache.compile_plan",
+    "compile": "collplan.compiling_together.compile_plan",
+    "prove": "collplan.compiling_together.compile_plan",
     "prepare": "collplan.executors.mpi.binding.prepared.Prepared",
     "digest": "collplan.executors.mpi.binding.prepared._digests",
     "load": "collplan.executors.mpi.engine.reduction.Reduction.load",
