@@ -10,6 +10,7 @@ from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.compiler import compile_plan, needs_all_ranks
+from collplan.planner.memory import TOO_LARGE
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
 from collplan.select.auto import resolve
@@ -71,7 +72,7 @@ def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bo
         chosen = resolve(spec)
         is_sent = needs_all_ranks(chosen)
         rank = None if is_sent or is_whole else 0
-        plan = compile_plan(chosen, rank=rank, idle=lines)
+        plan = _compile(chosen, rank, lines)
     except Exception as error:
         for rank in others:
             comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
@@ -98,10 +99,17 @@ def _follow(comm: MPI.Intracomm, lines: list[str]) -> Plan:
         wait.pause()
     sent = message.recv()
     if isinstance(sent, PlanSpec):
-        return compile_plan(sent, rank=comm.rank % sent.machine.n_ranks, idle=lines)
+        return _compile(sent, comm.rank % sent.machine.n_ranks, lines)
     if isinstance(sent, CollplanError):
         raise sent
     program, idle = sent
     assert isinstance(program, Plan)
     lines += idle
     return program
+
+
+def _compile(spec: PlanSpec, rank: int | None, lines: list[str]) -> Plan:
+    try:
+        return compile_plan(spec, rank=rank, idle=lines)
+    except MemoryError:
+        raise MemoryError(TOO_LARGE) from None

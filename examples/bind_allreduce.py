@@ -29,8 +29,7 @@ def main() -> None:
             "passes": [{"name": "segment", "max_bytes": "64KiB"}],
         }
     )
-    # A rank needs its own program only; the proof needs all of them, so ask for it elsewhere.
-    plan = collplan.compile(spec, comm=comm)
+    plan = collplan.compile(spec, comm=comm)  # this rank's program
     sendbuf, recvbuf = np.empty(COUNT), np.empty(COUNT)
     field = np.random.default_rng(comm.rank).random((N_BLOCKS, 20_000))
     n_overlapped = 0

@@ -8,6 +8,8 @@ from typing import Final
 
 from collplan.planner.errors import MemoryLimitError
 
+TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smaller count"
+"""Text for errors, where an allocation has failed."""
 LARGE_BYTES: Final = 1 << 28
 """Estimates below this are accepted without asking the system."""
 _MEMINFO: Final = "/proc/meminfo"

@@ -97,7 +97,9 @@ def _run(arguments: list[str]) -> int:
             raise
         return _complain(f"{error.filename}: {error.strerror}; give another path")
     except MemoryError:
-        return _complain("the plan does not fit into memory; use fewer ranks or a smaller count")
+        from collplan.planner.memory import TOO_LARGE
+
+        return _complain(TOO_LARGE)
 
 
 def _describe_usage(error: BaseException) -> str:

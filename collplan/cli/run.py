@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
     from collplan.measure.task_times import TaskTimes
     from collplan.planner.plan.plan import Plan
-
-_TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smaller count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +144,14 @@ def _run_as_rank(options: RunOptions) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.executors.mpi.world import join_world
     from collplan.measure.timing import WARM_UPS
+    from collplan.planner.memory import TOO_LARGE
 
     with one_voice():
         check_trace(options.trace, options.predict)
         comm: Any = join_world()
         is_shown = comm.rank == 0 and shows_progress()
         with (
-            ending_all(comm, _TOO_LARGE),
+            ending_all(comm, TOO_LARGE),
             progress_bar("preparing", WARM_UPS + options.repetitions, is_shown) as update,
         ):
             outcome = _measure(comm, options, update)
@@ -231,6 +230,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     from collplan.compiling_together import compile_together
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
     from collplan.executors.mpi.together import first_alone, together
+    from collplan.planner.memory import TOO_LARGE
     from collplan.planner.plan.plan import Plan
 
     def examine(plan: Plan) -> Timeline | None:
@@ -250,7 +250,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
             plan = compile_together(source, comm, idle, is_whole=options.predict)
         timeline = together(comm, lambda: first_alone(comm, lambda: examine(plan)))
     except MemoryError:
-        raise CollplanError(_TOO_LARGE) from None
+        raise CollplanError(TOO_LARGE) from None
     for line in idle if comm.rank == 0 else ():
         warn(line)
     return plan, timeline

@@ -271,7 +271,8 @@ def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
     try:
         plan = compile_together(candidate.spec, comm, [])
     except (CollplanError, MemoryError) as error:  # on all ranks
-        return one_line(error)
+        shared: str = comm.bcast(one_line(error))
+        return shared
     n_elements = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH])
     n_elements += int(plan.shared_sizes.max(initial=0))
     return plan, max(comm.allgather(n_elements * plan.itemsize))

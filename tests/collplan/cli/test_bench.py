@@ -208,13 +208,13 @@ def test_a_wrong_result_is_exit_status_1(collplan: CommandLine, tmp_path: Path) 
     """With an operation that forgets its left operand, plans are not what native computes."""
     spec = collplan.write_spec(**NODES)
     (tmp_path / "sitecustomize.py").write_text(
-        "from collplan.measure import guideline\n"
+        "from collplan import compiling_together\n"
         "from collplan.planner import compile_plan\n"
         "from collplan.specs import Operation\n"
-        "def broken(spec, rank):\n"
+        "def broken(spec, **options):\n"
         "    other = spec.collective.replace(op=Operation(name='max'))\n"
-        "    return compile_plan(spec.replace(collective=other), rank=rank)\n"
-        "guideline.candidate_plan = broken\n"
+        "    return compile_plan(spec.replace(collective=other), **options)\n"
+        "compiling_together.compile_plan = broken\n"
     )
     python, path = mpi_python("mpich"), f"{tmp_path}{os.pathsep}{ROOT}"
     command = [str(python), "-m", "collplan", "bench", "guideline", str(spec)]

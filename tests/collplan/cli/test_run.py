@@ -91,20 +91,22 @@ def test_ranks_refuse_it_with_one_voice(collplan: CommandLine) -> None:
     assert "both.txt ends in .txt" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["plan_for", "_record"])
+@pytest.mark.parametrize(
+    ("module", "name"), [("compiling_together", "compile_plan"), ("cli.run", "_record")]
+)
 def test_a_rank_without_memory_says_so_in_one_line(
-    collplan: CommandLine, name: str, tmp_path: Path
+    collplan: CommandLine, module: str, name: str, tmp_path: Path
 ) -> None:
     """A rank without memory for its plan, or only later, when it alone knows."""
     (tmp_path / "sitecustomize.py").write_text(
-        "from collplan.cli import run\n"
-        f"real = run.{name}\n"
-        "def exhausted(*arguments):\n"
+        f"import collplan.{module} as module\n"
+        f"real = module.{name}\n"
+        "def exhausted(*arguments, **options):\n"
         "    from mpi4py import MPI\n"
         "    if MPI.COMM_WORLD.rank == 1:\n"
         "        raise MemoryError\n"
-        "    return real(*arguments)\n"
-        f"run.{name} = exhausted\n"
+        "    return real(*arguments, **options)\n"
+        f"module.{name} = exhausted\n"
     )
     python, path = mpi_python("mpich"), f"{tmp_path}{os.pathsep}{ROOT}"
     command = [str(mpiexec_of(python)), "-n", "2", str(python), "-m", "collplan", "run"]
