@@ -8,7 +8,7 @@ from typing import Any
 from collplan.planner.compiler import compile_plan
 from collplan.planner.plan.plan import Plan
 from collplan.select.auto import resolve
-from collplan.specs import PlanSpec
+from collplan.specs import CollplanError, PlanSpec
 
 
 def compile_spec(
@@ -47,6 +47,8 @@ def compile_spec(
     if comm is not None:
         from collplan.compiling_together import compile_together
 
+        if rank is not None:
+            raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
         plan = compile_together(spec, comm, lines)
     else:
         # Only of passes that the spec names: what `auto` chooses is nobody's mistake.

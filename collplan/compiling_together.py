@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from mpi4py import MPI
 
@@ -56,7 +56,7 @@ def compile_together(
         if own.rank == 0:
             plan = step.together(lambda: _lead(spec, own, lines, is_whole=is_whole))
         else:
-            plan = step.together(lambda: _follow(own, lines))
+            plan = step.together(lambda: _follow(spec, own, lines))
         # What a pass leaves alone on every rank it leaves alone in the plan.
         everywhere = set.intersection(*map(set, own.allgather(lines)))
     finally:
@@ -68,11 +68,12 @@ def compile_together(
 def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bool) -> Plan:
     """Compile for rank 0; send the others their programs, or the spec that they shall compile."""
     others = range(1, comm.size)
+    for rank in others:
+        comm.send(spec, rank)
     try:
         chosen = resolve(spec)
         is_sent = needs_all_ranks(chosen)
-        rank = None if is_sent or is_whole else 0
-        plan = _compile(chosen, rank, lines)
+        plan = _compile(chosen, None if is_sent or is_whole else 0, lines)
     except Exception as error:
         for rank in others:
             comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
@@ -92,12 +93,12 @@ def _program(plan: Plan, rank: int, lines: list[str]) -> tuple[Plan, list[str]] 
         return error
 
 
-def _follow(comm: MPI.Intracomm, lines: list[str]) -> Plan:
+def _follow(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str]) -> Plan:
     """Return the program that rank 0 sends, or compile the spec that it sends."""
-    wait = Wait(_SLEEP_S)
-    while (message := comm.improbe(source=0)) is None:
-        wait.pause()
-    sent = message.recv()
+    is_same = _receive(comm) == spec
+    sent = _receive(comm)
+    if not is_same:
+        raise CollplanError("this spec is not that of rank 0; compile the same spec on all ranks")
     if isinstance(sent, PlanSpec):
         return _compile(sent, comm.rank % sent.machine.n_ranks, lines)
     if isinstance(sent, CollplanError):
@@ -106,6 +107,14 @@ def _follow(comm: MPI.Intracomm, lines: list[str]) -> Plan:
     assert isinstance(program, Plan)
     lines += idle
     return program
+
+
+def _receive(comm: MPI.Intracomm) -> Any:
+    """Return what rank 0 sends; it has the core until then."""
+    wait = Wait(_SLEEP_S)
+    while (message := comm.improbe(source=0)) is None:
+        wait.pause()
+    return message.recv()
 
 
 def _compile(spec: PlanSpec, rank: int | None, lines: list[str]) -> Plan:

@@ -173,6 +173,20 @@ def test_rank_0_warns_of_passes_that_change_nothing(comm: MPI.Intracomm) -> None
         assert whole
 
 
+@pytest.mark.ranks(3)
+def test_another_spec_on_one_rank_is_refused_on_all(comm: MPI.Intracomm) -> None:
+    spec = spec_of(comm.size, collective={"count": 41 + (comm.rank == 2)})
+    words = "not that of rank 0" if comm.rank == 2 else "rank 2 cannot compile the plan"
+    with pytest.raises(collplan.CollplanError, match=words):
+        collplan.compile(spec, comm=comm)
+
+
+@pytest.mark.ranks(1)
+def test_rank_and_comm_are_alternatives(comm: MPI.Intracomm) -> None:
+    with pytest.raises(collplan.CollplanError, match="leave rank out"):
+        collplan.compile(spec_of(1), rank=0, comm=comm)
+
+
 @pytest.mark.ranks(2)
 def test_messages_of_the_program_are_left_alone(comm: MPI.Intracomm) -> None:
     received = np.zeros(1)
