@@ -51,7 +51,7 @@ def compile_spec(
             raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
         plan = compile_together(spec, comm, lines)
     else:
-        # Only of passes that the spec names: what `auto` chooses is nobody's mistake.
+        # Only of passes that the spec names: the user cannot change what `auto` chooses.
         plan = compile_plan(resolve(spec), rank=rank, idle=lines if spec.passes else None)
     if idle is not None:
         idle += lines

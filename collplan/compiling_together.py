@@ -78,7 +78,7 @@ def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bo
         for rank in others:
             comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
         raise
-    # What `auto` chooses is nobody's mistake.
+    # Only of passes that the spec names: the user cannot change what `auto` chooses.
     lines[:] = lines if spec.passes else ()
     for rank in others:
         comm.send(_program(plan, rank, lines) if is_sent else chosen, rank)

@@ -59,7 +59,7 @@ def suggest(word: str, valid: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return one line of text in which what is not printable is escaped, as ``\\x1b``.
+    """Return one line of text in which unprintable characters are escaped, as ``\\x1b``.
 
     Examples
     --------

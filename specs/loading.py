@@ -29,7 +29,7 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
         may name a file in turn, relative to the spec.
     here : Machine, optional
         The machine at hand: all of it where the spec names none, its network
-        where the spec's machine has none of its own.
+        if the spec's machine has none.
 
     Returns
     -------

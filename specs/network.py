@@ -63,7 +63,7 @@ class Nic(SpecModel):
         its time, while its message waits for all of it.
     transport : "rc", "dc" or "ud"
         How ranks are connected. Reliable connections (rc): a queue pair for every
-        pair of ranks. Dynamic ones (dc): a queue pair a rank, connected anew at
+        pair of ranks. Dynamic ones (dc): one queue pair per rank, connected again at
         each change of its peer. Unreliable datagrams (ud): a queue pair a rank, and
         packets whose order and arrival are left to the ranks' cores.
     reconnect_ns : float

@@ -32,7 +32,7 @@ MESSAGES: Final = Transport(name="messages")
 class Method(SpecModel):
     """A way to compute a collective, whatever the machine and the collective.
 
-    Written as what is not by default.
+    Written as the values that differ from the defaults.
 
     Parameters
     ----------

@@ -220,4 +220,4 @@ def _dispute(mine: CollectiveCall, theirs: CollectiveCall) -> str:
         if getattr(mine, name) != getattr(theirs, name):
             own += f", {name} {getattr(mine, name)}"
             other += f", {name} {getattr(theirs, name)}"
-    return f"this rank calls {own}, another one {other}; all ranks have to call the same"
+    return f"this rank calls {own}, another one {other}; all ranks must call the same"

@@ -47,7 +47,7 @@ class Planned(Collectives):
         return super().__reduce__()
 
     def let_go(self) -> None:
-        """Free the plans of this communicator; collective. Calls make them anew."""
+        """Free the plans of this communicator; collective. Later calls make them again."""
         for plans in (self._nonblocking, self._plans):
             if isinstance(plans, PlanCache):
                 plans.free()

@@ -201,7 +201,7 @@ class NonBlockingPlans(PlanCache):
         return self._launch(route, sent_at, received_at, None, given)
 
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> MPI.Request:
-        """Start a route's program with copies of what is not as it needs it."""
+        """Start a route's program with copies of the buffers that it cannot use in place."""
         staged = stage(route, arguments, self.rank, is_held=True)
         return self._launch(route, *staged.addresses, staged, given)
 
@@ -257,7 +257,7 @@ class NonBlockingPlans(PlanCache):
                 plan = compile_plan(self._spec(call, decision), rank=self.rank)
         except CollplanError as error:
             return self._failed_route(call, decision, str(error))
-        # What fails from here on, such as for want of memory, does so as in MPI: on this rank.
+        # Errors from here on, such as a lack of memory, are raised on this rank only, as in MPI.
         with as_loaded():
             program = LocalProgram(plan, self.setup.comm)
         self._make_room()

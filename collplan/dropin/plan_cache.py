@@ -265,7 +265,7 @@ class BlockingPlans(PlanCache):
         route.bound()
 
     def run_staged(self, route: Route, arguments: Arguments, _given: Any) -> None:
-        """Run a route's plan with copies of what is not as it needs it."""
+        """Run a route's plan with copies of the buffers that it cannot use in place."""
         run_staged(route, arguments, self.rank)
 
     def free(self) -> None:
@@ -302,7 +302,7 @@ class BlockingPlans(PlanCache):
         return self._private
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
-        """Return a route with a bound plan; a native one where any rank fails at it, whyever."""
+        """Return a route with a bound plan, or a native one if any rank fails for any reason."""
         roll_call = RollCall(self.private, None, DOING)
         bound: BoundPlan | None = None
         try:

@@ -47,7 +47,7 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
     Flat algorithms, through leaders of nodes (one, several, all), every mesh of two
     and three dimensions, compositions of other collectives, the designs of
     alltoall, and what ranks of a node can share memory for. One may be
-    refused all the same, by what its algorithms or this order of ranks do not allow.
+    refused, by what its algorithms or this order of ranks do not allow.
 
     Parameters
     ----------

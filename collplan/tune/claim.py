@@ -1,4 +1,4 @@
-"""One run at a time on a table, and none that goes on when whoever started it was killed."""
+"""One run at a time on a table, which ends if the process that started it is killed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def name_starter() -> str:
 
 
 def end_with_parents() -> None:
-    """Let this process end soon after its parent, or whoever `STARTER` names on this machine.
+    """Let this process end soon after its parent, or the process that `STARTER` names here.
 
     A launcher that is killed cannot stop what it has launched; a rank that is left
     would wait for the others for ever.

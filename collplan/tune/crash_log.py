@@ -128,7 +128,7 @@ class CrashLog:
         return ended.failed(f"{MOST_ENDS} runs ended while it ran")
 
     def begin(self, suspect: Attempt | None = None) -> None:
-        """Make the file anew; on rank 0.
+        """Make the file again; on rank 0.
 
         Parameters
         ----------
@@ -289,5 +289,5 @@ class Watchdog:
             os.write(2, text.encode())
         # The launcher ends the rank that writes as soon as another one has ended.
         time.sleep(FORWARDING_S)
-        # Not by MPI: whoever waits in it may hold its locks.
+        # Not by MPI: a thread that waits in it may hold its locks.
         os._exit(EXIT_STATUS)

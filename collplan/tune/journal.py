@@ -81,7 +81,7 @@ class Journal:
         write_text(self.path, json.dumps(document) + "\n")
 
     def remove(self) -> None:
-        """Forget all: the table is complete, or to be begun anew."""
+        """Forget everything: the table is complete, or will be begun again."""
         self.path.unlink(missing_ok=True)
 
     def _load(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def open_state(
     restart : bool
         Whether to begin with nothing.
     crash_log : CrashLog, optional
-        Who may have ended the last run; begun anew.
+        The candidates that may have ended the last run; begun again.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def open_state(
 
 
 def _blaming(state: State, journal: Journal, crash_log: CrashLog, restart: bool) -> State:
-    """Return a state that knows who ended the last run; the file is begun anew."""
+    """Return a state that knows what ended the last run; the file is begun again."""
     found = None if restart else crash_log.find()
     if isinstance(found, Failure) and found not in state.failures:
         state = replace(state, failures=(*state.failures, found))

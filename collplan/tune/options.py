@@ -40,7 +40,7 @@ class TuningJob:
     numa_domains : int
         Of a node.
     again : bool
-        Measure sweeps anew that the table has already.
+        Measure again the sweeps that the table has.
     give_up_s : float
         A candidate has failed whose call takes longer, and than twenty native calls.
     """

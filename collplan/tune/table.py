@@ -251,7 +251,7 @@ class TuningTable(SpecModel):
             more = f" (and {len(different) - 1} more)" if len(different) > 1 else ""
             raise CollplanError(
                 f"fingerprint.{name}: the table was tuned with {mine}, here is {theirs}{more}; "
-                f"tune here, or say --force to use it all the same"
+                f"tune here, or say --force to use it here"
             )
 
 

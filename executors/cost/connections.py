@@ -20,7 +20,7 @@ CONNECTION: Final = np.dtype(
         ("newer", "i4"),
         ("older", "i4"),
         ("is_cached", "i4"),
-        ("peer", "i4"),  # the rank it is connected to, -1 for none, where ranks connect anew
+        ("peer", "i4"),  # the rank it is connected to, -1 for none, if ranks connect again
     ],
     align=True,
 )

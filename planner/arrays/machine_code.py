@@ -218,7 +218,7 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
     def _acquire(self) -> None:
         """Wait until no other process compiles the function.
 
-        Where files cannot be locked, or whoever compiles was stopped, two compile.
+        If files cannot be locked, or the process that compiles was stopped, two processes compile.
         """
         if sys.platform == "win32" or self._lock is not None:
             return

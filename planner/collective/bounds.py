@@ -39,7 +39,7 @@ from collplan.specs import Collective, Machine, PlanSpec
 NOTHING = "nothing has to move"
 UNKNOWN = "no bound is known of this kind"
 ARGUMENTS = {
-    "barrier": "whoever knows or is known doubles in a round at best: ceil(log2 p)",
+    "barrier": "the ranks that know of a rank double per round at best: ceil(log2 p)",
     "bcast": "the vector leaves the root's rank and node, and enters every other",
     "scatter": "the others' blocks leave the root's rank and node, and enter theirs",
     "gather": "every block leaves its rank and node, and enters the root's",

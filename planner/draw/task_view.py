@@ -369,7 +369,7 @@ def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:
 def pair_ends(plan: Plan) -> Ends:
     """Return the rows of every message's send and receive, by ascending send.
 
-    A plan whose sends and receives do not pair up is drawn all the same, so
+    A plan whose sends and receives do not pair up is drawn, too, so
     that its mistake can be seen: no message joins two boxes then, nor where
     the other ends are in other ranks' programs.
     """

@@ -18,7 +18,7 @@ from collplan.planner.plan.tags import Edges
 def rebuild(
     plan: Plan, reads: Pieces, writes: Pieces, edges: Edges | None = None, **changes: Any
 ) -> Plan:
-    """Return a plan of changed tasks, its dependencies derived anew.
+    """Return a plan of changed tasks, with dependencies derived again.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def segment(
 ) -> Plan:
     """Cut every message, copy and reduction into segments of at most `max_bytes`.
 
-    Dependencies are derived anew, segment by segment: a chain of p ranks and
+    Dependencies are derived again, segment by segment: a chain of p ranks and
     s segments then takes p - 2 + s steps of 1/s of the vector.
 
     Parameters

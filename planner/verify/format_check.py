@@ -143,7 +143,7 @@ def _check_mirrors(plan: Plan) -> None:
         )
     _in_range("mirrors", plan.mirrors, -1, _MAX_REACH)
     shared = plan.shared_sizes[plan.rank_node]
-    # Of a rank's program, the shared buffers of other nodes are nobody's business.
+    # The program of one rank does not use the shared buffers of other nodes.
     ends = np.where(plan.mirrors >= 0, plan.mirrors + plan.buffer_sizes[:, :2], 0)
     outside = (ends > shared[:, None]).any(axis=1)
     if outside.any():

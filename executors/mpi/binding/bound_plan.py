@@ -172,7 +172,7 @@ class BoundPlan:
     why_callback : str or None
         Why Python reduces; None where machine code does, or nothing is reduced.
     progress : {"thread", "caller"}
-        Who runs background tasks: a thread on communication cores, or whoever calls.
+        What runs background tasks: a thread on communication cores, or the thread that calls.
     why_caller : str or None
         Why no thread does; None if one does.
     lacks_thread : bool

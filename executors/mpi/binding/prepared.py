@@ -33,7 +33,7 @@ FARTHEST: Final = 2**48
 
 
 def check_plan(plan: Plan) -> None:
-    """See that nothing in a plan, whoever made it, leads outside of its buffers.
+    """Check that no extent of a plan, from any source, leads outside of its buffers.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def check_plan(plan: Plan) -> None:
         raise PlanFormatError(
             f"itemsize is {plan.itemsize} bytes, must be 1 to {LARGEST_ELEMENT} to be executed"
         )
-    # Strides of extents without repeats count, too: engines multiply them all the same.
+    # Strides of extents without repeats count, too, because engines multiply them.
     for name, values in (
         ("patterns", plan.patterns),
         ("buffer_sizes", plan.buffer_sizes),

@@ -41,7 +41,7 @@ SPINS: Final = 20
 FIRST_SLEEP_NS: Final = 20_000
 LONGEST_SLEEP_NS: Final = 200_000
 DOZES: Final = 50
-"""Looks in vain before the thread sleeps until it is woken, which costs who does that."""
+"""Number of polls without a result before the thread sleeps; to wake it costs its waker time."""
 TIMER_SLACK_NS: Final = 1_000
 """By how much the system may prolong the thread's sleeps; by default by more than they last."""
 _SET_TIMER_SLACK: Final = 29  # PR_SET_TIMERSLACK
@@ -92,7 +92,7 @@ class Flight(SharedRecord):
         return bool(self.words[_DONE] and self.words[_FREED])
 
     def prepare(self, board: int, finish: Callable[[], None] | None) -> int:
-        """Begin anew; return the handle of a request."""
+        """Begin again; return the handle of a request."""
         for word in (_CODE, _OVER, _DONE, _FREED):
             self.words[word] = 0
         self.finish = finish
@@ -104,7 +104,7 @@ class Flight(SharedRecord):
         return int(self._handle.view(_UNSIGNED)[0])
 
     def fail(self, code: int) -> None:
-        """Let whoever waits see an error of MPI's."""
+        """Let the thread that waits see an error of MPI."""
         self.words[_CODE] = code
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """Primitives of compiled code: memory at addresses, C functions, words that threads share.
 
-A release of a word makes all that its thread did before visible to whoever reads the word
-by an acquire; LLVM keeps both in order with every other access, on all processors.
+A release of a word makes everything that its thread did before visible to a thread that reads
+the word by an acquire; LLVM keeps both in order with every other access, on all processors.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _sweep(board: Record) -> Long:
 
 @inner
 def _complete(board: Record, flight: Record) -> None:
-    """Complete a flight's request; from then on it may be used anew."""
+    """Complete a flight's request, which may then be used again."""
     done = flight.done
     call(board.MPI_Grequest_complete, (flight.request,))
     store_release(flight.over, 1)

@@ -160,7 +160,7 @@ class Messages:
 
     @property
     def any_spans(self) -> bool:
-        """Return whether a message spans buffers, and has to be made anew for others."""
+        """Return whether a message spans buffers, and must be made again for other buffers."""
         return bool(self._spanning)
 
     def describe(self, rows: Array, buffers: Sequence[Array]) -> None:
@@ -174,7 +174,7 @@ class Messages:
                 self._describe_one(rows, int(task), extents, buffers)
 
     def redescribe(self, rows: Array, buffers: Sequence[Array]) -> None:
-        """Make those messages anew that span buffers, for buffers that lie elsewhere."""
+        """Make the messages that span buffers again, for buffers at other addresses."""
         spanning, self._spanning = self._spanning, []
         self._spanning_types.reset()
         for task in spanning:

@@ -66,7 +66,7 @@ class Notices:
         self.heard: set[int] = set()
 
     def send(self, ranks: Iterable[int]) -> None:
-        """Tell ranks; whether it arrives is nobody's concern, the job is about to end."""
+        """Notify ranks; messages may be lost, because the job is about to end."""
         for rank in ranks:
             try:
                 self._sent.append(self._comm.Isend([None, 0, MPI.BYTE], rank, self._tag))
@@ -355,7 +355,7 @@ def end_job(comm: MPI.Intracomm, reason: str) -> StallError:
 def speak_when_ended() -> None:
     """Let this process speak before a signal ends it, from now on.
 
-    For processes that are ranks of ours only: signals belong to whoever owns the
+    For processes that are ranks of ours only: signals belong to the owner of the
     process. Where somebody handles these signals already, nothing changes.
     """
     if _installed or threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""A program written anew: messages inside nodes become copies out of shared memory."""
+"""A rewritten program: messages inside nodes become copies out of shared memory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def share_messages(program: Program, is_shared: Bools) -> Plan:
     Returns
     -------
     Plan
-        Without those messages; dependencies are derived anew.
+        Without those messages; dependencies are derived again.
     """
     parts = [
         _rewrite(program.take(rows), is_shared[rows], rows) for rows in _rows_of_nodes(program)
@@ -253,7 +253,7 @@ class _Accesses:
 
 
 def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
-    """Return the tasks of some nodes anew; `rows` are the program's among those of all nodes."""
+    """Return the rewritten tasks of some nodes; `rows` are theirs among those of all nodes."""
     traffic = _Traffic.of(program, is_shared)
     scratch = _Scratch.of(traffic)
     sources = _Sources.of(traffic, scratch.relocated)

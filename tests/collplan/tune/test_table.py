@@ -259,7 +259,7 @@ def test_a_table_of_another_machine_is_refused(table: TuningTable) -> None:
         table.check(here.replace(mpi="Open MPI v5.0.11", collplan="9"))
     assert str(caught.value) == (
         "fingerprint.mpi: the table was tuned with MPICH 5.0.2, here is Open MPI v5.0.11 "
-        "(and 1 more); tune here, or say --force to use it all the same"
+        "(and 1 more); tune here, or say --force to use it here"
     )
     for field in Fingerprint.model_fields:
         if field not in ("nodes", "mpiexec"):

@@ -133,7 +133,7 @@ def check_calls_that_differ_otherwise(comm: Any) -> None:
                     call(mine)
             except collplan.CollplanError as error:
                 words = str(error)
-                assert "all ranks have to call the same" in words, words
+                assert "all ranks must call the same" in words, words
             else:
                 raise AssertionError("no error")
         goes_on(comm, 2, n)
