@@ -50,32 +50,33 @@ class Link(SpecModel):
 
 
 class Nic(SpecModel):
-    """An adapter's cache of queue pairs, least recently used first out, and its transport.
+    """The cache of queue pairs in an adapter, and the adapter's transport.
 
     Parameters
     ----------
     connections : int
-        How many queue pairs fit, of each lane of a node.
+        Number of queue pairs that fit, per lane of a node. The least recently used is
+        evicted first.
     miss_ns : float
-        Time until one that is not there has been read over PCIe.
+        Time to read a queue pair over PCIe that is not in the cache.
     reads_at_once : int
-        How many reads an adapter has under way: one holds the lane for that part of
-        its time, while its message waits for all of it.
+        Number of reads that an adapter can have in progress. One read occupies the lane
+        for this fraction of its time, while its message waits for the whole read.
     transport : "rc", "dc" or "ud"
-        How ranks are connected. Reliable connections (rc): a queue pair for every
-        pair of ranks. Dynamic ones (dc): one queue pair per rank, connected again at
-        each change of its peer. Unreliable datagrams (ud): a queue pair a rank, and
-        packets whose order and arrival are left to the ranks' cores.
+        How ranks are connected. Reliable connections (rc): one queue pair per pair of
+        ranks. Dynamic connections (dc): one queue pair per rank, connected again when
+        its peer changes. Unreliable datagrams (ud): one queue pair per rank; the cores
+        of the ranks order and acknowledge packets.
     reconnect_ns : float
-        Time until a rank's queue pair is connected to another peer (dc), as of a read.
+        Time to connect the queue pair of a rank to another peer (dc).
     packet_ns : float
-        Overhead of a packet, at both ends (ud): keeping order, acknowledging it,
-        copying it from where it landed.
+        Overhead per packet at each end (ud), to order it, to acknowledge it, and to copy
+        it from where it arrived.
     packet_bytes : int
-        Greatest packet (ud).
+        Size of the largest packet (ud).
     warm : bool
-        Adapters begin with what the start before left there, as in a loop:
-        the queue pairs used last, in the order of the plan's rows. Otherwise empty.
+        Whether adapters start with the queue pairs that the previous start used last, in
+        the order of the plan's rows, as in a loop. Otherwise caches start empty.
     """
 
     connections: Positive
