@@ -30,6 +30,9 @@ from collplan.specs.request import AUTO, FLAT, MESSAGES
 
 CONGESTION: Final = 1.3
 """Factor of the time that whole messages, in no order, take more than segments in windows."""
+RENDEZVOUS: Final = 1.2
+"""Factor of the time that segments above the eager limit take more than the estimate, because
+each waits for a handshake: 1.03 to 1.35 on emulated clusters."""
 ROOM: Final = 1.03
 """Factor by which a plan must be faster that needs room in its nodes' memory."""
 
@@ -93,6 +96,7 @@ def candidates(spec: PlanSpec) -> tuple[Candidate, ...]:
 
 def _through_leaders(spec: PlanSpec) -> Iterator[Candidate]:
     """Yield decompositions, whole and in segments, simple ones first."""
+    network = spec.machine.network
     for decomposition, algorithms in likely_forms(spec):
         plain = spec.replace(decomposition=decomposition, algorithms=algorithms)
         segments = () if spec.passes or algorithms == AUTO else SEGMENTS
@@ -104,7 +108,9 @@ def _through_leaders(spec: PlanSpec) -> Iterator[Candidate]:
             if one.segment is None or spec.passes:
                 yield Candidate(plain, CONGESTION * one.price_s)
             else:
-                yield Candidate(plain.replace(passes=segmented(one.segment)), one.price_s)
+                asks = network.handshake and one.segment > network.eager_limit_bytes
+                price_s = (RENDEZVOUS if asks else 1) * one.price_s
+                yield Candidate(plain.replace(passes=segmented(one.segment)), price_s)
 
 
 def _has_designs(spec: PlanSpec) -> bool:

@@ -8,11 +8,14 @@ import pytest
 
 from auto_alltoalls import MACHINES, auto, makespan_s
 from collplan.compiling import compile_spec
+from collplan.emulate.cluster import Cluster, parse_rate
+from collplan.emulate.machine import emulated_machine
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.verify import verify
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.auto import candidates, resolve
+from collplan.specs import PlanSpec
 from oracle import check_result
 
 
@@ -75,3 +78,16 @@ def test_1600_ranks_are_priced_without_their_pairs():
     short, long = (resolve(auto("vsc3", count)) for count in (1, 1 << 20))
     assert short.decomposition.form == "node_aware"
     assert (long.decomposition.name, str(long.algorithms)) == ("flat", "pairwise")
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allreduce", "allgather"])
+def test_segments_are_eager_where_longer_ones_wait_for_a_handshake(kind: str) -> None:
+    """On emulated clusters, segments of 32 KiB took up to 1.35 times longer than of 16 KiB."""
+    machine = emulated_machine(Cluster(4, 4, 2, parse_rate("100Mbit")))
+    count = (1 << 20) // (16 if kind == "allgather" else 1)
+    collective = {"kind": kind, "count": count, "datatype": "int32"}
+    spec = PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "decomposition": "auto"}
+    )
+    chosen = {one.name: one.options for one in resolve(spec).passes}
+    assert chosen["segment"] == {"max_bytes": machine.network.eager_limit_bytes}
