@@ -1,7 +1,8 @@
-"""Time to compile kernels, which is counted apart from the work that they do.
+"""Time to get kernels, which is counted apart from the work that they do.
 
-A process compiles a kernel when it first calls it and nothing is kept of earlier runs. This
-module knows nothing of numba, so that a command can ask before any kernel is loaded.
+A process compiles a kernel when it first calls it, or loads what earlier runs have kept. The
+first one imports numba. This module does not, so that a command can ask before any kernel is
+loaded.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ _announce: list[Callable[[], None]] = []
 @dataclass(slots=True)
 class _Clock:
     spent_s: float = 0.0
+    compiled_s: float = 0.0
     depth: int = 0
     has_missed: bool = False
 
@@ -38,7 +40,7 @@ def miss() -> None:
 
 @contextmanager
 def getting_kernel() -> Iterator[None]:
-    """Count the time of the block as compiling if a kernel is missed in it.
+    """Count the time of the block, which gets a kernel; as compiling if one is missed in it.
 
     A kernel that calls others gets them in nested blocks; the outermost counts.
     """
@@ -49,22 +51,25 @@ def getting_kernel() -> Iterator[None]:
     finally:
         _clock.depth -= 1
         if not _clock.depth:
-            _clock.spent_s += (time.perf_counter() - begin) * _clock.has_missed
+            spent_s = time.perf_counter() - begin
+            _clock.spent_s += spent_s
+            _clock.compiled_s += spent_s * _clock.has_missed
             _clock.has_missed = False
 
 
 class Stopwatch:
-    """Seconds of work since it was made, without those that kernels were compiled in."""
+    """Seconds of work since it was made, without the time to get kernels."""
 
     def __init__(self) -> None:
         self._begin, self._spent = time.perf_counter(), _clock.spent_s
+        self._compiled = _clock.compiled_s
 
     @property
     def kernels_s(self) -> float:
         """Return how long kernels were compiled since then."""
-        return _clock.spent_s - self._spent
+        return _clock.compiled_s - self._compiled
 
     @property
     def work_s(self) -> float:
-        """Return the rest."""
-        return time.perf_counter() - self._begin - self.kernels_s
+        """Return how long everything else took."""
+        return time.perf_counter() - self._begin - (_clock.spent_s - self._spent)

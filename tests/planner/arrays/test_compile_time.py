@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,22 @@ from collplan.planner.arrays.machine_code import compile_at_once
 @compile_at_once()
 def double(x):
     return x + x
+"""
+
+
+FIRST = """
+import sys
+import time
+from collplan.planner.arrays import interpreted
+from collplan.planner.arrays.compile_time import Stopwatch
+from collplan.planner.plan.hazards import derive_hazards
+
+interpreted.SHARE = 0
+begin = time.perf_counter()
+watch = Stopwatch()
+assert "numba" not in sys.modules
+derive_hazards.dispatcher
+print("numba" in sys.modules and watch.work_s < (time.perf_counter() - begin) / 2)
 """
 
 
@@ -54,9 +72,21 @@ def test_nested_kernels_count_once() -> None:
         miss()
         time.sleep(0.02)
     assert 0.02 <= watch.kernels_s <= time.perf_counter() - begin
+
+
+def test_loading_is_neither_work_nor_compiling() -> None:
+    watch, begin = Stopwatch(), time.perf_counter()
     with getting_kernel():
-        time.sleep(0.02)  # kept: this is loading
-    assert watch.work_s >= 0.02
+        time.sleep(0.02)
+    assert watch.kernels_s == 0
+    assert 0 <= watch.work_s <= time.perf_counter() - begin - 0.02
+
+
+def test_importing_numba_is_no_work(tmp_path: Path) -> None:
+    script = tmp_path / "first.py"
+    script.write_text(FIRST)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_commands_report_the_work_without_compiling(
