@@ -27,10 +27,11 @@ class Column:
 
     def add(self, values: Any, n: int) -> None:
         """Add `n` entries: an array of them, or one value for all."""
+        assert np.ndim(values) == 0 or len(values) == n, f"{len(values)} entries for {n} messages"
         self.parts.append((values, n))
 
     def array(self) -> npt.NDArray[Any]:
-        """Return all entries; where an array has another length than was said, raise."""
+        """Return all entries."""
         array = np.empty(sum(n for _, n in self.parts), dtype=self.dtype)
         begin = 0
         for values, n in self.parts:
@@ -119,8 +120,9 @@ class Collected:
             self.sends.append(number)
         n = n_kept = max(n_sources, n_dests)
         kept = None
-        if self.only is not None:
+        if self.only is not None or n_sources != n_dests:
             source, dest = np.broadcast_to(source, n), np.broadcast_to(dest, n)
+        if self.only is not None:
             kept = self.only[source] | self.only[dest]
             n_kept = int(np.count_nonzero(kept))
             if n_kept == 0:
