@@ -10,7 +10,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.lowering.build import build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
-from collplan.planner.passes.registry import Locality, check_choices, run_pass
+from collplan.planner.passes.registry import check_choices, run_pass
 from collplan.planner.passes.shared_memory.share import share_programs
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
@@ -85,8 +85,10 @@ def _compile(
     is_proved: bool,
 ) -> Plan:
     """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
-    localities = _localities(program, plan_passes)
+    localities = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
+    localities.add(program.locality)
     if rank is None or "global" in localities:
+        # Such passes must see every rank.
         plan = _build(program, None)
         plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
         return plan if rank is None else restrict(plan, rank)
@@ -103,15 +105,10 @@ def needs_all_ranks(spec: PlanSpec) -> bool:
     spec : PlanSpec
         As for `compile_plan`.
     """
-    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
-    choices = _transporting(spec.transport) + plan_passes
-    return "global" in _localities(program_of(blueprint), choices)
-
-
-def _localities(program: Program, plan_passes: tuple[PassChoice, ...]) -> set[Locality]:
-    """Return what a program and its passes must see: a rank, its node, or every rank."""
-    found = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
-    return found | {program.locality}
+    choices = [(choice, find_pass(choice.name)) for choice in spec.passes]
+    return any(
+        one.level == "plan" and one.locality_of(choice) == "global" for choice, one in choices
+    )
 
 
 def compile_node(spec: PlanSpec, node: int) -> Plan:
