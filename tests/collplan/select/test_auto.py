@@ -1,4 +1,4 @@
-"""``decomposition: auto`` of alltoalls: the best design, by closed forms that find it."""
+"""``decomposition: auto``: the best design of alltoalls, by closed forms, and eager segments."""
 
 from __future__ import annotations
 
