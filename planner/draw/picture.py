@@ -186,7 +186,7 @@ def _sketch(
         if n_columns > (MAX_BOXES if is_forced else MAX_READABLE_COLUMNS):
             return None
         return _Sketch(
-            "a box a task",
+            "one box per task",
             lambda sheet, top: draw_tasks(sheet, plan, top, timeline),
             lanes=tuple(np.unique(messages.lane).tolist()),
             shows_tasks=True,
