@@ -150,7 +150,7 @@ class Parts:
         return self.task.given.take(self.grid.rows[row])
 
     def blocks_led(self, row: int) -> Regions:
-        """Return one row of blocks per position of a row: those of all positions it leads."""
+        """Return the blocks that each position of a row handles for the columns that it leads."""
         led = self.grid.led_by(row)
         nobody = np.zeros(0, dtype=np.int64)
         lists = [np.concatenate([nobody, *(self.served[c] for c in columns)]) for columns in led]
