@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.algorithms.chunks import Layout, Packed, Rotated, Slots
+from collplan.planner.algorithms.relative import Motion
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import AlgorithmError
 
@@ -139,6 +140,8 @@ class Group:
         layouts, not for decisions.
     options : mapping
         The algorithm's own options, defaults filled in.
+    motion : Motion, optional
+        Instead of all positions, show the algorithm those of one block as relative numbers.
     """
 
     size: int
@@ -146,15 +149,16 @@ class Group:
     commutative: bool
     chunk_counts: Ints
     options: Mapping[str, Any] = field(default_factory=dict)
+    motion: Motion | None = None
     scratch: list[Layout] = field(default_factory=list)
 
     input: int = INPUT
     output: int = OUTPUT
 
     @property
-    def positions(self) -> Ints:
-        """Return the positions 0 to size-1."""
-        return np.arange(self.size)
+    def positions(self) -> Any:
+        """Return the positions 0 to size-1, as an array or as `Relative` numbers."""
+        return np.arange(self.size) if self.motion is None else self.motion.positions()
 
     @property
     def n_chunks(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.algorithms.relative import Relative, Spread
 from collplan.planner.algorithms.rounds import Chunks, Copy, Message, Reduce, Round, Where
 from collplan.planner.arrays import Bools, Ints
 from collplan.planner.memory import LARGE_BYTES, require_memory
@@ -26,18 +27,44 @@ class Column:
         self.parts: list[tuple[Any, int]] = []
 
     def add(self, values: Any, n: int) -> None:
-        """Add `n` entries: an array of them, or one value for all."""
-        assert np.ndim(values) == 0 or len(values) == n, f"{len(values)} entries for {n} messages"
+        """Add `n` entries: an array of them, relative numbers, or one value for all."""
+        if isinstance(values, int):
+            # Most columns of most steps are alike.
+            if self.parts and isinstance(self.parts[-1][0], int) and self.parts[-1][0] == values:
+                n += self.parts.pop()[1]
+        else:
+            size = size_of(values)
+            assert size == n or np.ndim(values) == 0, f"{size} entries for {n} messages"
         self.parts.append((values, n))
 
     def array(self) -> npt.NDArray[Any]:
         """Return all entries."""
-        array = np.empty(sum(n for _, n in self.parts), dtype=self.dtype)
+        array = np.empty(self._n_rows, dtype=self.dtype)
         begin = 0
         for values, n in self.parts:
             array[begin : begin + n] = values
             begin += n
         return array
+
+    def spread(self) -> Spread:
+        """Return all entries, some of which may be relative to positions."""
+        values, offset = np.empty(self._n_rows, dtype=np.int64), np.zeros(self._n_rows, np.int64)
+        is_relative = np.zeros(self._n_rows, dtype=bool)
+        begin = 0
+        for part, n in self.parts:
+            rows = slice(begin, begin + n)
+            if isinstance(part, Relative):
+                values[rows], is_relative[rows] = part.values, True
+                if part.has_offset:
+                    offset[rows] = part.offset
+            else:
+                values[rows] = part
+            begin += n
+        return Spread(values, offset, is_relative)
+
+    @property
+    def _n_rows(self) -> int:
+        return sum(n for _, n in self.parts)
 
 
 class Runs:
@@ -113,7 +140,7 @@ class Collected:
     def add_message(self, number: int, step: Message) -> None:
         """Add messages of round `number`."""
         source, dest = step.source, step.dest
-        n_sources, n_dests = np.size(source), np.size(dest)
+        n_sources, n_dests = size_of(source), size_of(dest)
         if n_sources == 0 or n_dests == 0:
             return
         if self.sends[-1:] != [number]:
@@ -146,7 +173,7 @@ class Collected:
     def add_local(self, number: int, step: Copy | Reduce) -> None:
         """Add local steps of round `number`."""
         rank = step.rank
-        n = n_kept = np.size(rank)
+        n = n_kept = size_of(rank)
         kept = None
         if self.only is not None:
             rank = np.broadcast_to(rank, n)
@@ -162,6 +189,11 @@ class Collected:
         self.runs["local_read"].add(runs, self.n_locals, n, kept)
         self.runs["local_write"].add(step.write, self.n_locals, n, kept)
         self.n_locals += n_kept
+
+
+def size_of(values: Any) -> int:
+    """Return how many numbers there are: as `numpy.size`, but ten times faster."""
+    return getattr(values, "size", 1)
 
 
 def _kept(value: Any, kept: Bools | None) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 
 from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
+from collplan.planner.algorithms.relative import Motion
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.blueprint import Component
@@ -24,6 +25,7 @@ from collplan.planner.lowering.address import (
     squeeze_scratch,
 )
 from collplan.planner.lowering.collect import RUNS, Collected, collect
+from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
 from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
@@ -265,20 +267,31 @@ class _Batch:
 
     def collect(self, commutative: bool) -> Collected:
         """Run the algorithm; scratch it declares joins the layouts."""
-        group = Group(
+        only = np.array(self.only or (), dtype=np.int64)
+        for motion in () if self.only is None else motions(self.size):
+            group = self._group(commutative, motion)
+            rounds = self.part.algorithm.steps(group)
+            try:
+                collected = collect_relative(rounds, motion, only, len(self.groups))
+            except UNLIKE:
+                continue
+            self.layouts += group.scratch
+            return collected
+        group = self._group(commutative)
+        kept = None if self.only is None else np.isin(np.arange(self.size), only)
+        collected = collect(self.part.algorithm.steps(group), kept, len(self.groups))
+        self.layouts += group.scratch
+        return collected
+
+    def _group(self, commutative: bool, motion: Motion | None = None) -> Group:
+        return Group(
             size=self.size,
             root=self.root,
             commutative=commutative,
             chunk_counts=self.counts,
             options=self.part.options,
+            motion=motion,
         )
-        kept = None
-        if self.only is not None:
-            kept = np.zeros(self.size, dtype=bool)
-            kept[list(self.only)] = True
-        collected = collect(self.part.algorithm.steps(group), kept, len(self.groups))
-        self.layouts += group.scratch
-        return collected
 
     def homes(self, n_scratch: int) -> tuple[Ints, Ints, int]:
         """Return buffer and base of every layout (row) and member, and how many homes are new."""

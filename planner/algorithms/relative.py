@@ -1,0 +1,202 @@
+"""Positions of a group as unknowns: what an algorithm does at all of them, written down once.
+
+A ring does the same at every position: it sends to the next one, and the chunks it names
+move along. An algorithm that gets a `Relative` number for its positions computes with the
+first `step` positions only, and yields rounds that hold for all: at position ``i + k * step``
+every number is that of position i, moved by ``k * step``. What depends on the position in
+another way, as a comparison with a root, raises `NotRelativeError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from collplan.planner.arrays import Ints
+
+
+class NotRelativeError(Exception):
+    """An algorithm depends on positions in a way that no motion maps onto itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """Permutations of a group's positions, one per block of `step` positions.
+
+    Parameters
+    ----------
+    kind : {"shift", "xor"}
+        Whether positions are moved by an addition modulo `size`, or by an exclusive or.
+    size : int
+        Positions of the group; a multiple of `step`, and for ``xor`` both are powers of two.
+    step : int
+        Positions per block.
+
+    Examples
+    --------
+    >>> Motion("shift", 6, 2).move(np.array([1, 5]), 2).tolist()
+    [5, 3]
+    >>> Motion("xor", 8, 2).move(np.array([1, 5]), 2).tolist()
+    [5, 1]
+    """
+
+    kind: Literal["shift", "xor"]
+    size: int
+    step: int
+
+    @property
+    def n_blocks(self) -> int:
+        """Return the number of permutations."""
+        return self.size // self.step
+
+    def move(self, values: Any, block: Any) -> Any:
+        """Move positions, or chunks numbered like them, from block 0 to `block`."""
+        if self.kind == "xor":
+            return values ^ block * self.step
+        return (values + block * self.step) % self.size
+
+    def block_to(self, origin: Any, target: Any) -> Any:
+        """Return the block by which `origin`, a block, is moved to block `target`."""
+        return target ^ origin if self.kind == "xor" else (target - origin) % self.n_blocks
+
+    def positions(self) -> Relative:
+        """Return each position as a number relative to itself."""
+        return Relative(self, np.arange(self.step) if self.step > 1 else 0)
+
+
+class Relative:
+    """A number at every position: `values` of the first `step` positions, moved, plus `offset`.
+
+    Parameters
+    ----------
+    motion : Motion
+    values : int or ndarray of int64, shape (step,)
+        Below the size of the group; one number where `step` is 1.
+    offset : int or ndarray of int64, shape (step,)
+        What is added after moving, the same in every block.
+    """
+
+    __slots__ = ("motion", "offset", "values")
+    __array_ufunc__ = None
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, motion: Motion, values: Any, offset: Any = 0) -> None:
+        self.motion = motion
+        self.values = values
+        self.offset = offset
+
+    ndim = 1
+
+    @property
+    def size(self) -> int:
+        """Return the number of values: the positions of a block."""
+        return self.motion.step
+
+    @property
+    def has_offset(self) -> bool:
+        """Return whether anything is added after moving."""
+        return bool(self.offset) if isinstance(self.offset, int) else bool(np.any(self.offset))
+
+    def __add__(self, other: Any) -> Relative:
+        return Relative(self.motion, self.values, self.offset + _fixed(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Relative:
+        return Relative(self.motion, self.values, self.offset - _fixed(other))
+
+    def __mod__(self, divisor: Any) -> Any:
+        motion = self.motion
+        if not isinstance(divisor, int):
+            raise NotRelativeError
+        if divisor == motion.size and motion.kind == "shift":
+            return Relative(motion, (self.values + self.offset) % divisor)
+        if divisor == motion.size and np.all(self.offset % divisor == 0):
+            return Relative(motion, self.values)
+        if motion.step % divisor == 0 and motion.kind == "shift":
+            return (self.values + self.offset) % divisor
+        raise NotRelativeError
+
+    def __xor__(self, other: Any) -> Relative:
+        motion, mask = self.motion, _fixed(other)
+        if self.has_offset or np.any(mask >= motion.size):
+            raise NotRelativeError
+        # Bits below the lowest that blocks differ in stay where they are under a shift.
+        free = motion.size if motion.kind == "xor" else _lowest_bit(motion.size | motion.step)
+        if np.any(mask >= free):
+            raise NotRelativeError
+        return Relative(motion, self.values ^ mask)
+
+    __rxor__ = __xor__
+
+    def __getitem__(self, position: Any) -> Relative:
+        """Return the number that the positions `position` have."""
+        motion = self.motion
+        if not isinstance(position, Relative) or position.has_offset:
+            raise NotRelativeError
+        block, place = np.divmod(position.values, motion.step)
+        values, offset = (
+            side if np.ndim(side) == 0 else side[place] for side in (self.values, self.offset)
+        )
+        return Relative(motion, motion.move(values, block), offset)
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any
+    ) -> Any:
+        if function in (np.size, np.ndim):
+            return self.size if function is np.size else self.ndim
+        if function is not np.where or len(args) != 3:
+            raise NotRelativeError
+        condition, *sides = args
+        if not all(isinstance(side, Relative) for side in sides):
+            raise NotRelativeError
+        values, offset = (
+            np.where(condition, *(getattr(side, name) for side in sides))
+            for name in ("values", "offset")
+        )
+        return Relative(self.motion, values, offset)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise NotRelativeError
+
+    __pow__ = __truediv__ = __divmod__ = __abs__ = __float__ = _refuse
+    __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __rmod__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __rshift__ = __lshift__ = __neg__ = __invert__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+    __len__ = __iter__ = __int__ = __index__ = __array__ = _refuse
+
+
+def _fixed(value: Any) -> Any:
+    """Return a number that is the same in every block, or refuse it."""
+    if isinstance(value, Relative):
+        raise NotRelativeError
+    return value
+
+
+def _lowest_bit(number: int) -> int:
+    return number & -number
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Spread:
+    """A column of numbers, fixed or relative, with a row per position of a block and step.
+
+    Parameters
+    ----------
+    values, offset : ndarray of int64, shape (n_rows,)
+        As of `Relative`; the offset of a fixed number is 0.
+    is_relative : ndarray of bool, shape (n_rows,)
+    """
+
+    values: Ints
+    offset: Ints
+    is_relative: Ints
+
+    def at(self, motion: Motion, rows: Ints, blocks: Ints) -> Ints:
+        """Return the numbers of some rows in some blocks."""
+        values = self.values[rows]
+        moved = motion.move(values, blocks)
+        return np.where(self.is_relative[rows], moved, values) + self.offset[rows]

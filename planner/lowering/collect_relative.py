@@ -1,0 +1,145 @@
+"""Steps of a few positions, out of rounds that are written down once for all positions.
+
+A ring of p positions has about 2·p² messages, of which a position sends and receives 4·p.
+Where an algorithm can state its rounds relative to a position, only those are ever made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from collplan.planner.algorithms.relative import Motion, NotRelativeError, Relative
+from collplan.planner.algorithms.rounds import Message, Round, Step
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.lowering.collect import Collected, Column, Runs, collect
+
+STEPS = (1, 2)
+"""Blocks of positions that are tried: all alike, and even and odd ones."""
+
+UNLIKE = (NotRelativeError, TypeError, AttributeError)
+"""Errors of an algorithm whose positions are not alike: also those of what it does to arrays."""
+
+
+def motions(size: int) -> Iterator[Motion]:
+    """Yield the motions under which the rounds of a group of `size` may stay the same."""
+    for step in STEPS:
+        if size % step == 0:
+            yield Motion("shift", size, step)
+    if size & (size - 1) == 0:
+        yield Motion("xor", size, 1)
+
+
+def collect_relative(
+    rounds: Iterable[Round], motion: Motion, kept: Ints, n_groups: int = 1
+) -> Collected:
+    """Collect what concerns some positions, from rounds that are relative to positions.
+
+    Parameters
+    ----------
+    rounds : iterable of Round
+        What an algorithm yields for a group with this motion.
+    motion : Motion
+    kept : ndarray of int64
+        Positions.
+    n_groups : int
+        How many groups will get the same steps.
+
+    Returns
+    -------
+    Collected
+        The same rows as those that `collect` keeps of the rounds of all positions.
+
+    Raises
+    ------
+    NotRelativeError
+        If the rounds name positions by themselves.
+    """
+    all_rounds = collect(map(_checked, rounds), n_groups=n_groups)
+    blocks = csr.sorted_unique(kept // motion.step)
+    placed = Collected(None, all_rounds.n_rounds, all_rounds.sends)
+    placed.n_messages = _place(
+        motion, blocks, kept, all_rounds.message, placed.message, ("source", "dest"),
+        [(all_rounds.runs[name], placed.runs[name]) for name in ("read", "write", "combine")],
+    )  # fmt: skip
+    placed.n_locals = _place(
+        motion, blocks, kept, all_rounds.local, placed.local, ("rank",),
+        [(all_rounds.runs[name], placed.runs[name]) for name in ("local_read", "local_write")],
+    )  # fmt: skip
+    return placed
+
+
+def _checked(one: Round) -> Round:
+    """Return a round whose steps are refused where they name positions by themselves."""
+    return Round.of(map(_checked_step, one.steps))
+
+
+def _checked_step(step: Step) -> Step:
+    ends = (step.source, step.dest) if isinstance(step, Message) else (step.rank,)
+    for end in ends:
+        if not isinstance(end, Relative) or end.has_offset:
+            raise NotRelativeError
+    return step
+
+
+def _place(
+    motion: Motion,
+    blocks: Ints,
+    kept: Ints,
+    columns: dict[str, Column],
+    placed: dict[str, Column],
+    ends: tuple[str, ...],
+    runs: list[tuple[Runs, Runs]],
+) -> int:
+    """Fill in the rows of which an end is kept, and their runs; return how many there are.
+
+    A row of the block's positions stands for one in every block. The rows of a step
+    come in the order of positions, block after block.
+    """
+    spread = {name: column.spread() for name, column in columns.items()}
+    key = _instances(motion, blocks, [spread[end].values for end in ends])
+    before, place = np.divmod(key, motion.step)
+    step, block = np.divmod(before, motion.n_blocks)
+    row = step * motion.step + place
+    values = {name: column.at(motion, row, block) for name, column in spread.items()}
+    if len(kept) < len(blocks) * motion.step:
+        concerned = np.any([np.isin(values[end], kept) for end in ends], axis=0)
+        values = {name: column[concerned] for name, column in values.items()}
+        row, block = row[concerned], block[concerned]
+    for name, column in values.items():
+        placed[name].add(column, len(row))
+    for source, target in runs:
+        _place_runs(motion, row, block, source, target)
+    return len(row)
+
+
+def _instances(motion: Motion, blocks: Ints, ends: list[Ints]) -> Ints:
+    """Return rows in the blocks in which an end of theirs lies in one of `blocks`.
+
+    A row in a block is one number, ``(step * n_blocks + block) * motion.step + place``,
+    in ascending order.
+    """
+    n_rows = len(ends[0])
+    step, place = np.divmod(np.repeat(np.arange(n_rows), len(blocks)), motion.step)
+    target = np.tile(blocks, n_rows)
+    keys = []
+    for end in ends:
+        block = motion.block_to(np.repeat(end // motion.step, len(blocks)), target)
+        keys.append((step * motion.n_blocks + block) * motion.step + place)
+    return csr.sorted_unique(np.concatenate(keys))
+
+
+def _place_runs(motion: Motion, row: Ints, block: Ints, source: Runs, target: Runs) -> None:
+    """Fill in the runs of rows in blocks."""
+    owner = source.columns["owner"].array()
+    order = np.argsort(owner, kind="stable")
+    n_rows = int(row.max(initial=-1)) + 1
+    used = order[: int(np.searchsorted(owner[order], n_rows))]
+    indptr, entries = csr.take_rows(csr.indptr_of(owner[used], n_rows), row)
+    index = csr.row_numbers(indptr)
+    target.n = len(index)
+    target.columns["owner"].add(index, len(index))
+    for name in Runs.FIELDS[1:]:
+        column = source.columns[name].spread()
+        target.columns[name].add(column.at(motion, used[entries], block[index]), len(index))

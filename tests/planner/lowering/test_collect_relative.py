@@ -1,0 +1,64 @@
+"""Steps of a few positions, relative to them, against those that all positions' rounds have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collplan.planner.algorithms import registry
+from collplan.planner.algorithms.registry import KINDS, Algorithm
+from collplan.planner.algorithms.rounds import Group
+from collplan.planner.lowering.collect import RUNS, Collected, collect
+from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
+from collplan.specs.collective import traits_of
+
+SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16)
+RELATIVE = {
+    "allgather/bruck", "allgather/linear", "allgather/neighbor_exchange", "allgather/ring",
+    "allreduce/circulant", "allreduce/ring", "alltoall/linear", "alltoall/pairwise",
+    "barrier/dissemination", "reduce_scatter_block/circulant", "reduce_scatter_block/ring",
+}  # fmt: skip
+"""Algorithms whose positions are all alike, or all even ones and all odd ones."""
+ALGORITHMS = [algorithm for kind in KINDS for algorithm in registry.of(kind)]
+
+
+def group_of(algorithm: Algorithm, size: int) -> Group:
+    n_chunks = algorithm.n_parts(size) if not traits_of(algorithm.kind).has_blocks else size
+    options = dict(algorithm.options or {})
+    return Group(size, 0, True, np.full((1, n_chunks), 4), options)
+
+
+def kept_sets(size: int) -> list[list[int]]:
+    return [[0], [size - 1], [0, 1], list(range(size // 2, size)), list(range(size))]
+
+
+def assert_same(one: Collected, other: Collected) -> None:
+    assert (one.n_rounds, one.sends) == (other.n_rounds, other.sends)
+    assert (one.n_messages, one.n_locals) == (other.n_messages, other.n_locals)
+    for name in one.message:
+        assert one.message[name].array().tolist() == other.message[name].array().tolist(), name
+    for name in one.local:
+        assert one.local[name].array().tolist() == other.local[name].array().tolist(), name
+    for name in RUNS:
+        for mine, theirs in zip(one.runs[name].arrays(), other.runs[name].arrays(), strict=True):
+            assert mine.tolist() == theirs.tolist(), name
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.kind}/{a.name}")
+def test_the_rows_are_those_of_the_rounds_of_all_positions(algorithm: Algorithm) -> None:
+    found = 0
+    for size in SIZES:
+        if algorithm.refusal(size, True, True) is not None:
+            continue
+        for motion in motions(size):
+            for kept in kept_sets(size):
+                group = group_of(algorithm, size)
+                group.motion = motion
+                try:
+                    own = collect_relative(algorithm.steps(group), motion, np.unique(kept))
+                except UNLIKE:
+                    continue
+                found += 1
+                shown = np.isin(np.arange(size), kept)
+                assert_same(own, collect(algorithm.steps(group_of(algorithm, size)), shown))
+    assert bool(found) == (f"{algorithm.kind}/{algorithm.name}" in RELATIVE)
