@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from collplan.planner.compiler import compile_plan
+from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.plan.plan import Plan
 from collplan.select.auto import resolve
 from collplan.specs import CollplanError, PlanSpec
@@ -17,6 +17,7 @@ def compile_spec(
     rank: int | None = None,
     comm: Any = None,
     idle: list[str] | None = None,
+    fold: bool = False,
 ) -> Plan:
     """Compile a spec, choosing a decomposition where it leaves that to the planner.
 
@@ -30,11 +31,17 @@ def compile_spec(
         sends the others their programs. Do not give `rank` then.
     idle : list of str, optional
         Takes the lines that are warnings otherwise.
+    fold : bool
+        Compile one node's programs, which stand for those of all nodes. Such a plan can be
+        priced, proved and counted, in a fraction of the time and memory, but not run or
+        saved.
 
     Raises
     ------
     CollplanError
         On all ranks of `comm`, if one of them has no program.
+    AsymmetricError
+        With `fold`, if nodes do not do the same.
 
     Warns
     -----
@@ -44,12 +51,16 @@ def compile_spec(
         because a pass that changes nothing there may change another rank's program.
     """
     lines: list[str] = []
+    if fold and (comm is not None or rank is not None):
+        raise CollplanError("fold: a folded plan is of all ranks; leave rank and comm out")
     if comm is not None:
         from collplan.compiling_together import compile_together
 
         if rank is not None:
             raise CollplanError("rank: with comm, it is this process' rank there; leave rank out")
         plan = compile_together(spec, comm, lines)
+    elif fold:
+        plan = compile_folded(resolve(spec), lines if spec.passes else None)
     else:
         # Only of passes that the spec names: the user cannot change what `auto` chooses.
         plan = compile_plan(resolve(spec), rank=rank, idle=lines if spec.passes else None)

@@ -6,12 +6,14 @@ import operator
 from collections.abc import Sequence
 
 from collplan.planner.decompose import draft
-from collplan.planner.errors import AlgorithmError
+from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import build
 from collplan.planner.lowering.program import Program, program_of
+from collplan.planner.lowering.symmetry import folding_of
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
 from collplan.planner.passes.registry import check_choices, run_pass
 from collplan.planner.passes.shared_memory.share import share_programs
+from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
 from collplan.specs import PassChoice, PlanSpec, Transport
@@ -145,6 +147,79 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
                 "compile the whole plan"
             )
     return _compile_node(program_of(blueprint), plan_passes, place.index(node), [])
+
+
+def count_messages(spec: PlanSpec) -> int:
+    """Return a lower bound of the messages of a spec's plan, without compiling it.
+
+    Of algorithms with p² messages these are known; all others count as 0.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+        As for `compile_plan`.
+    """
+    return program_of(run_blueprint_passes(draft(spec), spec.passes)[0]).least_messages
+
+
+def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
+    """Compile a spec whose plan is the same on all nodes into the programs of one node.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    idle : list of str, optional
+        As of `compile_plan`.
+
+    Returns
+    -------
+    Plan
+        A folded plan: see `collplan.planner.plan.fold`. `compile_plan` gives the unfolded one.
+
+    Raises
+    ------
+    AsymmetricError
+        If nodes differ; the message says in what.
+    AlgorithmError
+        As `compile_plan`.
+
+    Examples
+    --------
+    >>> from collplan.specs import PlanSpec
+    >>> spec = PlanSpec.model_validate({
+    ...     "machine": {"nodes": 1024, "ranks_per_node": 2},
+    ...     "collective": {"kind": "allreduce", "count": 2048},
+    ...     "algorithms": "ring",
+    ... })
+    >>> plan = compile_folded(spec)
+    >>> plan.n_copies, plan.n_ranks, plan.n_tasks
+    (1024, 2, 20470)
+    """
+    check_choices(spec.passes)
+    unchanged: list[PassChoice] = []
+    blueprint, choices = run_blueprint_passes(draft(spec), spec.passes, unchanged)
+    program = program_of(blueprint)
+    folding = folding_of(program)
+    motion = folding.motion
+    choices = _transporting(spec.transport) + choices
+    for choice in choices:
+        if find_pass(choice.name).locality_of(choice) == "global":
+            raise AsymmetricError(f"fold: passes.{choice.name} orders the tasks of all ranks")
+
+    def programs(node: int) -> Plan:
+        ranks = range(node * motion.step, (node + 1) * motion.step)
+        tables = program.tables(ranks)
+        plan = build(tables, blueprint.binding, spec, only_rank=ranks[0], locality="node")
+        return run_passes(plan, choices, is_proved=False, idle=unchanged if node == 0 else None)
+
+    plan = fold(programs(0), folding)
+    if len(program.parts) > 1:
+        # Each component is symmetric by itself; here it is seen that they are together.
+        for node in motion.generators:
+            require_copy(plan, fold(programs(node), folding))
+    if idle is not None:
+        idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
+    return plan
 
 
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:

@@ -27,6 +27,10 @@ class AlgorithmError(CollplanError):
     """An algorithm, decomposition or pass that cannot do what the spec asks of it."""
 
 
+class AsymmetricError(AlgorithmError):
+    """A plan is not the same on all nodes, so it cannot be folded."""
+
+
 class MemoryLimitError(AlgorithmError):
     """A plan that takes more memory to compile than there is."""
 

@@ -78,19 +78,20 @@ def measure(plan: Plan) -> Metrics:
     sends, recvs = match_messages(plan)
     source, dest = plan.rank[sends].astype(np.int64), plan.rank[recvs].astype(np.int64)
     n_bytes = plan.elements[sends] * plan.itemsize
-    crosses = plan.rank_node[source] != plan.rank_node[dest]
+    crosses = plan.crosses[sends]
     from_node, to_node = plan.rank_node[source[crosses]], plan.rank_node[dest[crosses]]
     lanes = int(plan.rank_lane.max(initial=0)) + 1
     lane = plan.lane[sends[crosses]]
     across = n_bytes[crosses]
-    pairs = np.unique(source[crosses] * plan.n_ranks + dest[crosses])
+    apart = plan.apart[sends[crosses]].astype(np.int64)
+    pairs = np.unique((source[crosses] * plan.n_copies + apart) * plan.n_ranks + dest[crosses])
     scratch = plan.buffer_sizes[:, Buffer.SCRATCH] * plan.itemsize
     node_scratch = np.bincount(plan.rank_node, scratch, plan.n_nodes)
     node_scratch += plan.shared_sizes * plan.itemsize
     lane_out, lane_in = (_most(node * lanes + lane, across) for node in (from_node, to_node))
     return Metrics(
-        n_tasks=plan.n_tasks,
-        n_messages=len(sends),
+        n_tasks=plan.n_tasks * plan.n_copies,
+        n_messages=len(sends) * plan.n_copies,
         n_rounds=unit_makespan(plan),
         bytes_sent_per_rank=_most(source, n_bytes),
         bytes_received_per_rank=_most(dest, n_bytes),
@@ -99,7 +100,7 @@ def measure(plan: Plan) -> Metrics:
         bytes_sent_per_lane=lane_out,
         bytes_received_per_lane=lane_in,
         lane_bytes=max(lane_out, lane_in),
-        queue_pairs_per_node=_most(plan.rank_node[pairs // plan.n_ranks]),
+        queue_pairs_per_node=_most(plan.rank_node[pairs // (plan.n_ranks * plan.n_copies)]),
         posted_sends_per_node=_most(from_node),
         scratch_bytes_per_rank=int(scratch.max(initial=0)),
         scratch_bytes_per_node=int(node_scratch.max(initial=0)),

@@ -58,7 +58,7 @@ def command(
 
         check_trace_path(trace)
     watch = Stopwatch()
-    plan = open_plan(source)
+    plan = open_plan(source, folds=trace is None)
     network = choose_network(plan, loggps)
     with spinner(f"simulating {plan.n_tasks} tasks"):
         timeline = simulate(plan, network, allocated)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from collplan.planner.errors import PlanError
+from collplan.planner.errors import AsymmetricError, PlanError
 from collplan.reports.output import warn
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import PlanSpec
@@ -23,10 +23,20 @@ _KINDS = "spec, plan or GOAL"
 PLAN_SUFFIXES = (".plan", ".npz")
 
 
-def open_plan(path: Path) -> Plan:
+FOLDED_FROM: Final = 1_000_000
+"""Messages from which plans are folded, where that can be done."""
+
+
+def open_plan(path: Path, *, folds: bool = False) -> Plan:
     """Return the plan that a spec, a plan file or a GOAL file describes.
 
     Plan files are known by their first bytes, whatever they are called.
+
+    Parameters
+    ----------
+    path : Path
+    folds : bool
+        Whether a large plan may be folded, if it is the same on all nodes.
 
     Raises
     ------
@@ -45,7 +55,23 @@ def open_plan(path: Path) -> Plan:
 
         with spinner(f"reading {path}"):
             return load(path)
-    return compile_warning(open_spec(path))
+    spec = open_spec(path)
+    return (_fold_large(spec) if folds else None) or compile_warning(spec)
+
+
+def _fold_large(spec: PlanSpec) -> Plan | None:
+    """Return the folded plan of a spec whose plan is large; None where nodes differ."""
+    from collplan.planner.compiler import count_messages
+
+    network = spec.machine.network
+    if spec.decomposition.name == "auto" or network.nic or network.processors:
+        return None
+    if count_messages(spec) < FOLDED_FROM:
+        return None
+    try:
+        return compile_warning(spec, fold=True)
+    except AsymmetricError:
+        return None
 
 
 def compile_warning(spec: PlanSpec, **options: Any) -> Plan:

@@ -18,7 +18,7 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
     from collplan.planner.verify import verify
 
     whole = Stopwatch()
-    plan = open_plan(source)
+    plan = open_plan(source, folds=True)
     proof = Stopwatch()
     try:
         with spinner(f"proving {plan.n_tasks} tasks"):
@@ -28,10 +28,12 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
         print_result(refuted, f"{source}: {error.kind}: {error}", as_json=as_json)
         return 1
     verify_s, kernels_s = proof.work_s, whole.kernels_s
-    document = {"ok": True, "n_tasks": plan.n_tasks, "n_ranks": plan.n_ranks}
+    n_tasks, n_ranks = plan.n_tasks * plan.n_copies, plan.n_ranks * plan.n_copies
+    document = {"ok": True, "n_tasks": n_tasks, "n_ranks": n_ranks, "n_copies": plan.n_copies}
+    folded = f", folded to one of {plan.n_copies} nodes" if plan.n_copies > 1 else ""
     print_result(
         document | {"verify_s": verify_s, "kernels_s": kernels_s},
-        f"{source}: proved: {plan.n_tasks} tasks on {plan.n_ranks} ranks "
+        f"{source}: proved: {n_tasks} tasks on {n_ranks} ranks{folded} "
         f"in {format_seconds(verify_s)}{format_kernels(kernels_s)}",
         as_json=as_json,
     )

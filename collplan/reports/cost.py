@@ -30,6 +30,11 @@ def print_cost(report: Report) -> None:
         f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "
         f"{format_seconds(report['simulate_s'])}{format_kernels(report.get('kernels_s', 0.0))}"
     )
+    if report["n_copies"] > 1:
+        print_line(
+            f"folded: all {report['n_copies']} nodes do the same; one was simulated, node 0, "
+            "and its tasks are shown"
+        )
     if report["bound_s"]:
         print_line(
             f"{makespan / report['bound_s']:.3g} × the bound: {report['bound']} take "

@@ -88,17 +88,22 @@ def partners(plan: Plan) -> Ints:
         Where sends and receives do not pair up.
     """
     n_ends = int(np.count_nonzero(plan.op <= Op.RECV))
-    n_pairs = min(n_ends // 2, plan.n_ranks**2)
+    n_all_pairs = plan.n_ranks**2 * plan.n_copies
+    n_pairs = min(n_ends // 2, n_all_pairs)
     n_slots = 1 << (n_pairs + n_pairs // 3 + 1).bit_length()
-    is_direct = plan.n_ranks**2 <= _DIRECT * n_pairs
+    is_direct = n_all_pairs <= _DIRECT * n_pairs
     partner = np.zeros(plan.n_tasks, dtype=np.int32)
     n_matched = _pair_up(
         read_only(plan.op, np.int8),
-        read_only(plan.rank, np.int32),
-        read_only(plan.peer, np.int32),
-        read_only(plan.tag, np.int32),
+        _Ends(
+            read_only(plan.rank, np.int32),
+            read_only(plan.peer, np.int32),
+            read_only(plan.tag, np.int32),
+            Column.of(plan.apart, np.int32),
+        ),
         plan.n_ranks,
-        np.zeros(plan.n_ranks**2 if is_direct else n_slots, dtype=_PAIR),
+        plan.n_copies,
+        np.zeros(n_all_pairs if is_direct else n_slots, dtype=_PAIR),
         is_direct,
         partner,
     )
@@ -108,13 +113,21 @@ def partners(plan: Plan) -> Ints:
     return partner
 
 
+class _Ends(NamedTuple):
+    """Columns by which the two ends of a message find each other."""
+
+    rank: Ints
+    peer: Ints
+    tag: Ints
+    apart: Column
+
+
 @compiled
 def _pair_up(
     op: npt.NDArray[np.int8],
-    rank: Ints,
-    peer: Ints,
-    tag: Ints,
+    ends: _Ends,
     n_ranks: int,
+    n_copies: int,
     pairs: npt.NDArray[Any],
     is_direct: bool,
     partner: Ints,
@@ -123,13 +136,14 @@ def _pair_up(
 
     Ends that wait are a list linked by `partner`, which they have no other use for yet.
     """
+    rank, peer, tag, (apart, step) = ends
     mask = len(pairs) - 1
     n_slots, n_matched = 0, 0
     for row in range(len(op)):
         if op[row] > _RECV:
             continue
         source, dest = (rank[row], peer[row]) if op[row] == _SEND else (peer[row], rank[row])
-        key = np.int64(source) * n_ranks + dest + 1
+        key = (np.int64(source) * n_ranks + dest) * n_copies + apart[row * step] + 1
         if is_direct:
             slot = key - 1
         else:

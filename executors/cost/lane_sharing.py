@@ -117,7 +117,8 @@ def take_turns(
     order = np.argsort(before, kind="stable")
     posted, _ = _targets(plan, pieces, initial)
     sends = np.flatnonzero(is_send & is_remote[pieces.task])
-    pair = cut["queue"][sends].astype(np.int64) * plan.n_ranks + plan.peer[pieces.task[sends]]
+    n_ranks = plan.n_ranks * plan.n_copies
+    pair = cut["queue"][sends].astype(np.int64) * n_ranks + plan.far_peer[pieces.task[sends]]
     _, some, own = np.unique(pair, return_index=True, return_inverse=True)
     queues = np.concatenate((queues, queues[cut["queue"][sends[some]]]))
     cut["queue"][sends] = len(queues) - len(some) + own

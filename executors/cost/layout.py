@@ -67,6 +67,7 @@ def place(
         read_only(plan.peer, np.int32),
         Column.of(plan.lane, np.int16),
         Column.of(plan.core, np.int32),
+        Column.of(plan.apart, np.int32),
     )
     ranks = _Ranks(
         read_only(plan.rank_node, np.int32),
@@ -117,6 +118,7 @@ class _Ends(NamedTuple):
     peer: Ints
     lane: Column
     core: Column
+    apart: Column
 
 
 class _Ranks(NamedTuple):
@@ -148,7 +150,7 @@ def _place(
     each lane and the port, out and in.
     """
     # In names of their own: taking an array out of a tuple counts a reference.
-    rank, peer, (lane, lane_step), (core, core_step) = ends
+    rank, peer, (lane, lane_step), (core, core_step), (apart, apart_step) = ends
     rank_node, rank_lane, core_numa, n_on_node, n_cores, n_lanes = ranks
     width = 1 + 2 * (n_lanes + 1)
     slot_of = np.full(len(rank_node) * n_cores, -1, dtype=np.int32)
@@ -169,7 +171,7 @@ def _place(
         if op[row] > _RECV:
             continue
         other = peer[row]
-        is_inside = rank_node[me] == rank_node[other]
+        is_inside = rank_node[me] == rank_node[other] and apart[row * apart_step] == 0
         taken = n_lanes
         # A rank alone on its node has no port: even to itself it sends over its lane, as in LogGPS.
         if not is_inside or n_on_node[rank_node[me]] == 1:

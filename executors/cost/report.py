@@ -41,7 +41,8 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         makespan; `pcie_reads` of all lanes, None where adapters hold all queue
         pairs; `cores`, a list of ``{node,
         core, busy_s, utilisation}`` of all that do anything; `simulate_s`;
-        `n_tasks`; `n_ranks`.
+        `n_tasks`; `n_ranks`; `n_copies`, the nodes of a folded plan, of which the first
+        is reported, or 1.
     """
     if network is None:
         network = Network() if plan.spec is None else plan.spec.machine.network
@@ -59,14 +60,16 @@ def cost_report(plan: Plan, timeline: Timeline, network: Network | None = None) 
         "lanes": _lanes(timeline),
         "cores": _cores(timeline),
         "simulate_s": timeline.simulate_s,
-        "n_tasks": plan.n_tasks,
-        "n_ranks": plan.n_ranks,
+        "n_tasks": plan.n_tasks * plan.n_copies,
+        "n_ranks": plan.n_ranks * plan.n_copies,
+        "n_copies": plan.n_copies,
     }
 
 
 def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[str, Any]]:
     """Return the tasks of the path; a task's posting and its message are one step."""
     steps: list[dict[str, Any]] = []
+    peer = plan.far_peer
     for leg in path:
         if steps and steps[-1]["row"] == leg.row:
             steps[-1]["takes_s"] = leg.end_ns / 1e9 - steps[-1]["begin_s"]
@@ -81,7 +84,7 @@ def _steps(plan: Plan, timeline: Timeline, path: tuple[Leg, ...]) -> list[dict[s
                 "row": row,
                 "rank": int(plan.rank[row]),
                 "op": op.name.lower(),
-                "peer": int(plan.peer[row]) if is_message else None,
+                "peer": int(peer[row]) if is_message else None,
                 "bytes": int(plan.elements[row]) * plan.itemsize,
                 "node": int(plan.rank_node[plan.rank[row]]),
                 "core": int(plan.core[row]),

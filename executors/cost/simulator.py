@@ -1,4 +1,9 @@
-"""Simulation of a plan without a machine, on cores, lanes and links."""
+"""Simulation of a plan without a machine, on cores, lanes and links.
+
+Of a folded plan one node is simulated. Its times may differ from those of the plan of all ranks
+where messages from several nodes reach a lane at the same time: with all ranks they are served
+in the order of their ranks, which is another one on each node.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +32,7 @@ from collplan.executors.cost.parameters import BURST, cost_table, link_table
 from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
 from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays.compile_time import Stopwatch
-from collplan.planner.errors import DeadlockError
+from collplan.planner.errors import AsymmetricError, DeadlockError
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.format_check import check_ranges
 from collplan.specs import Network
@@ -152,6 +157,8 @@ def simulate(plan: Plan, network: Network | None = None, allocated: bool = False
         Where sends and receives do not pair up.
     DeadlockError
         Where tasks are left that can never run.
+    AsymmetricError
+        Where a plan is folded, and the network has a `nic` or `processors`.
 
     Notes
     -----
@@ -231,7 +238,17 @@ class _Prepared:
         return cls(tasks, slots, successors, initial_tasks(plan, order), is_allocated)
 
 
+def _require_own_resources(plan: Plan, network: Network) -> None:
+    """Raise where the nodes of a folded plan would have more in common than messages."""
+    for field in ("nic", "processors"):
+        if plan.folding is not None and getattr(network, field) is not None:
+            raise AsymmetricError(
+                f"fold: network.{field} depends on more than one node; price the plan of all ranks"
+            )
+
+
 def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatch) -> Timeline:
+    _require_own_resources(plan, network)
     layout = Clocks.of(plan, network)
     tasks, successors, initial = prepared.tasks, prepared.successors, prepared.initial
     mark_long(tasks, float(network.eager_limit_bytes))

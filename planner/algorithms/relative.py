@@ -11,60 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.motion import Motion
 
 
 class NotRelativeError(Exception):
     """An algorithm depends on positions in a way that no motion maps onto itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Motion:
-    """Permutations of a group's positions, one per block of `step` positions.
-
-    Parameters
-    ----------
-    kind : {"shift", "xor"}
-        Whether positions are moved by an addition modulo `size`, or by an exclusive or.
-    size : int
-        Positions of the group; a multiple of `step`, and for ``xor`` both are powers of two.
-    step : int
-        Positions per block.
-
-    Examples
-    --------
-    >>> Motion("shift", 6, 2).move(np.array([1, 5]), 2).tolist()
-    [5, 3]
-    >>> Motion("xor", 8, 2).move(np.array([1, 5]), 2).tolist()
-    [5, 1]
-    """
-
-    kind: Literal["shift", "xor"]
-    size: int
-    step: int
-
-    @property
-    def n_blocks(self) -> int:
-        """Return the number of permutations."""
-        return self.size // self.step
-
-    def move(self, values: Any, block: Any) -> Any:
-        """Move positions, or chunks numbered like them, from block 0 to `block`."""
-        if self.kind == "xor":
-            return values ^ block * self.step
-        return (values + block * self.step) % self.size
-
-    def block_to(self, origin: Any, target: Any) -> Any:
-        """Return the block by which `origin`, a block, is moved to block `target`."""
-        return target ^ origin if self.kind == "xor" else (target - origin) % self.n_blocks
-
-    def positions(self) -> Relative:
-        """Return each position as a number relative to itself."""
-        return Relative(self, np.arange(self.step) if self.step > 1 else 0)
 
 
 class Relative:
@@ -89,6 +45,11 @@ class Relative:
         self.offset = offset
 
     ndim = 1
+
+    @classmethod
+    def positions(cls, motion: Motion) -> Relative:
+        """Return each position as a number relative to itself."""
+        return cls(motion, np.arange(motion.step) if motion.step > 1 else 0)
 
     @property
     def size(self) -> int:

@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.algorithms.chunks import Layout, Packed, Rotated, Slots
-from collplan.planner.algorithms.relative import Motion
+from collplan.planner.algorithms.relative import Relative
 from collplan.planner.arrays import Ints
+from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import AlgorithmError
 
 Index = int | npt.NDArray[np.integer[Any]]
@@ -158,7 +159,7 @@ class Group:
     @property
     def positions(self) -> Any:
         """Return the positions 0 to size-1, as an array or as `Relative` numbers."""
-        return np.arange(self.size) if self.motion is None else self.motion.positions()
+        return np.arange(self.size) if self.motion is None else Relative.positions(self.motion)
 
     @property
     def n_chunks(self) -> int:

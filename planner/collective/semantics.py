@@ -6,6 +6,7 @@ the compiler.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -41,6 +42,11 @@ class Contents:
 
     def __len__(self) -> int:
         return len(self.rank)
+
+    def of_first(self, n_ranks: int) -> Contents:
+        """Return the rows of the first `n_ranks` ranks."""
+        rows = self.rank < n_ranks
+        return Contents(**{name: column[rows] for name, column in vars(self).items()})
 
 
 def _contents(**columns: Ints | int) -> Contents:
@@ -78,8 +84,10 @@ def pair_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints, In
 
 def contribution_counts(collective: specs.Collective, size: int) -> Ints:
     """Return how many elements each rank contributes."""
-    if collective.is_pairwise:
+    if collective.is_pairwise and collective.pair_counts(size) is not None:
         return np.asarray(pair_layout(collective, size)[0].sum(axis=1))
+    if collective.is_pairwise:
+        return np.full(size, size * collective.count)
     blocks = block_layout(collective, size)[0]
     counts = np.full(size, blocks.sum()) if collective.sends_blocks else blocks
     return np.where(_takes_part(collective.sender, collective, size), counts, 0)
@@ -104,15 +112,29 @@ def _takes_part(part: str, collective: specs.Collective, size: int) -> Bools:
     return ranks == collective.root if part == "root" else ranks >= 0
 
 
-def postcondition(collective: specs.Collective, size: int) -> Contents:
+def postcondition(collective: specs.Collective, size: int, n_first: int | None = None) -> Contents:
     """Return what the receive buffers must hold after the collective.
+
+    Parameters
+    ----------
+    collective : Collective
+    size : int
+        Number of ranks.
+    n_first : int, optional
+        Only what the first `n_first` ranks hold. A promise that takes `n_first` is asked for
+        these alone.
 
     Raises
     ------
     SpecError
         If nothing is registered for the kind.
     """
-    return promise[collective.kind](collective, size)
+    promised: Any = promise[collective.kind]
+    if n_first is not None and "n_first" in inspect.signature(promised).parameters:
+        contents: Contents = promised(collective, size, n_first=n_first)
+        return contents
+    contents = promised(collective, size)
+    return contents if n_first is None else contents.of_first(n_first)
 
 
 promise: Final = ByKind[Callable[[Any, int], Contents]](
@@ -152,16 +174,20 @@ def _scatter(collective: specs.Scatter, size: int) -> Contents:
 
 
 @promise("allgather")
-def _allgather(collective: specs.Allgather, size: int) -> Contents:
+def _allgather(collective: specs.Allgather, size: int, n_first: int | None = None) -> Contents:
     counts, displs = block_layout(collective, size)
-    every, block = _pairs(size)
+    every, block = _pairs(size, n_first)
     return received(rank=every, offset=displs[block], count=counts[block], first=block)
 
 
 @promise("alltoall")
-def _alltoall(collective: specs.Alltoall, size: int) -> Contents:
+def _alltoall(collective: specs.Alltoall, size: int, n_first: int | None = None) -> Contents:
+    every, block = _pairs(size, n_first)
+    if collective.pair_counts(size) is None:
+        count = collective.count
+        return received(rank=every, offset=block * count, count=count, first=block,
+                        logical=every * count)  # fmt: skip
     pairs, given, taken = pair_layout(collective, size)
-    every, block = _pairs(size)
     return received(rank=every, offset=taken[block, every], count=pairs[block, every], first=block,
                     logical=given[block, every])  # fmt: skip
 
@@ -199,6 +225,7 @@ def _barrier(collective: specs.Barrier, size: int) -> Contents:
     return received(rank=np.arange(0), count=0, first=0)
 
 
-def _pairs(size: int) -> tuple[Ints, Ints]:
-    """Return all pairs of ranks, by the first."""
-    return np.repeat(np.arange(size), size), np.tile(np.arange(size), size)
+def _pairs(size: int, n_first: int | None) -> tuple[Ints, Ints]:
+    """Return all pairs of the first ranks, or of all, with any rank."""
+    n = size if n_first is None else n_first
+    return np.repeat(np.arange(n), size), np.tile(np.arange(size), n)

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from collplan.planner.algorithms.relative import Motion, NotRelativeError, Relative
+from collplan.planner.algorithms.relative import NotRelativeError, Relative
 from collplan.planner.algorithms.rounds import Message, Round, Step
 from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays.motion import Motion
 from collplan.planner.lowering.collect import Collected, Column, Runs, collect
 
 STEPS = (1, 2)
@@ -56,7 +57,7 @@ def collect_relative(
     NotRelativeError
         If the rounds name positions by themselves.
     """
-    all_rounds = collect(map(_checked, rounds), n_groups=n_groups)
+    all_rounds = relative_steps(rounds, n_groups)
     blocks = csr.sorted_unique(kept // motion.step)
     placed = Collected(None, all_rounds.n_rounds, all_rounds.sends)
     placed.n_messages = _place(
@@ -68,6 +69,17 @@ def collect_relative(
         [(all_rounds.runs[name], placed.runs[name]) for name in ("local_read", "local_write")],
     )  # fmt: skip
     return placed
+
+
+def relative_steps(rounds: Iterable[Round], n_groups: int = 1) -> Collected:
+    """Collect rounds as they are: relative to positions, a row per position of a block and step.
+
+    Raises
+    ------
+    NotRelativeError
+        If the rounds name positions by themselves.
+    """
+    return collect(map(_checked, rounds), n_groups=n_groups)
 
 
 def _checked(one: Round) -> Round:

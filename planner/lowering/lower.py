@@ -11,9 +11,9 @@ import numpy as np
 
 from collplan.planner.algorithms.chunks import Layout, Listed, Packed
 from collplan.planner.algorithms.registry import Algorithm
-from collplan.planner.algorithms.relative import Motion
 from collplan.planner.algorithms.rounds import Group
 from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.arrays.motion import Motion
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable

@@ -54,6 +54,7 @@ def _ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Ints]:
     """Return the rows of `op` sorted by message key, then row; and those keys."""
     rows = np.flatnonzero(plan.op == op)
     pair = csr.joint_key(source[rows], dest[rows], plan.n_ranks)
+    pair = csr.joint_key(pair, plan.apart[rows], plan.n_copies)
     # Pair and tag share one int64: ranks stay below 2**16 and tags below 2**31.
     keys = csr.joint_key(pair, plan.tag[rows], int(plan.tag.max(initial=0)) + 1)
     order = np.argsort(keys, kind="stable")

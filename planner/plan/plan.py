@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.phases import Phase
 from collplan.specs.request import PlanSpec
 
@@ -288,6 +289,12 @@ class Plan:
     mirrors : ndarray of int64, shape (n_ranks, 2), optional
         Where in its node's shared buffer each rank stages its send and its recv
         buffer, element by element; -1 where it doesn't. Nothing else uses that room.
+    folding : Folding, optional
+        Set where the plan is folded (see `collplan.planner.plan.fold`): it has the tasks of one
+        node's ranks only, and this moves them to the other nodes.
+    apart : ndarray of int32, shape (n_tasks,)
+        Of a folded plan: how many nodes on the receiver of a message is from its sender, as a
+        block of the folding's motion. 0 for messages inside the node and other tasks.
     """
 
     op: Ints
@@ -318,11 +325,16 @@ class Plan:
     phases: tuple[Phase, ...] = (Phase(),)
     foreign: CrossRankWaits = None  # type: ignore[assignment]
     mirrors: Ints = None  # type: ignore[assignment]
+    folding: Folding | None = None
+    apart: Ints = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         # Most plans share nothing, and a changed plan may have other tasks.
         if self.foreign is None or (not len(self.foreign) and not len(self.foreign.awaited)):
             object.__setattr__(self, "foreign", CrossRankWaits.none(self.n_tasks))
+        if self.apart is None or self.folding is None:
+            object.__setattr__(self, "apart", np.broadcast_to(np.int32(0), (self.n_tasks,)))
+        object.__setattr__(self, "apart", _freeze(self.apart, np.int32))
         if self.mirrors is None:
             object.__setattr__(self, "mirrors", np.full((len(self.rank_node), 2), NONE))
         for name, dtype in COLUMNS.items():
@@ -360,10 +372,30 @@ class Plan:
         totals.flags.writeable = False
         return totals
 
+    @cached_property
+    def crosses(self) -> npt.NDArray[np.bool_]:
+        """Messages whose two ends are on different nodes, shape ``(n_tasks,)``."""
+        apart = self.rank_node[self.rank] != self.rank_node[np.maximum(self.peer, 0)]
+        return np.asarray((self.op <= Op.RECV) & (apart | (self.apart > 0)))
+
+    @property
+    def far_peer(self) -> Ints:
+        """Return peers as ranks of all nodes, seen from node 0 of a folded plan."""
+        if self.folding is None:
+            return self.peer
+        motion, is_recv = self.folding.motion, self.op == Op.RECV
+        block = np.where(is_recv, motion.block_to(self.apart, 0), self.apart)
+        return np.where(self.peer == NONE, NONE, motion.move(self.peer, block))
+
+    @property
+    def n_copies(self) -> int:
+        """Return how many times the plan is repeated: 1, or the nodes of a folded plan."""
+        return 1 if self.folding is None else self.folding.motion.n_blocks
+
     @property
     def nbytes(self) -> int:
         """Return the bytes of memory the plan occupies."""
-        arrays = [getattr(self, name) for name in (*COLUMNS, *TABLES)]
+        arrays = [getattr(self, name) for name in (*COLUMNS, *TABLES, "apart")]
         for name in CSR_PARTS:
             part = getattr(self, name)
             arrays += [getattr(part, column) for column in part.TYPES]
@@ -371,7 +403,7 @@ class Plan:
 
     def _check_lengths(self) -> None:
         """Raise `PlanFormatError` where columns have other lengths than they must; O(1)."""
-        for name in COLUMNS:
+        for name in (*COLUMNS, "apart"):
             if len(getattr(self, name)) != self.n_tasks:
                 length = len(getattr(self, name))
                 raise PlanFormatError(f"column {name} has {length} rows, op has {self.n_tasks}")

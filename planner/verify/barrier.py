@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from collplan.planner.arrays import Ints
+from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import MissingContributionError
-from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import ON_START, Plan
 from collplan.planner.verify.order import Execution, spread
 
 
 def check_barrier(plan: Plan, execution: Execution) -> None:
     """Raise `MissingContributionError` where a rank may leave without having heard of another."""
     events = execution.events()
+    if plan.folding is not None:
+        _check_folded(plan, execution, events)
+        return
     for first in range(0, plan.n_ranks, 64):
         group = np.arange(first, min(first + 64, plan.n_ranks))
         bits = np.zeros(plan.n_ranks, dtype=np.uint64)
@@ -26,3 +31,47 @@ def check_barrier(plan: Plan, execution: Execution) -> None:
             raise MissingContributionError(
                 f"rank {rank} may leave the barrier before rank {other} has come"
             )
+
+
+def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
+    """Raise as `check_barrier` does, for a folded plan: of ranks as seen from each rank's node."""
+    assert plan.folding is not None
+    n, motion = plan.n_tasks, plan.folding.motion
+    everybody = (1 << motion.size) - 1
+    known = [1 << rank for rank in range(plan.n_ranks)]
+    at_start, at_end = [known[rank] for rank in plan.rank.tolist()], [0] * n
+    indptr, before, kind, sender = (column.tolist() for column in execution[:4])
+    apart = plan.apart.tolist()
+    for event in events.tolist():
+        if event < n:
+            for j in range(indptr[event], indptr[event + 1]):
+                source = at_start if kind[j] & ON_START else at_end
+                at_start[event] |= source[before[j]]
+            continue
+        task = event - n
+        at_end[task] = at_start[task]
+        if sender[task] >= 0:
+            block = motion.block_to(apart[task], 0)
+            at_end[task] |= _moved(at_start[sender[task]], block, motion, everybody)
+    for rank, bits in zip(plan.rank.tolist(), at_end, strict=True):
+        known[rank] |= bits
+    for rank, bits in enumerate(known):
+        if bits != everybody:
+            lacking = everybody & ~bits
+            other = (lacking & -lacking).bit_length() - 1
+            raise MissingContributionError(
+                f"rank {rank} may leave the barrier before rank {other} has come"
+            )
+
+
+def _moved(ranks: int, block: int, motion: Motion, everybody: int) -> int:
+    """Return the set of ranks, as bits, that a set is moved to."""
+    if motion.kind == "shift":
+        by = block * motion.step
+        return (ranks << by | ranks >> (motion.size - by)) & everybody
+    moved = 0
+    while ranks:
+        rank = (ranks & -ranks).bit_length() - 1
+        moved |= 1 << motion.move(rank, block)
+        ranks &= ranks - 1
+    return moved

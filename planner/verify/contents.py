@@ -31,6 +31,15 @@ from collplan.planner.errors import (
 from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.verify.moves import Moves
+from collplan.planner.verify.travel import (
+    BY_SHIFT,
+    BY_XOR,
+    IN_ORDER,
+    Travel,
+    travel_of,
+    turned,
+    turning_points,
+)
 
 UNDEFINED: Final = -1
 """Nobody has written it, or it was computed from such an element."""
@@ -65,16 +74,19 @@ OperandOrderError, PostconditionError
     if in_send.any():
         task = plan.task(int(plan.writes.owner()[np.argmax(in_send)]))
         raise OverwrittenInputError(f"{task} writes to the send buffer, which is read-only")
-    collective, size = plan.spec.collective, plan.n_ranks
-    before = precondition(collective, size)
-    after = postcondition(collective, size)
+    collective, size = plan.spec.collective, plan.n_ranks * plan.n_copies
+    before = precondition(collective, size).of_first(plan.n_ranks)
+    n_first = None if plan.folding is None else plan.n_ranks
+    after = postcondition(collective, size, n_first)
     starts = [space.base[c.rank, c.buffer] + c.offset for c in (before, after)]
     for contents, start in zip((before, after), starts, strict=True):
         _check_sizes(plan, contents, start)
-    edges = atom_edges(moves, starts, (before.count, after.count))
+    cuts = turning_points(plan, before, starts[0])
+    edges = atom_edges(moves, starts, (before.count, after.count), cuts)
     symbols = run_symbols(
-        edges, moves, starts[0], before, size, commutative=collective.is_commutative
-    )
+        edges, moves, starts[0], before, size, commutative=collective.is_commutative,
+        travel=travel_of(plan, collective.is_commutative),
+    )  # fmt: skip
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:
         _raise_wrong(plan, space, after, symbols, *wrong)
@@ -109,23 +121,24 @@ def _check_sizes(plan: Plan, contents: Contents, start: Ints) -> None:
         )
 
 
-def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...]) -> Ints:
+def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...], cuts: Ints) -> Ints:
     """Return addresses that cut all buffers so that every move moves whole atoms.
 
     What a move reads must not change symbol within one atom it writes, so
     what cuts its source cuts its destination, too. Cuts travel in the order
     of execution: those that later moves make say nothing of earlier ones.
+    `cuts` are more addresses to cut at.
     """
     reduces = moves.right >= 0
     sources = (moves.left, moves.right[reduces])
     lengths = (moves.length, moves.length[reduces])
     ends = [side + n for side, n in zip((*sources, *starts), (*lengths, *counts), strict=True)]
     edges = csr.sorted_unique(
-        np.concatenate((*sources, moves.dest, moves.dest + moves.length, *starts, *ends))
+        np.concatenate((cuts, *sources, moves.dest, moves.dest + moves.length, *starts, *ends))
     )
     places = _Atoms(*(np.searchsorted(edges, side) for side in moves[1:4]))
-    cuts: Ints = _carry_cuts(edges, moves, places)
-    return cuts
+    carried: Ints = _carry_cuts(edges, moves, places)
+    return carried
 
 
 class _Atoms(NamedTuple):
@@ -270,7 +283,14 @@ class Symbols:
 
 
 def run_symbols(
-    edges: Ints, moves: Moves, start: Ints, before: Contents, n_ranks: int, *, commutative: bool
+    edges: Ints,
+    moves: Moves,
+    start: Ints,
+    before: Contents,
+    n_ranks: int,
+    *,
+    commutative: bool,
+    travel: Travel,
 ) -> Symbols:
     """Execute moves on symbols.
 
@@ -282,6 +302,10 @@ def run_symbols(
         In execution order.
     start, before
         Addresses of the contributions, and what they hold.
+    n_ranks : int
+        Ranks of the collective.
+    travel : Travel
+        As `travel_of` returns it.
     """
     n_atoms = len(edges)
     term = np.full(n_atoms, UNDEFINED, dtype=np.int64)
@@ -291,7 +315,8 @@ def run_symbols(
     term[atom] = before.first[row] * n_ranks
     index[atom] = before.logical[row] + edges[atom] - start[row]
     places = _Atoms(*(last_at_or_below(edges, side) for side in moves[1:4]))
-    sets = _execute(edges, _Held(term, index, culprit), moves, places, n_ranks, commutative)
+    held = _Held(term, index, culprit)
+    sets = _execute(edges, held, moves, places, n_ranks, commutative, travel)
     return Symbols(edges, term, index, culprit, sets, n_ranks)
 
 
@@ -312,7 +337,13 @@ class _Held(NamedTuple):
 
 @compiled
 def _execute(
-    edges: Ints, held: _Held, moves: Moves, places: _Atoms, n_ranks: int, commutative: bool
+    edges: Ints,
+    held: _Held,
+    moves: Moves,
+    places: _Atoms,
+    n_ranks: int,
+    commutative: bool,
+    travel: Travel,
 ) -> Any:
     """Carry symbols along all moves; return the bit sets of general symbols."""
     term, index, culprit = held
@@ -326,12 +357,23 @@ def _execute(
         a, b = places.left[move], places.right[move]
         d, end = places.dest[move], dest[move] + length[move]
         while edges[d] < end:
+            # There is room for two more sets.
+            if n_sets + 2 >= len(sets):
+                sets = np.concatenate((sets, np.zeros_like(sets)))
+            if 2 * n_sets + 2 >= len(table):
+                table = _grow_table(table, sets, n_sets)
             shift = edges[d] - dest[move]
             while edges[a + 1] <= left[move] + shift:
                 a += 1
             new = term[a]
             place = index[a] + left[move] + shift - edges[a]
             blame = culprit[a]
+            if len(travel.sender) > 0 and travel.sender[task[move]] > 0 and new >= 0:
+                place = turned(place, travel, travel.sender[task[move]])
+                by = travel.sender[task[move]] * travel.n_local
+                new, n_sets = _renamed(new, by, n_ranks, travel.rule, sets, table, n_sets, operands)
+                if new < 0:
+                    blame = task[move]
             if right[move] >= 0:
                 while edges[b + 1] <= right[move] + shift:
                     b += 1
@@ -344,10 +386,6 @@ def _execute(
                 elif place != place2:
                     new, blame = MIXED, task[move]
                 else:
-                    if n_sets + 1 >= len(sets):
-                        sets = np.concatenate((sets, np.zeros_like(sets)))
-                    if 2 * n_sets >= len(table):
-                        table = _grow_table(table, sets, n_sets)
                     new, n_sets = _combine(
                         new, term[b], n_ranks, commutative, sets, table, n_sets, operands
                     )
@@ -384,15 +422,45 @@ def _combine(
         return ORDER, n_sets
     for word in range(len(one)):
         one[word] |= other[word]
-    low, n = _as_interval(one, p)
+    return _symbol_of(one, p, sets, table, n_sets)
+
+
+@inner
+def _symbol_of(bits: Any, p: int, sets: Any, table: Ints, n_sets: int) -> Any:
+    """Return the symbol of a set of ranks, and how many general symbols there are now."""
+    low, n = _as_interval(bits, p)
     if n > 0:
         return low * p + n - 1, n_sets
-    slot = _find(table, sets, one)
+    slot = _find(table, sets, bits)
     if table[slot] < 0:
         table[slot] = n_sets
-        sets[n_sets] = one
+        sets[n_sets] = bits
         n_sets += 1
-    return square + table[slot], n_sets
+    return p * p + table[slot], n_sets
+
+
+@inner
+def _renamed(
+    symbol: int, by: int, p: int, rule: int, sets: Any, table: Ints, n_sets: int, operands: Any
+) -> Any:
+    """Return the symbol of the ranks that lie `by` on, and how many general symbols there are."""
+    if symbol < p * p:
+        low, n = symbol // p, symbol % p + 1
+        if n == p:
+            return symbol, n_sets
+        low = low ^ by if rule == BY_XOR else (low + by) % p
+        if n == 1 or rule == BY_SHIFT or (rule == IN_ORDER and low + n <= p):
+            return low * p + n - 1, n_sets
+    if rule == IN_ORDER:
+        return ORDER, n_sets
+    bits, moved = operands[0], operands[1]
+    _to_bits(symbol, p, sets, bits)
+    moved[:] = 0
+    for rank in range(p):
+        if bits[rank // 64] >> np.uint64(rank % 64) & np.uint64(1):
+            to = rank ^ by if rule == BY_XOR else (rank + by) % p
+            moved[to // 64] |= np.uint64(1) << np.uint64(to % 64)
+    return _symbol_of(moved, p, sets, table, n_sets)
 
 
 @inner

@@ -39,6 +39,8 @@ def check_ranges(plan: Plan) -> None:
         shape = plan.buffer_sizes.shape
         raise PlanFormatError(f"buffer_sizes has shape {shape}, must be ({p}, 3)")
     is_message = plan.op <= Op.RECV
+    _in_range("apart", plan.apart, 0, plan.n_copies)
+    _where("task that is no message, but apart", ~is_message & (plan.apart != 0))
     _where("message without a peer or tag", is_message & ((plan.peer < 0) | (plan.tag < 0)))
     _check_indptr("deps", plan.deps.indptr)
     _in_range("deps.task", plan.deps.task, 0, plan.n_tasks)
@@ -85,16 +87,17 @@ def _check_spec(plan: Plan, spec: PlanSpec) -> None:
     machine = spec.machine
     for name, stored, meant, field in (
         ("itemsize", plan.itemsize, spec.collective.itemsize, "collective.datatype"),
-        ("number of ranks", plan.n_ranks, machine.n_ranks, "machine"),
-        ("number of nodes", plan.n_nodes, machine.nodes, "machine.nodes"),
+        ("number of ranks", plan.n_ranks * plan.n_copies, machine.n_ranks, "machine"),
+        ("number of nodes", plan.n_nodes * plan.n_copies, machine.nodes, "machine.nodes"),
     ):
         if stored != meant:
             _contradict(name, stored, field, meant)
     # Passes that give cores to communication move ranks to others: any core of the machine will do.
     _in_range("rank_core", plan.rank_core, 0, machine.cores_per_node)
     _in_range("core", plan.core, 0, machine.cores_per_node)
-    _compare("rank_node", plan.rank_node, machine.rank_to_node, "machine")
-    _compare("rank_lane", plan.rank_lane, machine.rank_to_lane, "machine.lanes")
+    # A folded plan has the ranks of the first node.
+    _compare("rank_node", plan.rank_node, machine.rank_to_node[: plan.n_ranks], "machine")
+    _compare("rank_lane", plan.rank_lane, machine.rank_to_lane[: plan.n_ranks], "machine.lanes")
 
 
 def check_buffers(plan: Plan) -> None:

@@ -15,7 +15,7 @@ from collplan.planner.arrays import Bools, Ints
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import DeadlockError, StageError
 from collplan.planner.plan.matching import Rows, match_messages
-from collplan.planner.plan.plan import ON_START, Op, Plan, Stage, Task
+from collplan.planner.plan.plan import NONE, ON_START, Op, Plan, Stage, Task
 
 Waits = Callable[[int], Iterator[int]]
 """A function from an event to the events it waits for."""
@@ -59,6 +59,13 @@ class Execution(NamedTuple):
         sender[recvs] = sends
         when = np.concatenate(completion_order(plan, sends, recvs))
         return cls(*_contiguous(plan), sender, when)
+
+    def inside(self, plan: Plan) -> Execution:
+        """Return the same execution, but of messages between nodes nothing is said.
+
+        In a folded plan these lead to the copy of a task on another node.
+        """
+        return self._replace(sender=np.where(plan.crosses, NONE, self.sender))
 
     @property
     def completion(self) -> Ints:

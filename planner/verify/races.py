@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import MatchOrderError, RaceError
 from collplan.planner.plan.hazards import cut_into_atoms, derive_hazards
 from collplan.planner.plan.pieces import pieces_of
-from collplan.planner.plan.plan import Op, Plan
+from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.planner.verify.order import Execution
 
 
@@ -37,7 +37,7 @@ def check_races(plan: Plan, execution: Execution) -> None:
     )
     first: Ints = order[before]
     second: Ints = order[csr.row_numbers(indptr)]
-    bad = _first_unordered(execution, first, second, False)
+    bad = _unordered(plan, execution, first, second, False)
     if bad >= 0:
         one, other = plan.task(int(first[bad])), plan.task(int(second[bad]))
         if one.row == other.row:
@@ -45,12 +45,68 @@ def check_races(plan: Plan, execution: Execution) -> None:
         raise RaceError(f"nothing orders {one} and {other}, which touch the same memory")
     for op in (Op.SEND, Op.RECV):
         first, second = _same_tag_pairs(plan, op)
-        bad = _first_unordered(execution, first, second, True)
+        bad = _unordered(plan, execution, first, second, True)
         if bad >= 0:
             one, other = plan.task(int(first[bad])), plan.task(int(second[bad]))
             raise MatchOrderError(
                 f"nothing orders the starts of {one} and {other}, which share a tag"
             )
+
+
+def _unordered(
+    plan: Plan, execution: Execution, first: Ints, second: Ints, from_start: bool
+) -> int:
+    """Return the first pair that nothing orders, as `_first_unordered` does, or -1.
+
+    In a folded plan most pairs are ordered inside the node; of the others the paths around
+    other nodes are looked at.
+    """
+    if plan.folding is None:
+        return int(_first_unordered(execution, first, second, from_start))
+    inside, n, begin = execution.inside(plan), plan.n_tasks, 0
+    while True:
+        bad = int(_first_unordered(inside, first[begin:], second[begin:], from_start))
+        if bad < 0:
+            return -1
+        begin += bad
+        origin = int(first[begin]) if from_start else n + int(first[begin])
+        if not _leads_around(plan, execution, origin, int(second[begin])):
+            return begin
+        begin += 1
+
+
+MOST_STATES: Final = 1_000_000
+"""Events on some node that are looked at in a folded plan before a pair counts as unordered."""
+
+
+def _leads_around(plan: Plan, execution: Execution, origin: int, task: int) -> bool:
+    """Return whether a path leads from an event to the start of a task of the same node.
+
+    The path may pass other nodes; so a search backwards goes by pairs of an event and how many
+    nodes on from the task it is.
+    """
+    assert plan.folding is not None
+    motion, apart, when = plan.folding.motion, plan.apart, execution.when
+    indptr, before, kind, sender, _ = execution
+    n = plan.n_tasks
+    states, seen = [(task, 0)], set[tuple[int, int]]()
+    while states and len(seen) < MOST_STATES:
+        event, block = states.pop()
+        found = []
+        if event < n:
+            for j in range(indptr[event], indptr[event + 1]):
+                found.append((int(before[j]) + (0 if kind[j] & ON_START else n), block))
+        else:
+            found.append((event - n, block))
+            if sender[event - n] >= 0:
+                back = motion.block_to(int(apart[event - n]), 0)
+                found.append((int(sender[event - n]), motion.move_block(block, back)))
+        if (origin, 0) in found:
+            return True
+        fresh = [one for one in found if when[one[0]] >= when[origin] and one not in seen]
+        seen.update(fresh)
+        states += fresh
+    return False
 
 
 @compiled
@@ -110,6 +166,7 @@ def _leads(
 def _same_tag_pairs(plan: Plan, op: Op) -> tuple[Ints, Ints]:
     """Return neighbors, in row order, among messages of one source, destination and tag."""
     rows = np.flatnonzero(plan.op == op)
-    order = rows[np.lexsort((rows, plan.tag[rows], plan.peer[rows], plan.rank[rows]))]
-    same = ~csr.run_starts(plan.tag[order], plan.peer[order], plan.rank[order])[1:]
+    keys = plan.tag, plan.apart, plan.peer, plan.rank
+    order = rows[np.lexsort((rows, *(key[rows] for key in keys)))]
+    same = ~csr.run_starts(*(key[order] for key in keys))[1:]
     return order[:-1][same], order[1:][same]

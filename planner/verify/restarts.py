@@ -55,9 +55,8 @@ def check_restarts(plan: Plan, execution: Execution, gated: Bools) -> None:
         return
     node = plan.rank_node[plan.rank]
     # Chains to a gate stay inside the node.
-    sender = execution.sender
-    is_inside = (sender >= 0) & (node[sender] == node)
-    inside = execution._replace(sender=np.where(is_inside, sender, NONE))
+    inside = execution.inside(plan)
+    sender = execution.sender if plan.folding is None else inside.sender
     passed, _ = spread(inside, execution.events(), gated.astype(np.uint64))
     early = np.flatnonzero(passed == 0)
     if not len(early):

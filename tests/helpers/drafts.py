@@ -10,6 +10,8 @@ import numpy as np
 
 from collplan.planner.plan.plan import COLUMNS, Buffer, Dependencies, Extents, Op, Plan
 
+TYPES = {**COLUMNS, "apart": np.int32}
+"""Columns of rows, with their types."""
 Piece = tuple[int, int, int, int]
 """Buffer, offset, count, and the row of the pattern table."""
 
@@ -45,7 +47,7 @@ class Draft:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.patterns = plan.patterns.tolist()
-        columns = {name: getattr(plan, name).tolist() for name in COLUMNS}
+        columns = {name: getattr(plan, name).tolist() for name in TYPES}
         self.rows = [
             Row(
                 {name: column[i] for name, column in columns.items()},
@@ -67,7 +69,7 @@ class Draft:
         return self.plan.replace(
             **{
                 name: np.array([row.columns[name] for row in self.rows], dtype=dtype)
-                for name, dtype in COLUMNS.items()
+                for name, dtype in TYPES.items()
             },
             reads=_extents([row.reads for row in self.rows]),
             writes=_extents([row.writes for row in self.rows]),

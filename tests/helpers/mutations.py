@@ -353,7 +353,8 @@ def insert_compute(draft: Draft, rng: random.Random) -> None:
     """A harmless pause, or one that stands where its neighbour's data are."""
     row = pick(rng, draft.rows)
     pause = row.twin()
-    pause.columns |= {"op": Op.COMPUTE, "peer": -1, "tag": -1, "stream": -1, "lane": -1}
+    pause.columns |= {"op": Op.COMPUTE, "peer": -1, "tag": -1, "stream": -1, "lane": -1,
+                      "apart": 0}  # fmt: skip
     pause.writes = []
     pause.waits = rng.choice(([], [(row, 0)], list(row.waits)))
     draft.insert_after(row, pause)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.planner.algorithms.relative import Motion, NotRelativeError, Relative
+from collplan.planner.algorithms.relative import NotRelativeError, Relative
+from collplan.planner.arrays.motion import Motion
 
 MOTIONS = [Motion("shift", 12, 1), Motion("shift", 12, 2), Motion("shift", 12, 4),
            Motion("xor", 16, 1), Motion("xor", 16, 4)]  # fmt: skip
@@ -62,7 +63,7 @@ def test_an_operation_gives_what_it_gives_on_all_positions(
     n_held = 0
     for motion in MOTIONS:
         try:
-            relative = number(motion.positions(), motion.size)
+            relative = number(Relative.positions(motion), motion.size)
         except NotRelativeError:
             continue
         n_held += 1
@@ -77,4 +78,4 @@ def test_what_depends_on_the_position_is_refused(
     motion: Motion, number: Callable[[Any], Any]
 ) -> None:
     with pytest.raises(NotRelativeError):
-        number(motion.positions())
+        number(Relative.positions(motion))

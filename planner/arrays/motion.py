@@ -1,0 +1,58 @@
+"""Motions: permutations of ranks, or of positions of a group, that move whole blocks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Motion:
+    """Permutations of a group's positions, one per block of `step` positions.
+
+    Parameters
+    ----------
+    kind : {"shift", "xor"}
+        Whether positions are moved by an addition modulo `size`, or by an exclusive or.
+    size : int
+        Positions of the group; a multiple of `step`, and for ``xor`` both are powers of two.
+    step : int
+        Positions per block.
+
+    Examples
+    --------
+    >>> Motion("shift", 6, 2).move(np.array([1, 5]), 2).tolist()
+    [5, 3]
+    >>> Motion("xor", 8, 2).move(np.array([1, 5]), 2).tolist()
+    [5, 1]
+    """
+
+    kind: Literal["shift", "xor"]
+    size: int
+    step: int
+
+    @property
+    def n_blocks(self) -> int:
+        """Return the number of permutations."""
+        return self.size // self.step
+
+    @property
+    def generators(self) -> list[int]:
+        """Return blocks whose motions make up those of all blocks."""
+        if self.kind == "shift":
+            return [1]
+        return [1 << bit for bit in range(self.n_blocks.bit_length() - 1)]
+
+    def move(self, values: Any, block: Any) -> Any:
+        """Move positions, or chunks numbered like them, from block 0 to `block`."""
+        if self.kind == "xor":
+            return values ^ block * self.step
+        return (values + block * self.step) % self.size
+
+    def move_block(self, block: Any, by: Any) -> Any:
+        """Return the block that is moved to where `by` moves block `block`."""
+        return block ^ by if self.kind == "xor" else (block + by) % self.n_blocks
+
+    def block_to(self, origin: Any, target: Any) -> Any:
+        """Return the block by which `origin`, a block, is moved to block `target`."""
+        return target ^ origin if self.kind == "xor" else (target - origin) % self.n_blocks

@@ -1,0 +1,266 @@
+"""The symmetry of a program: motions by whole nodes that map it onto itself.
+
+It is derived from what the program is made of. A motion must map the machine onto itself, then
+the groups of every component, with what their ranks hold and where. A group that is mapped
+onto another one does there what it does here, whatever the algorithm. In a group that is
+mapped onto itself positions are moved: its algorithm must state its rounds relative to
+positions, and chunks must be of one size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from collplan.planner.algorithms.rounds import OUTPUT, Group
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays.motion import Motion
+from collplan.planner.blueprint.blueprint import Component
+from collplan.planner.blueprint.regions import PairTable, Regions
+from collplan.planner.errors import AsymmetricError
+from collplan.planner.lowering.collect import Runs
+from collplan.planner.lowering.collect_relative import UNLIKE, motions, relative_steps
+from collplan.planner.lowering.lower import Stated
+from collplan.planner.lowering.program import Program
+from collplan.planner.plan.folding import Folding
+from collplan.specs import Machine
+
+
+def folding_of(program: Program) -> Folding:
+    """Return how a program is mapped onto itself by a motion of the ranks, by whole nodes.
+
+    Parameters
+    ----------
+    program : Program
+
+    Returns
+    -------
+    Folding
+        By a shift if there is one, else by an exclusive or.
+
+    Raises
+    ------
+    AsymmetricError
+        Naming what differs between nodes.
+    """
+    refused = AsymmetricError("fold: a plan on one node has nothing to repeat")
+    if program.blueprint.exchange is not None:
+        raise AsymmetricError("fold: an alltoall through shared memory is not folded")
+    for motion in _motions(program.blueprint.spec.machine):
+        try:
+            return _folding(program, motion)
+        except AsymmetricError as error:
+            refused = error
+    raise refused
+
+
+def _motions(machine: Machine) -> Iterator[Motion]:
+    """Yield the motions of the machine's ranks by whole nodes."""
+    n_ranks, per_node = machine.n_ranks, machine.node_to_n_ranks[0]
+    if set(machine.node_to_n_ranks) != {per_node}:
+        raise AsymmetricError("fold: machine.ranks_per_node differs between nodes")
+    if machine.rank_to_node != tuple(np.repeat(np.arange(machine.nodes), per_node).tolist()):
+        raise AsymmetricError("fold: machine.rank_order does not fill node after node")
+    if machine.nodes > 1:
+        yield Motion("shift", n_ranks, per_node)
+        if n_ranks & (n_ranks - 1) == 0:
+            yield Motion("xor", n_ranks, per_node)
+
+
+def _folding(program: Program, motion: Motion) -> Folding:
+    """Return the folding by a motion; raise `AsymmetricError` where there is none."""
+    binding, collective = program.blueprint.binding, program.blueprint.spec.collective
+    for sizes in (binding.send_sizes, binding.recv_sizes):
+        if (sizes.reshape(-1, motion.step) != sizes[: motion.step]).any():
+            raise AsymmetricError("fold: ranks have buffers of other sizes on other nodes")
+    turns: set[tuple[int, int, int]] = set()
+    if collective.sends_blocks:
+        # A contribution has a block for each rank, of whatever size.
+        n_elements = int(binding.send_sizes.max(initial=0)) or int(
+            binding.recv_sizes.max(initial=0)
+        )
+        turns.add((0, n_elements, n_elements // motion.n_blocks))
+    for number, part in enumerate(program.parts):
+        name = f"phase {number} ({part.component.kind})"
+        checks = _Symmetric(part, motion, collective.is_commutative, name)
+        checks.check()
+        if not collective.has_blocks:
+            turns |= checks.turns()
+    ordered = np.array(sorted(turns), dtype=np.int64).reshape(-1, 3)
+    if (ordered[:-1, 0] + ordered[:-1, 1] > ordered[1:, 0]).any():
+        raise AsymmetricError("fold: phases move the same elements in different ways")
+    return Folding(motion, ordered)
+
+
+class _Symmetric:
+    """Checks of one component under one motion."""
+
+    def __init__(self, part: Stated, motion: Motion, commutative: bool, name: str) -> None:
+        self.part = part
+        self.commutative = commutative
+        self.by: Ints = np.zeros(0, dtype=np.int64)
+        """By how much the first of all motions moves the positions of each group."""
+        self.moved = 0
+        """The greatest number by which all positions that are moved are moved in multiples."""
+        self.component: Component = part.component
+        self.motion = motion
+        self.name = name
+        groups = self.component.groups
+        self.group = csr.row_numbers(groups.indptr)
+        self.position = np.arange(len(groups.ranks)) - groups.indptr[self.group]
+
+    def check(self) -> None:
+        """Raise where the component is not symmetric."""
+        for block in self.motion.generators:
+            image = self._image(block)
+            by = self._moved_by(image)
+            self.by = by if block == 1 else self.by
+            self.moved = math.gcd(self.moved, *np.unique(by).tolist())
+            self._check_homes(image)
+            for regions in (self.component.given, self.component.received):
+                if regions is not None:
+                    self._check_regions(regions, image)
+        if self.moved:
+            self._check_moving()
+
+    def _image(self, block: int) -> Ints:
+        """Return the member that each member is mapped to: the same turn of the other rank."""
+        ranks = self.component.groups.ranks
+        turn = csr.occurrence(ranks)
+        n_turns = int(turn.max(initial=0)) + 1
+        place = np.full(self.motion.size * n_turns, -1, dtype=np.int64)
+        place[ranks * n_turns + turn] = np.arange(len(ranks))
+        image: Ints = place[self.motion.move(ranks, block) * n_turns + turn]
+        if (image < 0).any():
+            raise self._refusal("other ranks take part on other nodes")
+        return image
+
+    def _moved_by(self, image: Ints) -> Ints:
+        """Return by how much positions are moved, group by group."""
+        groups, root = self.component.groups, self.component.root
+        first = groups.indptr[:-1]
+        other = self.group[image]
+        if (other != other[first][self.group]).any() or (
+            groups.sizes[other[first]] != groups.sizes
+        ).any():
+            raise self._refusal("its groups are others on other nodes")
+        if self.motion.kind == "shift":
+            by = (self.position[image] - self.position) % groups.sizes[self.group]
+        else:
+            by = self.position[image] ^ self.position
+        if (by != by[first][self.group]).any():
+            raise self._refusal("the order of ranks in its groups is another on other nodes")
+        by = by[first]
+        if by.any() and self.component.traits.is_rooted:
+            raise self._refusal("its root is on one node")
+        if (root[other[first]] != root).any():
+            raise self._refusal("its roots are other ranks on other nodes")
+        return by
+
+    def _check_homes(self, image: Ints) -> None:
+        ranks = self.component.groups.ranks
+        for home in (self.component.input, self.component.output):
+            if (home.buffer[ranks[image]] != home.buffer[ranks]).any():
+                raise self._refusal("data lie in other buffers on other nodes")
+
+    def _check_regions(self, regions: Regions, image: Ints) -> None:
+        """Raise where what is moved differs in size, or in how many pieces it lies."""
+        if isinstance(regions, PairTable):
+            return
+        totals, pieces = regions.totals, np.diff(regions.indptr)
+        mapped = self._mapped_rows(image)
+        if (totals[mapped] != totals).any() or (pieces[mapped] != pieces).any():
+            raise self._refusal("blocks or chunks are of other sizes on other nodes")
+
+    def _mapped_rows(self, image: Ints) -> Ints:
+        """Return the row of regions that each row is mapped to."""
+        groups, traits = self.component.groups, self.component.traits
+        if traits.is_pairwise:
+            first_pair = csr.running_total(groups.sizes**2)[:-1]
+            source, turn = csr.expand(groups.sizes[self.group])
+            dest = groups.indptr[self.group[source]] + turn
+            group = self.group[image[source]]
+            place = self.position[image[source]] * groups.sizes[group]
+            return np.asarray(first_pair[group] + place + self.position[image[dest]])
+        if traits.has_blocks:
+            return image
+        return np.asarray(self.group[image[groups.indptr[:-1]]])
+
+    def _check_moving(self) -> None:
+        """Raise where positions are moved and the algorithm, or its chunks, are not alike."""
+        component, algorithm = self.component, self.part.algorithm
+        for size in np.unique(component.groups.sizes).tolist():
+            n_parts = 1 if component.traits.has_blocks else algorithm.n_parts(size)
+            if n_parts > 1:
+                self._check_chunks(n_parts)
+            if not any(self._is_relative(motion) for motion in self._finest(size)):
+                raise self._refusal(f"the rounds of {algorithm.name} differ between ranks")
+
+    def _check_chunks(self, n_parts: int) -> None:
+        """Raise where vectors cannot be cut into chunks that are alike."""
+        totals, pieces = self.component.given.totals, np.diff(self.component.given.indptr)
+        if (totals % n_parts).any():
+            raise self._refusal(f"{int(totals.max())} elements are not divided by {n_parts} ranks")
+        if (pieces > 1).any():
+            raise self._refusal("its vector lies in several pieces")
+
+    def turns(self) -> set[tuple[int, int, int]]:
+        """Return the intervals of the vector whose chunks move along, as of `Folding`."""
+        groups, given = self.component.groups, self.component.given
+        found = set()
+        for group in np.flatnonzero(self.by).tolist():
+            n_parts = self.part.algorithm.n_parts(int(groups.sizes[group]))
+            if n_parts > 1 and given.totals[group]:
+                low, count = int(given.low[given.indptr[group]]), int(given.totals[group])
+                found.add((low, count, count // n_parts * int(self.by[group])))
+        return found
+
+    def _finest(self, size: int) -> list[Motion]:
+        """Return the motions of a group's positions whose rounds may be alike."""
+        return [
+            one
+            for one in motions(size)
+            if one.kind == self.motion.kind and self.moved % one.step == 0
+        ]
+
+    def _is_relative(self, motion: Motion) -> bool:
+        """Return whether the rounds are the same at all positions, whatever chunks they name."""
+        size, traits = motion.size, self.component.traits
+        n_chunks = size if traits.has_blocks else self.part.algorithm.n_parts(size)
+        group = Group(
+            size=size,
+            root=0,
+            commutative=self.commutative,
+            chunk_counts=np.ones((1, n_chunks), dtype=np.int64),
+            options=self.part.options,
+            motion=motion,
+        )
+        try:
+            steps = relative_steps(self.part.algorithm.steps(group))
+        except UNLIKE:
+            return False
+        return all(_are_alike(runs, motion, n_chunks) for runs in steps.runs.values())
+
+    def _refusal(self, why: str) -> AsymmetricError:
+        return AsymmetricError(f"fold: {self.name}: {why}")
+
+
+def _are_alike(runs: Runs, motion: Motion, n_chunks: int) -> bool:
+    """Return whether runs of chunks have as many pieces at every position.
+
+    A run that moves along could wrap around the end of its space at some positions. One that
+    stays must be all of a vector, or lie in scratch.
+    """
+    space, first, n, stride, repeat = (runs.columns[name].spread() for name in Runs.FIELDS[1:])
+    if any(column.is_relative.any() for column in (space, n, stride, repeat)):
+        return False
+    moves = first.is_relative
+    begin = first.values + first.offset
+    is_aligned = (motion.step % np.maximum(n.values, 1) == 0) & (
+        begin % np.maximum(n.values, 1) == 0
+    )
+    is_whole = (begin == 0) & (n.values == n_chunks)
+    stays = (space.values > OUTPUT) | is_whole | (n.values == 0)
+    return bool(np.where(moves, is_aligned & (repeat.values == 1), stays).all())

@@ -1,0 +1,66 @@
+"""Plans that fold, and reasons why others do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collplan.planner.compiler import compile_folded
+from collplan.planner.errors import AsymmetricError
+from collplan.specs import PlanSpec
+
+MACHINE = {"nodes": 4, "ranks_per_node": 2, "lanes": 2}
+RING = {"collective": {"kind": "allreduce", "count": 16}, "algorithms": "ring"}
+
+
+def spec_of(**fields: Any) -> PlanSpec:
+    return PlanSpec.model_validate({"machine": MACHINE, **RING, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "turns"),
+    [
+        ({}, "shift", [[0, 16, 4]]),
+        ({"decomposition": "full_lane", "algorithms": {"lane": "ring"}}, "shift",
+         [[0, 8, 2], [8, 8, 2]]),
+        ({"collective": {"kind": "allgather", "count": 3}}, "shift", []),
+        ({"collective": {"kind": "alltoall", "count": 3}, "algorithms": "linear"}, "shift",
+         [[0, 24, 6]]),
+        ({"collective": {"kind": "alltoall", "count": 3}, "algorithms": "pairwise"}, "xor",
+         [[0, 24, 6]]),
+        ({"collective": {"kind": "allgather", "count": 3}, "algorithms": "neighbor_exchange"},
+         "shift", []),
+        ({"collective": {"kind": "barrier"}, "algorithms": "dissemination"}, "shift", []),
+    ],
+)  # fmt: skip
+def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]) -> None:
+    plan = compile_folded(spec_of(**fields))
+    assert plan.folding is not None
+    assert (plan.folding.motion.kind, plan.n_copies, plan.n_ranks) == (kind, 4, 2)
+    assert plan.folding.turns.tolist() == turns
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"machine": {"ranks_per_node": 8}}, "one node has nothing to repeat"),
+        ({"machine": {"nodes": 2, "ranks_per_node": [3, 1]}}, "ranks_per_node differs"),
+        ({"machine": MACHINE | {"rank_order": "cyclic"}}, "rank_order"),
+        ({"collective": {"kind": "allreduce", "count": 17}}, "17 elements are not divided by 8"),
+        ({"algorithms": "recursive_doubling"}, "the rounds of recursive_doubling differ"),
+        ({"algorithms": "circulant"}, "the rounds of circulant differ"),
+        ({"collective": {"kind": "bcast", "count": 16}, "algorithms": "binomial"}, "its root"),
+        ({"collective": {"kind": "gather", "count": 16}, "algorithms": "linear"}, "other sizes"),
+        ({"passes": ["prioritize"]}, "passes.prioritize"),
+        ({"decomposition": "hierarchical", "algorithms": {"lane": "ring"},
+          "collective": {"kind": "allgather", "count": 512},
+          "machine": {"nodes": 8, "ranks_per_node": 8, "lanes": 4}}, "list of tasks to wait"),
+        ({"collective": {"kind": "alltoall", "count": 3}, "algorithms": "auto",
+          "decomposition": {"name": "full_lane", "form": "staged"},
+          "transport": "shared"}, "shared memory"),
+    ],
+)  # fmt: skip
+def test_what_differs_between_nodes_is_named(fields: Any, why: str) -> None:
+    with pytest.raises(AsymmetricError, match=why):
+        compile_folded(spec_of(**fields))

@@ -1,0 +1,152 @@
+"""Folded plans against plans of all ranks: the same programs, prices and counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collplan.executors.cost import Timeline, simulate
+from collplan.planner.algorithms import registry
+from collplan.planner.compiler import compile_folded, compile_plan
+from collplan.planner.errors import AsymmetricError
+from collplan.planner.metrics import measure
+from collplan.planner.plan.fold import fold, require_copy
+from collplan.planner.plan.plan import COLUMNS, Dependencies, Plan
+from collplan.planner.verify import verify
+from collplan.specs import CollplanError, PlanSpec
+
+MACHINES = [(4, 1, 1), (3, 2, 1), (3, 2, 2), (4, 4, 2), (5, 3, 2)]
+"""Nodes, ranks per node, and lanes."""
+KINDS = ("allreduce", "allgather", "alltoall", "reduce_scatter_block", "barrier")
+
+
+def methods(kind: str, nodes: int, per_node: int) -> list[dict[str, Any]]:
+    """Return flat plans by all algorithms, and decompositions with all in the lane's role."""
+    names = [algorithm.name for algorithm in registry.of(kind)]
+    found: list[dict[str, Any]] = [{"algorithms": name} for name in names]
+    if kind == "barrier" or per_node == 1:
+        return found
+    mesh = {"name": "mesh", "shape": [nodes, per_node]}
+    for decomposition, role in (("full_lane", "lane"), ("hierarchical", "lane"),
+                                ({"name": "multi_leader", "leaders": 2}, "lane"),
+                                (mesh, "column")):  # fmt: skip
+        found += [{"decomposition": decomposition, "algorithms": {role: name}} for name in names]
+    return found
+
+
+def specs(kind: str, nodes: int, per_node: int, lanes: int) -> list[PlanSpec]:
+    machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": lanes}
+    collective = {"kind": kind} if kind == "barrier" else {"kind": kind, "count": nodes * per_node}
+    found = []
+    for method in methods(kind, nodes, per_node):
+        for passes in ([], [{"name": "segment", "max_bytes": 16}]):
+            fields = {"machine": machine, "collective": collective, "passes": passes, **method}
+            found.append(PlanSpec.model_validate(fields))
+    return found
+
+
+def programs_of(plan: Plan, node: int) -> Plan:
+    """Return the rows of one node's ranks."""
+    rows = np.flatnonzero(plan.node == node)
+    number = np.full(plan.n_tasks, -1)
+    number[rows] = np.arange(len(rows))
+    inside = np.isin(plan.deps.owner(), rows)
+    indptr = np.concatenate(([0], np.cumsum(np.diff(plan.deps.indptr)[rows])))
+    deps = Dependencies(indptr, number[plan.deps.task[inside]], plan.deps.kind[inside])
+    assert (deps.task >= 0).all()
+    return plan.replace(
+        **{name: getattr(plan, name)[rows] for name in (*COLUMNS, "apart")},
+        reads=plan.reads.take(rows), writes=plan.writes.take(rows), deps=deps, foreign=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: "x".join(map(str, m)))
+def test_a_folded_plan_is_the_plan_of_every_node(kind: str, machine: tuple[int, int, int]) -> None:
+    counts = Counter[str]()
+    for spec in specs(kind, *machine):
+        try:
+            whole = compile_plan(spec, is_proved=False)
+            folded = compile_folded(spec)
+        except AsymmetricError:
+            counts["differs"] += 1
+            continue
+        except CollplanError:
+            counts["refused"] += 1
+            continue
+        assert folded.folding is not None
+        for node in range(machine[0]):
+            require_copy(folded, fold(programs_of(whole, node), folded.folding))
+        verify(folded)
+        assert_same_price(whole, folded)
+        counts["folds"] += 1
+    assert counts["folds"] >= 1
+
+
+def assert_same_price(whole: Plan, folded: Plan) -> None:
+    assert measure(folded).to_json() == measure(whole).to_json()
+    one, other = simulate(folded), simulate(whole)
+    assert one.makespan_ns == other.makespan_ns
+    if reaches_at_once(folded):
+        return
+    for node in range(folded.n_copies):
+        rows = np.flatnonzero(whole.node == node)
+        assert ends_of(one, folded.rank) == ends_of(other, whole.rank[rows], rows)
+    assert np.array_equal(other.lane_busy_ns, np.tile(one.lane_busy_ns, (folded.n_copies, 1, 1)))
+
+
+def reaches_at_once(plan: Plan) -> bool:
+    """Return whether messages from different nodes may reach a lane at the same time.
+
+    A plan of all ranks serves them by rank, which is another order on each node.
+    """
+    assert plan.spec is not None
+    names = {"linear", "pairwise"} & set(str(plan.spec.algorithms).replace(":", "").split())
+    mesh = plan.spec.decomposition.name == "mesh" and bool(plan.spec.passes)
+    return mesh or (plan.spec.decomposition.name == "flat" and bool(names))
+
+
+def ends_of(timeline: Timeline, rank: np.ndarray, rows: np.ndarray | None = None) -> list[float]:
+    """Return when tasks end, rank by rank."""
+    end_ns = timeline.end_ns if rows is None else timeline.end_ns[rows]
+    return end_ns[np.argsort(rank, kind="stable")].tolist()
+
+
+def ring(nodes: int, count: int) -> PlanSpec:
+    return PlanSpec.model_validate({
+        "machine": {"nodes": nodes}, "collective": {"kind": "allreduce", "count": count},
+        "algorithms": "ring",
+    })  # fmt: skip
+
+
+def test_a_ring_of_thousands_takes_what_its_closed_form_says() -> None:
+    """LogGP: 2(p - 1)·(2o + L + (c/p - 1)·G), and a reduction after each of the first p - 1."""
+    n_ranks, chunk = 4096, 16
+    spec = ring(n_ranks, n_ranks * chunk)
+    plan = compile_folded(spec)
+    assert (plan.n_tasks, plan.n_copies) == (5 * (n_ranks - 1), n_ranks)
+    network = spec.machine.network
+    link, n_bytes = network.network, chunk * plan.itemsize
+    message = 2 * link.o_ns + link.L_ns
+    reduction = round(n_bytes * network.reduce_ns_per_byte)
+    least = (n_ranks - 1) * (2 * message + reduction)
+    assert least < simulate(plan).makespan_ns < 1.5 * least
+    small = simulate(compile_folded(ring(64, 64 * chunk))).makespan_ns
+    assert simulate(compile_plan(ring(64, 64 * chunk))).makespan_ns == small
+    step = (simulate(compile_folded(ring(128, 128 * chunk))).makespan_ns - small) / 64
+    assert simulate(plan).makespan_ns == pytest.approx(small + (n_ranks - 64) * step)
+    verify(plan)
+
+
+def test_a_message_that_returns_is_as_far_from_its_sender_as_the_other_node() -> None:
+    spec = PlanSpec.model_validate({
+        "machine": {"nodes": 4, "ranks_per_node": 2},
+        "collective": {"kind": "alltoall", "count": 1}, "algorithms": "linear",
+    })  # fmt: skip
+    plan = compile_folded(spec)
+    assert sorted(set(plan.apart.tolist())) == [0, 1, 2, 3]
+    assert (plan.crosses == (plan.apart > 0)).all()
+    assert set(plan.peer[plan.peer >= 0].tolist()) == {0, 1}

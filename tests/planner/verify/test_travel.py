@@ -1,0 +1,63 @@
+"""Corrupted folded plans: verify judges them as it judges the plans of all ranks."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from collplan.planner.compiler import compile_folded
+from collplan.planner.errors import PlanError
+from collplan.planner.plan.plan import Plan
+from collplan.planner.verify import verify
+from collplan.specs import PlanSpec
+from mutations import CORRUPTIONS, corrupt
+from unfolding import unfold
+
+CASES = [
+    ("allreduce", "ring"), ("allgather", "ring"), ("allgather", "linear"),
+    ("allgather", "neighbor_exchange"), ("alltoall", "linear"), ("alltoall", "pairwise"),
+    ("reduce_scatter_block", "ring"), ("barrier", "dissemination"),
+]  # fmt: skip
+MACHINES = [(3, 1), (3, 2), (2, 2), (4, 2)]
+"""Nodes, and ranks per node."""
+
+
+def folded(kind: str, algorithm: str, nodes: int, per_node: int) -> Plan | None:
+    n_ranks = nodes * per_node
+    count = {"allreduce": 2 * n_ranks, "barrier": None}.get(kind, 3)
+    collective = {"kind": kind} if count is None else {"kind": kind, "count": count}
+    machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": per_node}
+    if algorithm == "neighbor_exchange" and per_node % 2:
+        return None
+    return compile_folded(PlanSpec.model_validate(
+        {"machine": machine, "collective": collective, "algorithms": algorithm}
+    ))  # fmt: skip
+
+
+def verdict(plan: Plan) -> str:
+    try:
+        verify(plan)
+    except PlanError as error:
+        return type(error).__name__
+    return "proved"
+
+
+@pytest.mark.parametrize(("kind", "algorithm"), CASES)
+def test_a_corrupted_plan_is_judged_as_the_plan_of_all_ranks(kind: str, algorithm: str) -> None:
+    verdicts = Counter[str]()
+    rng = random.Random(f"{kind} {algorithm}")
+    for machine in MACHINES:
+        plan = folded(kind, algorithm, *machine)
+        if plan is None:
+            continue
+        assert verdict(plan) == verdict(unfold(plan)) == "proved"
+        for name in CORRUPTIONS:
+            changed = corrupt(plan, name, rng)
+            if changed is not None:
+                found = verdict(changed)
+                assert found == verdict(unfold(changed)), (machine, name)
+                verdicts[found] += 1
+    assert verdicts.total() > 60
+    assert len(verdicts) > 4
