@@ -5,6 +5,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 
+import numpy as np
+
+from collplan.planner.arrays import Ints
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import build
@@ -68,7 +71,9 @@ def compile_plan(
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
     check_choices(spec.passes)
     unchanged: list[PassChoice] = []
-    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes, unchanged)
+    blueprint, plan_passes = run_blueprint_passes(
+        draft(spec, only_ranks=_needed_ranks(spec, rank)), spec.passes, unchanged
+    )
     # Where all ranks compile their programs, one proof of the plan is enough for all.
     is_proved = is_proved and rank in (None, 0)
     program, choices = program_of(blueprint), _transporting(spec.transport) + plan_passes
@@ -97,6 +102,17 @@ def _compile(
     if "node" in localities:
         return restrict(_compile_node(program, plan_passes, rank, unchanged), rank)
     return run_passes(_build(program, rank), plan_passes, idle=unchanged)
+
+
+def _needed_ranks(spec: PlanSpec, rank: int | None) -> Ints | None:
+    """Return the ranks that one rank's program depends on, None for all of them."""
+    if rank is None or needs_all_ranks(spec):
+        return None
+    choices = [*_transporting(spec.transport), *spec.passes]
+    if all(find_pass(choice.name).locality_of(choice) == "rank" for choice in choices):
+        return np.array([rank])
+    node = np.array(spec.machine.rank_to_node)
+    return np.flatnonzero(node == node[rank])
 
 
 def needs_all_ranks(spec: PlanSpec) -> bool:
@@ -138,7 +154,8 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
     place = spec.machine.rank_to_node
     if node not in place:
         raise AlgorithmError(f"node: no rank is on node {node}; use {sorted(set(place))}")
-    blueprint, plan_passes = run_blueprint_passes(draft(spec), spec.passes)
+    only = np.flatnonzero(np.array(place) == node)
+    blueprint, plan_passes = run_blueprint_passes(draft(spec, only_ranks=only), spec.passes)
     plan_passes = _transporting(spec.transport) + plan_passes
     for choice in plan_passes:
         if find_pass(choice.name).locality_of(choice) == "global":

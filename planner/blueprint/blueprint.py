@@ -136,11 +136,13 @@ class Sketch:
     """Components as they are written down, phase by phase, for a machine of `n_ranks`.
 
     Tasks added under one phase run side by side. A phase is a path of numbers,
-    as of chapters: program order is the order of paths.
+    as of chapters: program order is the order of paths. Where `only` is given, groups
+    that are like others may be left out if none of these ranks is in them.
     """
 
-    def __init__(self, n_ranks: int) -> None:
+    def __init__(self, n_ranks: int, only: Ints | None = None) -> None:
         self.n_ranks = n_ranks
+        self.only = only
         self.n_scratch = 0
         self._phases: dict[tuple[Path, str, str], list[Task]] = {}
         self._scratch: dict[Path, list[tuple[Home, Bools]]] = {}

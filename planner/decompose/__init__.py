@@ -23,7 +23,12 @@ from collplan.specs.collective import traits_of
 FLAT = Decomposition(name="flat")
 
 
-def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Blueprint:
+def draft(
+    spec: PlanSpec,
+    decomposition: Decomposition | None = None,
+    *,
+    only_ranks: Ints | None = None,
+) -> Blueprint:
     """State a spec's collective as components.
 
     Parameters
@@ -31,6 +36,9 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
     spec : PlanSpec
     decomposition : Decomposition, optional
         Instead of the spec's own.
+    only_ranks : ndarray of int64, optional
+        The ranks whose programs are wanted: on nodes that are all alike, groups on the nodes
+        of other ranks may be left out.
 
     Raises
     ------
@@ -45,7 +53,7 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
             "chooses one, or name the decomposition"
         )
     kind, machine = spec.collective.kind, spec.machine
-    sketch = Sketch(machine.n_ranks)
+    sketch = Sketch(machine.n_ranks, _only(spec, only_ranks))
     everyone = np.arange(machine.n_ranks)
     scratch = sketch.scratch((-1,), everyone)
     binding = bind_collective(spec.collective, machine.n_ranks, scratch)
@@ -68,6 +76,18 @@ def draft(spec: PlanSpec, decomposition: Decomposition | None = None) -> Bluepri
     else:
         _Expansion(sketch, machine, spec.collective.is_commutative).expand((0,), task, chosen)
     return Blueprint(sketch.components(), sketch.n_scratch, chosen, binding, spec)
+
+
+def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
+    """Return the ranks that alone matter, or None where what others have may differ."""
+    machine, collective = spec.machine, spec.collective
+    if ranks is None or len(set(machine.node_to_n_ranks)) > 1:
+        return None
+    if collective.is_pairwise:
+        is_regular = collective.pair_counts(machine.n_ranks) is None
+    else:
+        is_regular = len(set(collective.block_counts(machine.n_ranks))) == 1
+    return ranks if is_regular else None
 
 
 def _settle_alone(sketch: Sketch, task: Task) -> None:
@@ -176,6 +196,7 @@ class _Expansion:
             outer=lambda at, part: self.expand(at, part, outer),
             roles=(prefix + roles[0], prefix + roles[1]),
             is_commutative=self.is_commutative,
+            is_nested=len(path) > 1 or inner is not None,
         )
 
     def _rows(self, task: Task, chosen: Decomposition) -> Rows:

@@ -47,6 +47,16 @@ class Grid:
         """The root's place in its row."""
         return int(np.flatnonzero(self.rows[self.root_row] == self.root)[0])
 
+    @cached_property
+    def is_even(self) -> bool:
+        """Whether all rows are of one length."""
+        return len({len(row) for row in self.rows}) == 1
+
+    @cached_property
+    def matrix(self) -> Ints:
+        """Positions of all rows, which are of one length, shape (n_rows, length)."""
+        return np.stack(self.rows)
+
     def leader(self, row: int, column: int) -> int:
         """Return the position that leads `column` on `row`."""
         return int(self.rows[row][self.place(row, column)])

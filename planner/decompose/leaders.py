@@ -50,6 +50,8 @@ class Parts:
         The roles of the two.
     is_commutative : bool
         Whether operands may be exchanged.
+    is_nested : bool
+        Whether the task is part of another one, or its rows are decomposed in turn.
     """
 
     sketch: Sketch
@@ -60,6 +62,7 @@ class Parts:
     outer: Inner
     roles: tuple[str, str]
     is_commutative: bool
+    is_nested: bool
 
     def row(self, phase: int, row: int, task: Task) -> Bools:
         """State a task, given by position, inside a row."""
@@ -86,10 +89,30 @@ class Parts:
         `given` returns what moves in a row.
         """
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
-        for row in range(self.n_rows) if rows is None else rows:
+        stated, others = self.split_rows(range(self.n_rows) if rows is None else rows)
+        for row in stated:
             task = self.row_task(row, kind, root, input, output, given(row))
-            done |= self.row(phase, row, replace(task, spare=spare))
+            done[self.row(phase, row, replace(task, spare=spare))] = True
+        if others:
+            # They are like the first one, which is stated.
+            place = self.task.ranks[self.grid.matrix]
+            done[place[others].ravel()] = np.tile(done[place[stated[0]]], len(others))
         return output.where(done, input)
+
+    def split_rows(self, rows: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Return the rows to state, and those that are like them and may be left out."""
+        rows = list(rows)
+        if self.sketch.only is None or self.is_nested or not self.grid.is_even or not rows:
+            return rows, []
+        return _split(rows, self.task.ranks[self.grid.matrix[rows]], self.sketch.only)
+
+    def split_columns(self) -> tuple[list[int], list[int]]:
+        """Return the columns to state, and those that are like them and may be left out."""
+        columns = list(self.columns)
+        if self.sketch.only is None or self.is_nested or not self.grid.is_even:
+            return columns, []
+        ranks = np.stack([self.task.ranks[self.grid.column(column)] for column in columns])
+        return _split(columns, ranks, self.sketch.only)
 
     def in_columns(
         self,
@@ -170,6 +193,8 @@ class Parts:
 
     def teams(self) -> list[tuple[int, int, Ints]]:
         """Return row, leader and followers wherever a leader serves more than itself."""
+        if self.grid.is_even and self.grid.n_columns >= len(self.grid.rows[0]):
+            return []
         places = product(range(self.n_rows), self.columns)
         found = ((row, self.grid.leader(row, c), self.grid.followers(row, c)) for row, c in places)
         return [each for each in found if len(each[2]) > 1]
@@ -201,6 +226,18 @@ class Parts:
                  received: Regions | None = None) -> Task:  # fmt: skip
         """Return a task on all positions of a row."""
         return Task(kind, "", self.grid.rows[row], root, input, output, given, received)
+
+
+def _split(numbers: list[int], ranks: Ints, only: Ints) -> tuple[list[int], list[int]]:
+    """Split rows or columns, whose ranks are rows of `ranks`; at least one is kept."""
+    wanted = set(only.tolist())
+    kept = [
+        number
+        for number, own in zip(numbers, ranks.tolist(), strict=True)
+        if not wanted.isdisjoint(own)
+    ] or numbers[:1]
+    others = set(numbers) - set(kept)
+    return kept, sorted(others)
 
 
 def bcast(parts: Parts) -> None:
@@ -255,8 +292,8 @@ def combine_before(parts: Parts, phase: int, before: Home) -> None:
     """
     task, sketch = parts.task, parts.sketch
     n_first = int(task.kind == "exscan")
-    for positions in parts.grid.rows[1:]:
-        ranks = task.ranks[positions]
+    for row in parts.split_rows(range(1, parts.n_rows))[0]:
+        ranks = task.ranks[parts.grid.rows[row]]
         for some, state in ((ranks[:n_first], sketch.copy), (ranks[n_first:], sketch.reduce)):
             given = parts.whole_of(some)
             state((*parts.path, phase, 0), parts.roles[0], some, before, task.output, given)

@@ -32,14 +32,17 @@ def alltoall(parts: Parts) -> None:
     blocks = _Blocks(parts)
     collected, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     has_collected = np.zeros(sketch.n_ranks, dtype=np.bool_)
-    for row in range(parts.n_rows):
+    stated, others = parts.split_rows(range(parts.n_rows))
+    for row in stated:
         given, kept = blocks.collected(row)
         has_collected |= parts.row(
             0, row, parts.row_task(row, "alltoall", 0, task.input, collected, given, kept)
         )
+    for row in others:
+        has_collected[task.ranks[grid.rows[row]]] = has_collected[task.ranks[grid.rows[stated[0]]]]
     here = collected.where(has_collected, task.input)
     middle = task.output.where(parts.leads_itself(), handed)
-    for column in parts.columns:
+    for column in parts.split_columns()[0]:
         is_staged = has_collected[task.ranks[grid.column(column)]]
         ends = blocks.exchanged(column, is_staged)
         parts.along(1, parts.column_task(column, "alltoall", here, middle, *ends))

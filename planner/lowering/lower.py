@@ -204,7 +204,8 @@ def lower(
         for batch in _other_shapes(part, set(n_rounds)):
             collected = batch.collect(commutative)
             n_rounds[batch.shape], sends[batch.shape] = collected.n_rounds, collected.sends
-        phases.append(part.phase(first_round, sends))
+        stated = part.phase(first_round, sends)
+        phases.append(stated if only_ranks is None else stated.of_ranks(only_ranks))
         first_round += max(n_rounds.values(), default=0)
     return *lowering.tables(n_ranks), tuple(phases)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -101,6 +101,24 @@ class Phase:
     def leads(self, direction: int) -> bool:
         """Return whether the phase has trees that lead to a root (`UP`) or from one (`DOWN`)."""
         return bool(self.trees) and self.kind in (TO_ROOT if direction == UP else FROM_ROOT)
+
+    def of_ranks(self, ranks: Iterable[int]) -> Phase:
+        """Return the phase as programs of some ranks have it: with the trees that these are in."""
+        kept, trees = set(ranks), []
+        for one in self.trees:
+            groups = tuple(group for group in one.groups if not kept.isdisjoint(group))
+            if groups:
+                trees.append(replace(one, groups=groups))
+        return replace(self, trees=tuple(trees))
+
+    @classmethod
+    def merged(cls, parts: Sequence[Phase]) -> Phase:
+        """Return a phase as programs of several ranks have it together."""
+        groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[tuple[int, ...], None]] = {}
+        for one in (trees for part in parts for trees in part.trees):
+            groups.setdefault((one.size, one.up, one.down), {}).update(dict.fromkeys(one.groups))
+        trees = (Trees(tuple(each), up, down) for (_, up, down), each in groups.items())
+        return replace(parts[0], trees=tuple(trees))
 
     def levels(self, rank: Ints, rounds: Ints) -> tuple[Ints, Ints]:
         """Return the levels and directions of tasks in the trees.

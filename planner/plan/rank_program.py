@@ -43,7 +43,8 @@ def restrict(plan: Plan, rank: int) -> Plan:
     Notes
     -----
     Tasks of other ranks of its node that a task waits for, through shared memory,
-    are in `foreign`, named by rank and row of that rank's own program.
+    are in `foreign`, named by rank and row of that rank's own program. Of the trees of
+    phases those are kept that the rank is in.
 
     Examples
     --------
@@ -77,6 +78,7 @@ def restrict(plan: Plan, rank: int) -> Plan:
         patterns=patterns,
         only_rank=rank,
         foreign=foreign,
+        phases=tuple(phase.of_ranks((rank,)) for phase in plan.phases),
     )
 
 

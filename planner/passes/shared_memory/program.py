@@ -16,6 +16,7 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.passes.rebuild import move_edges, places, stack_edges
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
+from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
@@ -76,13 +77,15 @@ class Program:
                 sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
         intents = stack_edges(list(map(stated_edges, plans)), [plan.n_tasks for plan in plans])
         order = canonical_order(columns["rank"], columns["round"], columns["op"])
+        phases = zip(*(plan.phases for plan in plans), strict=True)
+        whole = plans[0].replace(phases=tuple(map(Phase.merged, phases)))
         reads, writes = map(pieces.stack, zip(*map(pieces.pieces_of, plans), strict=True))
         return cls(
             {name: column[order] for name, column in columns.items()},
             reads.take(order),
             writes.take(order),
             move_edges(intents, places(order, len(order))),
-            plans[0],
+            plans[0] if len(plans) == 1 else whole,
             sizes,
         )
 
