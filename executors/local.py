@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.planner.errors import DeadlockError
+from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
 from collplan.specs import numpy_dtype
@@ -49,6 +50,7 @@ def run_local(
     PlanError
         If messages do not match.
     """
+    require_unfolded(plan, "executed")
     _Run(plan, sendbufs, recvbufs, operation, order).execute()
 
 

@@ -31,9 +31,9 @@ def command(
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
     from collplan.planner.draw import draw
 
-    plan = open_plan(source)
+    plan = open_plan(source, folds=True)
     with spinner(f"drawing {plan.n_tasks} tasks"):
         path = draw(plan, output, by=by.value)
-    document = {"output": str(path), "n_tasks": plan.n_tasks}
+    document = {"output": str(path), "n_tasks": plan.n_tasks * plan.n_copies}
     print_result(document, f"wrote {path}", as_json=as_json)
     return 0

@@ -49,7 +49,7 @@ class Grid:
 
     @cached_property
     def is_even(self) -> bool:
-        """Whether all rows are of one length."""
+        """True if all rows are of one length."""
         return len({len(row) for row in self.rows}) == 1
 
     @cached_property

@@ -191,6 +191,8 @@ def _sketch(
             lanes=tuple(np.unique(messages.lane).tolist()),
             shows_tasks=True,
         )
+    if plan.folding is not None:
+        return None  # arrows to other nodes would lead back to this one
     by_rank = view == "rank"
     n_boxes = plan.n_ranks if by_rank else plan.n_nodes
     # One node would be one box: its rounds say more.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from collplan.planner.arrays import csr
 from collplan.planner.formats.goal_read import GoalError, parse_goal, read_goal
 from collplan.planner.formats.output_files import replacing
+from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Network
@@ -60,6 +61,7 @@ def write_goal(plan: Plan, target: str | Path | TextIO, network: Network | None 
 
 def _statements(plan: Plan, network: Network) -> Iterator[str]:
     """Generate the schedule's lines."""
+    require_unfolded(plan, "exported")
     _check_local_dependencies(plan)
     bodies = _bodies(plan, network)
     indptr = plan.deps.indptr.tolist()

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
+from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.verify.format_check import check_buffers, check_format
@@ -104,6 +105,7 @@ def save(plan: Plan, path: str | Path) -> None:
     PlanFileError
         If the file cannot be written.
     """
+    require_unfolded(plan, "saved")
     arrays = {name: _column(plan, name) for name in _MEMBERS}
     constant = [
         name

@@ -59,9 +59,12 @@ def headline(plan: Plan) -> str:
         Like ``ring allreduce of 16 int32, sum, 4 ranks``; a plan without a
         spec is ``a plan of 4 ranks``.
     """
-    ranks = f"{plan.n_ranks} rank{'s' * (plan.n_ranks != 1)}"
+    n_ranks = plan.n_ranks * plan.n_copies
+    ranks = f"{n_ranks} rank{'s' * (n_ranks != 1)}"
     if plan.only_rank is not None:
         ranks += f", rank {plan.only_rank} only"
+    if plan.folding is not None:
+        ranks += f", folded: one of {plan.n_copies} nodes that do the same"
     if plan.spec is None:
         return f"a plan of {ranks}"
     collective = plan.spec.collective

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.errors import AsymmetricError
+from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.plan.folding import Folding
 from collplan.planner.plan.plan import COLUMNS, NONE, Op, Plan
 
@@ -87,3 +87,23 @@ def _rank_by_rank(plan: Plan) -> dict[str, Ints]:
     edges = np.lexsort((before, after))
     columns["list of tasks to wait for"] = np.stack((after, before, plan.deps.kind))[:, edges]
     return columns
+
+
+def require_unfolded(plan: Plan, use: str) -> None:
+    """Raise where a folded plan is put to a use that needs the plan of all ranks.
+
+    Parameters
+    ----------
+    plan : Plan
+    use : str
+        What cannot be done with it, as ``saved``.
+
+    Raises
+    ------
+    AlgorithmError
+        If the plan is folded.
+    """
+    if plan.folding is not None:
+        raise AlgorithmError(
+            f"fold: a folded plan cannot be {use}; compile the plan of all ranks, without fold"
+        )

@@ -378,7 +378,7 @@ class Plan:
         apart = self.rank_node[self.rank] != self.rank_node[np.maximum(self.peer, 0)]
         return np.asarray((self.op <= Op.RECV) & (apart | (self.apart > 0)))
 
-    @property
+    @cached_property
     def far_peer(self) -> Ints:
         """Return peers as ranks of all nodes, seen from node 0 of a folded plan."""
         if self.folding is None:
@@ -419,7 +419,7 @@ class Plan:
             raise PlanFormatError("patterns must begin with the row (0, 1, 0, 1)")
 
     def task(self, row: int) -> Task:
-        """Return task `row` as an object.
+        """Return task `row` as an object; of a folded plan, as it is on node 0 of all nodes.
 
         Raises
         ------
@@ -429,6 +429,7 @@ class Plan:
         if not 0 <= row < self.n_tasks:
             raise IndexError(f"task {row}: the plan has rows 0 to {self.n_tasks - 1}")
         values = {name: int(getattr(self, name)[row]) for name in COLUMNS}
+        values["peer"] = int(self.far_peer[row])
         values["op"] = Op(values["op"])
         values["stage"] = Stage(values["stage"])
         after = self.deps.task[self.deps.indptr[row] : self.deps.indptr[row + 1]]

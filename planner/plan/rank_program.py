@@ -8,6 +8,7 @@ import numpy as np
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.plan import (
     COLUMNS,
     ON_START,
@@ -32,19 +33,15 @@ def restrict(plan: Plan, rank: int) -> Plan:
     Returns
     -------
     Plan
-        With `only_rank` set; `plan` itself where it is that rank's program.
+        With `only_rank` set; `plan` itself where it is that rank's program. Tasks of other ranks
+        of its node that a task waits for, through shared memory, are in `foreign`, named by rank
+        and row of that rank's own program. Phases keep the trees that the rank is in.
 
     Raises
     ------
     AlgorithmError
-        If the plan has no such rank or holds another's program, or a task
-        waits for the start of another rank's.
-
-    Notes
-    -----
-    Tasks of other ranks of its node that a task waits for, through shared memory,
-    are in `foreign`, named by rank and row of that rank's own program. Of the trees of
-    phases those are kept that the rank is in.
+        If the plan is folded, has no such rank or holds another's program, or a task waits for
+        the start of another rank's.
 
     Examples
     --------
@@ -58,6 +55,7 @@ def restrict(plan: Plan, rank: int) -> Plan:
     >>> own.only_rank, own.n_tasks
     (2, 2)
     """
+    require_unfolded(plan, "split into programs")
     if not 0 <= rank < plan.n_ranks:
         raise AlgorithmError(f"rank: {rank} is not one of the plan's {plan.n_ranks} ranks")
     if plan.only_rank == rank:

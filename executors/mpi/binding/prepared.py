@@ -21,6 +21,7 @@ from collplan.executors.mpi.program.program import Program, rank_program, shares
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
+from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan
 from collplan.planner.verify.format_check import check_format
 
@@ -70,6 +71,7 @@ class Prepared:
         recvbuf: Array | None,
         operation: Applies | None,
     ) -> None:
+        require_unfolded(plan, "bound")
         if comm.size != plan.n_ranks:
             raise BindError(
                 f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from collplan.executors.cost import Timeline, simulate
+from collplan.executors.local import run_local
 from collplan.planner.algorithms import registry
 from collplan.planner.compiler import compile_folded, compile_plan
-from collplan.planner.errors import AsymmetricError
+from collplan.planner.draw.picture import picture
+from collplan.planner.errors import AlgorithmError, AsymmetricError
+from collplan.planner.formats.goal import write_goal
+from collplan.planner.formats.npz import save
+from collplan.planner.formats.text import to_text
 from collplan.planner.metrics import measure
 from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import COLUMNS, Dependencies, Plan
+from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import CollplanError, PlanSpec
 
@@ -150,3 +157,21 @@ def test_a_message_that_returns_is_as_far_from_its_sender_as_the_other_node() ->
     assert sorted(set(plan.apart.tolist())) == [0, 1, 2, 3]
     assert (plan.crosses == (plan.apart > 0)).all()
     assert set(plan.peer[plan.peer >= 0].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    "use", [lambda plan, path: save(plan, path), lambda plan, path: write_goal(plan, path),
+            lambda plan, path: restrict(plan, 0), lambda plan, path: run_local(plan, [], [])],
+)  # fmt: skip
+def test_a_folded_plan_is_refused_where_all_ranks_are_needed(use: Any, tmp_path: Path) -> None:
+    with pytest.raises(AlgorithmError, match="without fold"):
+        use(compile_folded(ring(4, 16)), tmp_path / "folded.plan")
+    assert not list(tmp_path.iterdir())
+
+
+def test_tasks_of_a_folded_plan_name_ranks_of_other_nodes() -> None:
+    text = to_text(compile_folded(ring(4, 16)))
+    assert "4 ranks, folded: one of 4 nodes that do the same" in text
+    assert "send to 1 tag 0" in text
+    assert "recv from 3 tag 0" in text
+    assert "folded" in picture(compile_folded(ring(4, 16)))
