@@ -20,6 +20,7 @@ import yaml
 from collplan.cli.main import main
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
+from collplan.planner.compiler import compile_folded
 from collplan.planner.draw import draw
 from collplan.specs import load_spec, parse_spec
 from folders import ROOT
@@ -32,7 +33,7 @@ NAMES = (
     "plan", "proof", "cost-model", "cost-report", "algorithms", "decompositions", "executing",
     "emulation", "benchmarks", "comparing", "calibrating", "overlap", "alltoall",
     "alltoall-model",
-    "exporting", "tuning", "drop-in", "specs", "architecture",
+    "exporting", "tuning", "drop-in", "specs", "architecture", "scale",
 )  # fmt: skip
 IMAGES = {
     "allreduce": ("allreduce_small", "auto"),
@@ -43,6 +44,8 @@ IMAGES = {
     "allgather_mesh": ("allgather_mesh", "rank"),
     "overlap_reduce": ("overlap_reduce", "task"),
 }
+FOLDED = ("allreduce_8192",)
+"""Images of folded plans of the examples of that name."""
 MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
@@ -195,6 +198,13 @@ def test_images_show_what_is_drawn_today(name: str, tmp_path: Path) -> None:
     assert words_of(path) == words_of(fresh)
 
 
+@pytest.mark.parametrize("name", FOLDED)
+def test_images_of_folded_plans_are_current(name: str, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh.svg"
+    draw(compile_folded(load_spec(ROOT / "examples" / f"{name}.yaml")), fresh)
+    assert words_of(DOCS / "images" / f"{name}.svg") == words_of(fresh)
+
+
 @pytest.mark.parametrize("name", MODELLED)
 def test_plots_show_what_is_plotted_today(name: str, tmp_path: Path) -> None:
     path, fresh = DOCS / "images" / f"{name}.svg", tmp_path / "fresh.svg"
@@ -215,7 +225,7 @@ def words_of(path: Path) -> list[tuple[str, str]]:
 def test_every_image_is_used() -> None:
     text = "".join(page.read_text() for page in PAGES)
     drawn = {path.name for path in (DOCS / "images").iterdir()}
-    assert drawn == {f"{name}.svg" for name in (*IMAGES, *MODELLED, *MEASURED)}
+    assert drawn == {f"{name}.svg" for name in (*IMAGES, *FOLDED, *MODELLED, *MEASURED)}
     assert all(f"images/{name}" in text for name in drawn)
 
 
