@@ -37,6 +37,26 @@ def require_memory(n_bytes: int) -> None:
         )
 
 
+def raise_for_memory(n_bytes: int, what: str, error: BaseException) -> None:
+    """Raise `MemoryLimitError` where an error comes from too little memory for a library.
+
+    Parameters
+    ----------
+    n_bytes : int
+        Memory that the library takes.
+    what : str
+        Its name.
+    error : BaseException
+        The error that loading it gave.
+    """
+    free = free_bytes()
+    if free < n_bytes:
+        raise MemoryLimitError(
+            f"{what} takes about {n_bytes / 2**30:.2g} GiB of memory to load, and "
+            f"{free / 2**30:.2g} GiB are free; allow more memory"
+        ) from error
+
+
 def free_bytes() -> int:
     """Return how much memory this process can still get, as far as the system says."""
     free = free_machine_bytes()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from collplan.cli.options import guard_files, option
+from collplan.cli.options import guard_files, option, parse_size
 
 COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
@@ -95,6 +95,14 @@ def _root(
             "--import",
         ),
     ] = None,
+    max_memory: Annotated[
+        str | None,
+        option(
+            "SIZE",
+            "Memory that each process may take, as 2GiB; plans that need more are refused.",
+            "--max-memory",
+        ),
+    ] = None,
 ) -> None:
     """Plan, prove, draw, price and run MPI collectives.
 
@@ -103,5 +111,23 @@ def _root(
     """
     from collplan.own_algorithms import ask_for, import_own
 
+    if max_memory is not None:
+        _limit_memory(parse_size("--max-memory", max_memory))
     ask_for(imports or [])
     import_own()
+
+
+LEAST_MEMORY: Final = 1 << 29
+"""Bytes of address space that numpy, numba and small plans take."""
+
+
+def _limit_memory(n_bytes: int) -> None:
+    """Limit the memory of this process, and of each that it starts."""
+    from collplan.planner.memory import limit_memory
+    from collplan.specs.errors import CollplanError
+
+    if n_bytes < LEAST_MEMORY:
+        raise CollplanError(
+            f"--max-memory: {n_bytes} bytes are too few for Python's libraries; give 512MiB or more"
+        )
+    limit_memory(n_bytes)

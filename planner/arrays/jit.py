@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, update_wrapper
-from typing import Any
+from typing import Any, Final
 
 from collplan.planner.arrays.compile_time import getting_kernel
 from collplan.planner.arrays.interpreted import Interpreted
+from collplan.planner.memory import raise_for_memory
+
+NUMBA_BYTES: Final = 1 << 29
+"""Address space that numba takes when it is loaded."""
 
 
 class Kernel:
@@ -54,8 +58,11 @@ class Kernel:
     def dispatcher(self) -> Any:
         """Numba's function, of which machine code is made."""
         with getting_kernel():
-            from collplan.planner.arrays.machine_code import dispatcher_of
-
+            try:
+                from collplan.planner.arrays.machine_code import dispatcher_of
+            except (ImportError, OSError, MemoryError) as error:
+                raise_for_memory(NUMBA_BYTES, "numba", error)
+                raise
             return dispatcher_of(self.py_func, self._options, is_inner=self.is_inner)
 
     @property
