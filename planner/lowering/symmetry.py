@@ -75,23 +75,42 @@ def _folding(program: Program, motion: Motion) -> Folding:
     for sizes in (binding.send_sizes, binding.recv_sizes):
         if (sizes.reshape(-1, motion.step) != sizes[: motion.step]).any():
             raise AsymmetricError("fold: ranks have buffers of other sizes on other nodes")
-    turns: set[tuple[int, int, int]] = set()
-    if collective.sends_blocks:
-        # A contribution has a block for each rank, of whatever size.
-        n_elements = int(binding.send_sizes.max(initial=0)) or int(
-            binding.recv_sizes.max(initial=0)
-        )
-        turns.add((0, n_elements, n_elements // motion.n_blocks))
-    for number, part in enumerate(program.parts):
-        name = f"phase {number} ({part.component.kind})"
-        checks = _Symmetric(part, motion, collective.is_commutative, name)
-        checks.check()
-        if not collective.has_blocks:
-            turns |= checks.turns()
-    ordered = np.array(sorted(turns), dtype=np.int64).reshape(-1, 3)
-    if (ordered[:-1, 0] + ordered[:-1, 1] > ordered[1:, 0]).any():
+    checks = [
+        _Symmetric(part, motion, collective.is_commutative, f"phase {number}")
+        for number, part in enumerate(program.parts)
+    ]
+    for one in checks:
+        one.check()
+    if collective.has_blocks:
+        return Folding(motion, _turns_of_blocks(program, checks))
+    return Folding(motion, _turns_of_vector(checks))
+
+
+def _turns_of_blocks(program: Program, checks: list[_Symmetric]) -> Ints:
+    """Return the turns of contributions that have a block for each rank, of whatever size."""
+    binding, collective = program.blueprint.binding, program.blueprint.spec.collective
+    for one in checks:
+        if one.moved and one.component.kind != collective.kind:
+            raise one.refusal(f"it moves blocks of {collective.kind} in another order")
+    if not collective.sends_blocks:
+        return np.zeros((0, 3), dtype=np.int64)
+    # In place, contributions lie where results belong.
+    n_elements = int(binding.send_sizes[0] or binding.recv_sizes[0])
+    return np.array([[0, n_elements, n_elements // program.blueprint.spec.machine.nodes]])
+
+
+def _turns_of_vector(checks: list[_Symmetric]) -> Ints:
+    """Return the turns of a vector that components cut into chunks or blocks."""
+    found: set[tuple[int, int, int]] = set()
+    for one in checks:
+        found |= one.turns()
+    turns = np.array(sorted(found), dtype=np.int64).reshape(-1, 3)
+    if (turns[:-1, 0] + turns[:-1, 1] > turns[1:, 0]).any():
         raise AsymmetricError("fold: phases move the same elements in different ways")
-    return Folding(motion, ordered)
+    for one in checks:
+        if len(turns) and one.moved and one.is_whole:
+            raise one.refusal("it moves whole vectors, of which other phases move parts")
+    return turns
 
 
 class _Symmetric:
@@ -134,7 +153,7 @@ class _Symmetric:
         place[ranks * n_turns + turn] = np.arange(len(ranks))
         image: Ints = place[self.motion.move(ranks, block) * n_turns + turn]
         if (image < 0).any():
-            raise self._refusal("other ranks take part on other nodes")
+            raise self.refusal("other ranks take part on other nodes")
         return image
 
     def _moved_by(self, image: Ints) -> Ints:
@@ -145,25 +164,25 @@ class _Symmetric:
         if (other != other[first][self.group]).any() or (
             groups.sizes[other[first]] != groups.sizes
         ).any():
-            raise self._refusal("its groups are others on other nodes")
+            raise self.refusal("its groups are others on other nodes")
         if self.motion.kind == "shift":
             by = (self.position[image] - self.position) % groups.sizes[self.group]
         else:
             by = self.position[image] ^ self.position
         if (by != by[first][self.group]).any():
-            raise self._refusal("the order of ranks in its groups is another on other nodes")
+            raise self.refusal("the order of ranks in its groups is another on other nodes")
         by = by[first]
         if by.any() and self.component.traits.is_rooted:
-            raise self._refusal("its root is on one node")
+            raise self.refusal("its root is on one node")
         if (root[other[first]] != root).any():
-            raise self._refusal("its roots are other ranks on other nodes")
+            raise self.refusal("its roots are other ranks on other nodes")
         return by
 
     def _check_homes(self, image: Ints) -> None:
         ranks = self.component.groups.ranks
         for home in (self.component.input, self.component.output):
             if (home.buffer[ranks[image]] != home.buffer[ranks]).any():
-                raise self._refusal("data lie in other buffers on other nodes")
+                raise self.refusal("data lie in other buffers on other nodes")
 
     def _check_regions(self, regions: Regions, image: Ints) -> None:
         """Raise where what is moved differs in size, or in how many pieces it lies."""
@@ -172,7 +191,7 @@ class _Symmetric:
         totals, pieces = regions.totals, np.diff(regions.indptr)
         mapped = self._mapped_rows(image)
         if (totals[mapped] != totals).any() or (pieces[mapped] != pieces).any():
-            raise self._refusal("blocks or chunks are of other sizes on other nodes")
+            raise self.refusal("blocks or chunks are of other sizes on other nodes")
 
     def _mapped_rows(self, image: Ints) -> Ints:
         """Return the row of regions that each row is mapped to."""
@@ -196,25 +215,39 @@ class _Symmetric:
             if n_parts > 1:
                 self._check_chunks(n_parts)
             if not any(self._is_relative(motion) for motion in self._finest(size)):
-                raise self._refusal(f"the rounds of {algorithm.name} differ between ranks")
+                raise self.refusal(f"the rounds of {algorithm.name} differ between ranks")
 
     def _check_chunks(self, n_parts: int) -> None:
         """Raise where vectors cannot be cut into chunks that are alike."""
         totals, pieces = self.component.given.totals, np.diff(self.component.given.indptr)
         if (totals % n_parts).any():
-            raise self._refusal(f"{int(totals.max())} elements are not divided by {n_parts} ranks")
+            raise self.refusal(f"{int(totals.max())} elements are not divided by {n_parts} ranks")
         if (pieces > 1).any():
-            raise self._refusal("its vector lies in several pieces")
+            raise self.refusal("its vector lies in several pieces")
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether messages carry whole vectors."""
+        size = int(self.component.groups.sizes[0])
+        return not self.component.traits.has_blocks and self.part.algorithm.n_parts(size) == 1
 
     def turns(self) -> set[tuple[int, int, int]]:
-        """Return the intervals of the vector whose chunks move along, as of `Folding`."""
-        groups, given = self.component.groups, self.component.given
-        found = set()
+        """Return the intervals of the vector whose chunks or blocks move along."""
+        groups, given, found = self.component.groups, self.component.given, set()
+        has_blocks = self.component.traits.has_blocks
         for group in np.flatnonzero(self.by).tolist():
+            rows = slice(group, group + 1)
             n_parts = self.part.algorithm.n_parts(int(groups.sizes[group]))
-            if n_parts > 1 and given.totals[group]:
-                low, count = int(given.low[given.indptr[group]]), int(given.totals[group])
-                found.add((low, count, count // n_parts * int(self.by[group])))
+            if has_blocks:
+                rows = slice(int(groups.indptr[group]), int(groups.indptr[group + 1]))
+                n_parts = rows.stop - rows.start
+            own = given.take(np.arange(rows.start, rows.stop))
+            count = int(own.totals.sum())
+            if n_parts == 1 or not count:
+                continue
+            if not own.is_packed or (own.totals != own.totals[0]).any():
+                raise self.refusal("its blocks do not lie one after another")
+            found.add((int(own.low[0]), count, count // n_parts * int(self.by[group])))
         return found
 
     def _finest(self, size: int) -> list[Motion]:
@@ -243,8 +276,9 @@ class _Symmetric:
             return False
         return all(_are_alike(runs, motion, n_chunks) for runs in steps.runs.values())
 
-    def _refusal(self, why: str) -> AsymmetricError:
-        return AsymmetricError(f"fold: {self.name}: {why}")
+    def refusal(self, why: str) -> AsymmetricError:
+        """Return the error that names the component, and what differs between nodes."""
+        return AsymmetricError(f"fold: {self.name} ({self.component.kind}): {why}")
 
 
 def _are_alike(runs: Runs, motion: Motion, n_chunks: int) -> bool:

@@ -53,6 +53,8 @@ def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]
         ({"collective": {"kind": "bcast", "count": 16}, "algorithms": "binomial"}, "its root"),
         ({"collective": {"kind": "gather", "count": 16}, "algorithms": "linear"}, "other sizes"),
         ({"passes": ["prioritize"]}, "passes.prioritize"),
+        ({"collective": {"kind": "alltoall", "count": 3}, "decomposition": "guideline",
+          "algorithms": {"world": "ring"}}, "moves blocks of alltoall in another order"),
         ({"decomposition": "hierarchical", "algorithms": {"lane": "ring"},
           "collective": {"kind": "allgather", "count": 512},
           "machine": {"nodes": 8, "ranks_per_node": 8, "lanes": 4}}, "list of tasks to wait"),

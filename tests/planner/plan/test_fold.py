@@ -34,6 +34,8 @@ def methods(kind: str, nodes: int, per_node: int) -> list[dict[str, Any]]:
     """Return flat plans by all algorithms, and decompositions with all in the lane's role."""
     names = [algorithm.name for algorithm in registry.of(kind)]
     found: list[dict[str, Any]] = [{"algorithms": name} for name in names]
+    if kind == "allreduce":
+        found.append({"decomposition": "guideline", "algorithms": {"world": "ring"}})
     if kind == "barrier" or per_node == 1:
         return found
     mesh = {"name": "mesh", "shape": [nodes, per_node]}
