@@ -26,6 +26,8 @@ class NotRelativeError(Exception):
 class Relative:
     """A number at every position: `values` of the first `step` positions, moved, plus `offset`.
 
+    It has neither a size nor a shape: an algorithm that asks for them means all positions.
+
     Parameters
     ----------
     motion : Motion
@@ -44,17 +46,10 @@ class Relative:
         self.values = values
         self.offset = offset
 
-    ndim = 1
-
     @classmethod
     def positions(cls, motion: Motion) -> Relative:
         """Return each position as a number relative to itself."""
         return cls(motion, np.arange(motion.step) if motion.step > 1 else 0)
-
-    @property
-    def size(self) -> int:
-        """Return the number of values: the positions of a block."""
-        return self.motion.step
 
     @property
     def has_offset(self) -> bool:
@@ -85,7 +80,7 @@ class Relative:
         motion, mask = self.motion, _fixed(other)
         if self.has_offset or np.any(mask >= motion.size):
             raise NotRelativeError
-        # Bits below the lowest that blocks differ in stay where they are under a shift.
+        # A shift by multiples of `step` keeps the bits below the lowest one of `step`.
         free = motion.size if motion.kind == "xor" else _lowest_bit(motion.size | motion.step)
         if np.any(mask >= free):
             raise NotRelativeError
@@ -107,8 +102,6 @@ class Relative:
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Any, kwargs: Any
     ) -> Any:
-        if function in (np.size, np.ndim):
-            return self.size if function is np.size else self.ndim
         if function is not np.where or len(args) != 3:
             raise NotRelativeError
         condition, *sides = args

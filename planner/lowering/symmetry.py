@@ -45,15 +45,15 @@ def folding_of(program: Program) -> Folding:
     AsymmetricError
         Naming what differs between nodes.
     """
-    refused = AsymmetricError("fold: a plan on one node has nothing to repeat")
+    refused: AsymmetricError | None = None
     if program.blueprint.exchange is not None:
         raise AsymmetricError("fold: an alltoall through shared memory is not folded")
     for motion in _motions(program.blueprint.spec.machine):
         try:
             return _folding(program, motion)
         except AsymmetricError as error:
-            refused = error
-    raise refused
+            refused = refused or error
+    raise refused or AsymmetricError("fold: a plan on one node has nothing to repeat")
 
 
 def _motions(machine: Machine) -> Iterator[Motion]:
