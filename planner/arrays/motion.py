@@ -21,9 +21,9 @@ class Motion:
 
     Examples
     --------
-    >>> Motion("shift", 6, 2).move(np.array([1, 5]), 2).tolist()
+    >>> [Motion("shift", 6, 2).move(rank, 2) for rank in (1, 5)]
     [5, 3]
-    >>> Motion("xor", 8, 2).move(np.array([1, 5]), 2).tolist()
+    >>> [Motion("xor", 8, 2).move(rank, 2) for rank in (1, 5)]
     [5, 1]
     """
 

@@ -45,7 +45,7 @@ IMAGES = {
     "overlap_reduce": ("overlap_reduce", "task"),
 }
 FOLDED = ("allreduce_8192",)
-"""Images of folded plans of the examples of that name."""
+"""Images of folded plans, of the specs of that name beside the pages."""
 MEASURED = ("bcast_guideline", "compare_hydra", "alltoall_ohio_a")
 """Images of times, which are measured or take long to simulate: no test draws them again."""
 MODELLED = {
@@ -201,7 +201,7 @@ def test_images_show_what_is_drawn_today(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FOLDED)
 def test_images_of_folded_plans_are_current(name: str, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh.svg"
-    draw(compile_folded(load_spec(ROOT / "examples" / f"{name}.yaml")), fresh)
+    draw(compile_folded(load_spec(DOCS / f"{name}.yaml")), fresh)
     assert words_of(DOCS / "images" / f"{name}.svg") == words_of(fresh)
 
 
