@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any, Final
 
+import numpy as np
+
 from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline, transpose
@@ -218,7 +220,10 @@ def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     """Return a component of every role and kind of a decomposition; none where it is refused."""
     spec, chosen = _on_few_nodes(spec, chosen)
     try:
-        components = draft(spec.replace(decomposition=chosen, algorithms=AUTO)).components
+        # The groups of one node have the roles and kinds of all.
+        first = np.flatnonzero(np.array(spec.machine.rank_to_node) == spec.machine.rank_to_node[0])
+        spec = spec.replace(decomposition=chosen, algorithms=AUTO)
+        components = draft(spec, only_ranks=first).components
     except AlgorithmError:
         return []
     by_key = {(c.role, c.kind): c for c in components if not c.is_local}

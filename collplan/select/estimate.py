@@ -89,22 +89,24 @@ def estimate(
     AlgorithmError
         If an algorithm cannot serve, or the decomposition is refused.
     """
-    blueprint, remaining = run_blueprint_passes(_draft(spec), spec.passes)
+    ranks = _sample(spec)
+    blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
     program = program_of(blueprint)
     identity = _identity(spec, program)
     least = 2 * program.least_messages
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
-    ranks = _sample(spec)
-    rough_ns = np.zeros((1, 2))
+    rough_ns, n_rough = np.zeros((1, 2)), 0
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
-    if large:
+    if ranks and large:
+        n_messages = sum(part.least_messages_of(ranks) for part in large)
+        n_rough = int(2 * n_messages * spec.machine.n_ranks / len(ranks))
         rough_ns = np.array([_rough_ns(part, spec) for part in large])
         kept = tuple(part for part in program.parts if part not in large)
         program, segments = ComponentProgram(blueprint, kept), ()
-    tables, n_compiled = program.tables(ranks), least
+    tables = program.tables(ranks)
     if any(choice.name == "coalesce_requests" for choice in remaining):
-        tables, least = tables._replace(messages=coalesce_table(tables.messages)), 0
+        tables = tables._replace(messages=coalesce_table(tables.messages))
     itemsize = spec.collective.itemsize
     costs = Costs.of(tables, spec.machine, itemsize, _shared_phases(spec, program), ranks)
     parts, longest = costs.effort_of_parts(), int(costs.n_bytes.max(initial=0))
@@ -112,21 +114,21 @@ def estimate(
     found = []
     for segment in sizes:
         size = None if segment is None else max(1, segment // itemsize) * itemsize
-        n_tasks = max(least, costs.n_tasks(size))
+        n_tasks = n_rough + costs.n_tasks(size)
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
             bound_ns = max(float(rough_ns[:, 0].max()), costs.busiest_ns(size))
             price_ns = max(bound_ns, float(rough_ns[:, 1].sum()) + costs.estimate_ns(size))
         name = f"{identity} {segment or ''}"
-        effort = max(n_tasks, n_compiled) + parts
+        effort = max(n_tasks, least) + parts
         found.append(
             Estimate(segment, price_ns * 1e-9, bound_ns * 1e-9 * SLACK, n_tasks, effort, name)
         )
     return tuple(found)
 
 
-def _draft(spec: PlanSpec) -> Blueprint:
-    """Return a spec's blueprint.
+def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
+    """Return a spec's blueprint, or as much of it as the programs of some ranks need.
 
     Components depend on neither algorithms, passes nor transport: candidates share them.
     """
@@ -136,12 +138,16 @@ def _draft(spec: PlanSpec) -> Blueprint:
         machine=spec.machine, collective=spec.collective, decomposition=spec.decomposition
     )
     is_small = spec.machine.n_ranks <= MANY_RANKS
-    return replace((shared_drafts if is_small else _last_draft)(plain), spec=spec)
+    return replace((shared_drafts if is_small else _last_draft)(plain, ranks), spec=spec)
 
 
-shared_drafts = lru_cache(maxsize=32)(draft)
+def _draft_of(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
+    return draft(spec, only_ranks=None if ranks is None else np.array(ranks))
+
+
+shared_drafts = lru_cache(maxsize=32)(_draft_of)
 """Blueprints of the decompositions of one collective; callers forget them when they are done."""
-_last_draft = lru_cache(maxsize=1)(draft)
+_last_draft = lru_cache(maxsize=1)(_draft_of)
 
 
 def _sample(spec: PlanSpec) -> tuple[int, ...] | None:

@@ -67,6 +67,8 @@ class Grid:
 
     def column(self, column: int) -> Ints:
         """Return the leaders of `column`, row by row."""
+        if self.is_even:
+            return np.asarray(self.matrix[:, self.place(0, column)])
         return np.array([self.leader(row, column) for row in range(len(self.rows))])
 
     def led_by(self, row: int) -> list[list[int]]:
@@ -75,11 +77,14 @@ class Grid:
 
     @cached_property
     def _led(self) -> list[list[list[int]]]:
-        led: list[list[list[int]]] = [[[] for _ in row] for row in self.rows]
-        for row, columns in enumerate(led):
-            for column in range(self.n_columns):
-                columns[self.place(row, column)].append(column)
-        return led
+        by_length: dict[int, list[list[int]]] = {}
+        for row, positions in enumerate(self.rows):
+            if len(positions) not in by_length:
+                columns: list[list[int]] = [[] for _ in positions]
+                for column in range(self.n_columns):
+                    columns[self.place(row, column)].append(column)
+                by_length[len(positions)] = columns
+        return [by_length[len(positions)] for positions in self.rows]
 
     def followers(self, row: int, column: int) -> Ints:
         """Return the positions of `row` that `column` serves, its leader among them.

@@ -111,6 +111,8 @@ class Parts:
         columns = list(self.columns)
         if self.sketch.only is None or self.is_nested or not self.grid.is_even:
             return columns, []
+        if not self.task.traits.has_blocks and self.task.given.totals.min() < len(columns):
+            return columns, []  # some have no share of the vector
         ranks = np.stack([self.task.ranks[self.grid.column(column)] for column in columns])
         return _split(columns, ranks, self.sketch.only)
 
@@ -129,9 +131,14 @@ class Parts:
         `given` returns what moves in a column.
         """
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
-        for column in self.columns:
+        stated, others = self.split_columns()
+        for column in stated:
             task = self.column_task(column, kind, input, output, given(column))
             done |= self.along(phase, replace(task, spare=spare))
+        if others:
+            # They are like the first one, which is stated.
+            place = self.task.ranks[self.grid.matrix].T
+            done[place[others].ravel()] = np.tile(done[place[stated[0]]], len(others))
         return output.where(done, input)
 
     def whole(self, part: int) -> Regions:

@@ -123,12 +123,23 @@ class Stated:
     @property
     def least_messages(self) -> int:
         """Return how many messages an algorithm of p² of them sends, 0 for others."""
-        component = self.component
-        blocks = sizes = component.groups.sizes.astype(np.int64)
-        if self._per_pair and not component.traits.has_blocks:
-            # A vector shorter than the group has one chunk per element.
-            blocks = np.minimum(sizes, int(component.given.totals.max(initial=0)))
-        return int((blocks * (sizes - 1)).sum() * self._per_pair)
+        sizes = self.component.groups.sizes.astype(np.int64)
+        return int((self._n_blocks * (sizes - 1)).sum() * self._per_pair)
+
+    def least_messages_of(self, ranks: Sequence[int]) -> float:
+        """Return the share that some ranks have in `least_messages`."""
+        groups = self.component.groups
+        per_member = self._n_blocks * (groups.sizes - 1) * self._per_pair / groups.sizes
+        return float(np.repeat(per_member, groups.sizes)[np.isin(groups.ranks, ranks)].sum())
+
+    @property
+    def _n_blocks(self) -> Ints:
+        """Number of blocks, or chunks of a vector, per group."""
+        sizes = self.component.groups.sizes.astype(np.int64)
+        if not self._per_pair or self.component.traits.has_blocks:
+            return sizes
+        # A vector shorter than the group has one chunk per element.
+        return np.minimum(sizes, int(self.component.given.totals.max(initial=0)))
 
     @property
     def _per_pair(self) -> float:
