@@ -1,9 +1,10 @@
 """Time and memory of planning for thousands of ranks, each case in a process of its own.
 
-Three questions: what does one rank's program cost a rank, what does a folded plan cost that is
-proved and priced, and how does that compare with the plan of all ranks, where that fits.
+Four questions: what does one rank's program cost a rank, what does it cost with ``decomposition:
+auto``, what does a folded plan cost that is proved and priced, and how does that compare with the
+plan of all ranks, where that fits.
 
-Usage: python benchmarks/scale.py [program] [fold] [whole] [--repetitions N]
+Usage: python benchmarks/scale.py [program] [auto] [fold] [whole] [--repetitions N]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from stopwatch import time_step
 from collplan.executors.cost import simulate
 from collplan.planner.compiler import compile_folded, compile_plan
 from collplan.planner.verify import verify
+from collplan.select.auto import resolve
 from collplan.specs import PlanSpec
 
 MACHINES = [(36, 32), (128, 56), (1024, 8), (8192, 8)]
@@ -65,8 +67,9 @@ def run_case(what: str, case: list[Any]) -> dict[str, Any]:
         found[name] = times.wall[0]
         return result
 
-    if what == "program":
-        plan = step("compile", lambda: compile_plan(spec, rank=1))
+    if what in ("program", "auto"):
+        chosen = step("resolve", lambda: resolve(spec))
+        plan = step("compile", lambda: compile_plan(chosen, rank=1))
     else:
         plan = step("compile", lambda: (compile_folded if what == "fold" else compile_plan)(spec))
         found["makespan_ns"] = step("price", lambda: simulate(plan)).makespan_ns
@@ -90,7 +93,7 @@ def show(name: str, found: dict[str, Any]) -> None:
     """Print a case's line: median (least to most)."""
     steps = "   ".join(
         f"{step} {found[step][0]:.2f} s ({found[step][1]:.2f} to {found[step][2]:.2f})"
-        for step in ("compile", "price", "verify")
+        for step in ("resolve", "compile", "price", "verify")
         if step in found
     )
     tasks, of = int(found["tasks"][0]), int(found["of"][0])
@@ -103,21 +106,19 @@ def show(name: str, found: dict[str, Any]) -> None:
 def main() -> None:
     """Print a line per case."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tables", nargs="*", default=["program", "fold", "whole"])
+    parser.add_argument("tables", nargs="*", default=["program", "auto", "fold", "whole"])
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--case")
     options = parser.parse_args()
     if options.case:
         print(json.dumps(run_case(*json.loads(options.case))))
         return
-    if "program" in options.tables:
-        for nodes, per_node in MACHINES:
+    for what, decomposition in (("program", "full_lane"), ("auto", "auto")):
+        for nodes, per_node in MACHINES if what in options.tables else ():
             for kind, count in KINDS.items():
-                if kind == "alltoall" and nodes > 1024:
-                    continue  # the blocks of its lanes alone are N² regions
-                case = (kind, nodes, per_node, count, "full_lane", "auto")
-                name = f"rank 1, {nodes} x {per_node} {kind}"
-                show(name, measure("program", case, options.repetitions))
+                case = (kind, nodes, per_node, count, decomposition, "auto")
+                name = f"rank 1, {nodes} x {per_node} {decomposition} {kind}"
+                show(name, measure(what, case, options.repetitions))
     if "fold" in options.tables:
         for case in FOLDED:
             show(f"folded {' '.join(map(str, case))}", measure("fold", case, options.repetitions))

@@ -219,21 +219,25 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     folding = folding_of(program)
     motion = folding.motion
     choices = _transporting(spec.transport) + choices
-    for choice in choices:
-        if find_pass(choice.name).locality_of(choice) == "global":
-            raise AsymmetricError(f"fold: passes.{choice.name} orders the tasks of all ranks")
+    # Passes up to the first that must see all ranks run on the programs of a node.
+    is_global = [find_pass(choice.name).locality_of(choice) == "global" for choice in choices]
+    n_local = (*is_global, True).index(True)
+    for choice in choices[n_local:]:
+        if not find_pass(choice.name).takes_folded:
+            raise AsymmetricError(f"fold: passes.{choice.name} rewrites the tasks of all ranks")
 
     def programs(node: int) -> Plan:
         ranks = range(node * motion.step, (node + 1) * motion.step)
-        tables = program.tables(ranks)
+        tables, seen = program.tables(ranks), unchanged if node == 0 else None
         plan = build(tables, blueprint.binding, spec, only_rank=ranks[0], locality="node")
-        return run_passes(plan, choices, is_proved=False, idle=unchanged if node == 0 else None)
+        return fold(run_passes(plan, choices[:n_local], is_proved=False, idle=seen), folding)
 
-    plan = fold(programs(0), folding)
+    plan = programs(0)
     if len(program.parts) > 1:
         # Each component is symmetric by itself; here it is seen that they are together.
         for node in motion.generators:
-            require_copy(plan, fold(programs(node), folding))
+            require_copy(plan, programs(node))
+    plan = run_passes(plan, choices[n_local:], is_proved=False, idle=unchanged)
     if idle is not None:
         idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
     return plan

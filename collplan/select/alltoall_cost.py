@@ -106,7 +106,11 @@ def exchange_ns(
 
 @dataclass(eq=False)
 class _PipelineEstimate:
-    """An exchange as it goes on; ranks are in the order of `exchange.ranks`."""
+    """An exchange as it goes on; ranks are in the order of `exchange.ranks`.
+
+    If all nodes have equally many ranks, only node 0 is followed: it sends and receives in every
+    step what all others do.
+    """
 
     exchange: Exchange
     machine: Machine
@@ -117,7 +121,15 @@ class _PipelineEstimate:
 
     def __post_init__(self) -> None:
         exchange = self.exchange
-        self.row, self.blocks = exchange.row, exchange.blocks
+        self.n_ranks, self.row, self.n_copies = len(exchange.row), exchange.row, 1
+        if exchange.is_even:
+            self.row, self.n_copies = exchange.row[: exchange.sizes[0]], exchange.n_rows
+            blocks = exchange.blocks_to(np.zeros(1, dtype=np.int64))
+            # What comes from another node is sent when node 0 sends in the same step.
+            sender = blocks.sender - exchange.first[blocks.source]
+            self.blocks = blocks._replace(source=blocks.dest, sender=sender)
+        else:
+            self.blocks = exchange.blocks
         lane = Placement.of(self.machine).lane[exchange.ranks].astype(np.int64)
         self.lane = lane[self.blocks.receiver]
         sizes = exchange.sizes[self.blocks.source]
@@ -128,7 +140,7 @@ class _PipelineEstimate:
 
     def stage(self) -> Floats:
         """Copy what every rank sends into its node's memory; return when each node's is there."""
-        exchange, whole = self.exchange, len(self.row) * self.block
+        exchange, whole = self.exchange, self.n_ranks * self.block
         # Put in order for coalesced messages, or as it is.
         is_strided = self.is_coalesced & (exchange.sizes > 1) & (exchange.n_rows > 1)
         works = np.where(exchange.stages, whole * self._copy_ns(is_strided, 2 * whole), 0.0)
@@ -182,7 +194,7 @@ class _PipelineEstimate:
         own = self.n_messages * self.wire.core_ns(self.n_bytes)
         self._share(np.bincount(blocks.receiver, own, len(self.row)), float(self.busy.max()))
         self._share(np.bincount(rank[n:], works[n:], len(self.row)))
-        moved = self.exchange.sizes * len(self.row) * self.block
+        moved = self.exchange.sizes * self.n_ranks * self.block
         moved = moved * self.machine.network.memory_ns_per_byte
         return float(max(ends.max(), last.max(), (staged + moved).max())) + self.oversubscription_ns
 
@@ -197,10 +209,10 @@ class _PipelineEstimate:
             return (
                 everyone,
                 self._seen(last, are_several)[self.row],
-                (own * len(everyone))[self.row],
+                (own * self.n_ranks)[self.row],
             )
         kept = np.flatnonzero(~exchange.is_direct[blocks.dest])
-        block, _, member = exchange.served(kept)
+        block, _, member = exchange.served(blocks, kept)
         copies = sizes[blocks.source] * self.block
         copies *= self._copy_ns((sizes[blocks.source] > 1) & (blocks.team > 1), self._touched)
         rank = np.concatenate((everyone, member))
@@ -229,14 +241,14 @@ class _PipelineEstimate:
         """Bytes that a rank's copies out of shared memory touch there and of its own."""
         n = self.exchange.n_rows
         shared = n if self.slots is None else min(n, 1 + self.slots)
-        return (len(self.row) + shared * float(self.exchange.sizes.max())) * self.block
+        return (self.n_ranks + shared * float(self.exchange.sizes.max())) * self.block
 
     @cached_property
     def _flag_ns(self) -> float:
         """Delay until a rank sees that another rank of its node is done."""
         exchange, network = self.exchange, self.machine.network
         domain = np.array(self.machine.rank_to_numa)[exchange.ranks]
-        are_apart = (domain != domain[exchange.first[self.row]]).any()
+        are_apart = (domain != domain[exchange.first[exchange.row]]).any()
         return network.node.L_ns if are_apart else network.numa.L_ns
 
     def _seen(self, done: Floats, by_others: Bools) -> Floats:
@@ -254,8 +266,9 @@ class _PipelineEstimate:
 
         Longer than the busiest core's, and than what goes on meanwhile.
         """
-        n_processors = min(self.machine.network.processors or len(works), len(works))
-        behind = float(works.sum()) / n_processors
+        n_cores = self.n_copies * len(works)
+        n_processors = min(self.machine.network.processors or n_cores, n_cores)
+        behind = self.n_copies * float(works.sum()) / n_processors
         self.oversubscription_ns += max(0.0, behind - max(busy, float(works.max(initial=0.0))))
 
 

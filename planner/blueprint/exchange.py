@@ -138,6 +138,11 @@ class Exchange:
         return np.asarray(self.sizes == 1)
 
     @cached_property
+    def is_even(self) -> bool:
+        """True if all nodes have equally many ranks: then all do the same."""
+        return len(np.unique(self.sizes)) == 1
+
+    @cached_property
     def stages(self) -> Bools:
         """Nodes whose ranks stage; in place, what is sent must be kept from what is received."""
         return ~self.is_direct | self.is_in_place
@@ -156,17 +161,27 @@ class Exchange:
     @cached_property
     def blocks(self) -> Blocks:
         """All blocks, by step, then receiving node, then part."""
-        n, teams = self.n_rows, self.team_sizes()
-        step, dest = np.repeat(np.arange(1, n), n), np.tile(np.arange(n), max(0, n - 1))
+        return self.blocks_to(np.arange(self.n_rows))
+
+    def blocks_to(self, rows: Ints) -> Blocks:
+        """Return the blocks that some nodes receive, by step, then node, then part."""
+        n_steps, teams = max(0, self.n_rows - 1), self.team_sizes()
+        step, dest = np.repeat(np.arange(n_steps) + 1, len(rows)), np.tile(rows, n_steps)
         entry, part = np.nonzero(teams[dest] > 0)
         step, dest = step[entry], dest[entry]
         source, turn = self.source(dest, step), step - 1 if self.shares_peers else part
         ends = (self.first[row] + turn % self.n_leaders[row] for row in (source, dest))
         return Blocks(step, source, dest, part, teams[dest, part], *ends)
 
-    def served(self, block: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return block, number in its team and place in `ranks` of all whom blocks serve."""
-        blocks = self.blocks
+    def served(self, blocks: Blocks, block: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return block, number in its team and place in `ranks` of all whom blocks serve.
+
+        Parameters
+        ----------
+        blocks : Blocks
+        block : ndarray of int64
+            Which of them.
+        """
         entry, number = csr.expand(blocks.team[block])
         each = block[entry]
         row = blocks.dest[each]

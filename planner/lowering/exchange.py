@@ -242,7 +242,7 @@ class _Writer:
         """Copies of blocks from other nodes, one column of each as soon as it has arrived."""
         exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
         kept = np.flatnonzero(self.is_kept[blocks.dest] & ~exchange.is_direct[blocks.dest])
-        entry, member, place = exchange.served(kept)
+        entry, member, place = exchange.served(blocks, kept)
         step, team, n = blocks.step[entry], blocks.team[entry], len(entry)
         read = Pieces(
             np.arange(n + 1),

@@ -44,6 +44,8 @@ class Pass:
         program is rewritten exactly as the whole plan's restriction to it.
     global_with : mapping
         Options with which it must see all ranks, whatever `locality` says.
+    takes_folded : bool
+        Whether a folded plan stands for all ranks.
     needs : str
         What a plan must have for it to change anything.
     early : callable, optional
@@ -56,6 +58,7 @@ class Pass:
     level: Level
     locality: Locality
     global_with: Mapping[str, Any] = field(default_factory=dict)
+    takes_folded: bool = False
     needs: str = NEEDS
     early: Callable[..., Blueprint | None] | None = None
 
@@ -90,6 +93,7 @@ def register_pass(
     *,
     level: Level,
     locality: Locality,
+    takes_folded: bool = False,
     needs: str = NEEDS,
     early: Callable[..., Blueprint | None] | None = None,
     **global_with: Any,
@@ -99,7 +103,9 @@ def register_pass(
     def register(rewrite: Rewrite) -> Rewrite:
         assert name not in pass_registry, f"pass {name} registered twice"
         checked = check_options(name, rewrite)
-        pass_registry[name] = Pass(name, checked, level, locality, global_with, needs, early)
+        pass_registry[name] = Pass(
+            name, checked, level, locality, global_with, takes_folded, needs, early
+        )
         return checked
 
     return register

@@ -12,7 +12,7 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.passes.scheduling.message_graph import crosses_nodes, require_all_ranks
+from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
 from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
 
@@ -23,6 +23,7 @@ Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; us
     "limit_requests",
     level="plan",
     locality="global",
+    takes_folded=True,
     needs="ranks with more messages in flight than its limits",
 )
 def limit_requests(
@@ -84,8 +85,8 @@ def _predecessors(plan: Plan, width: dict[str, int | None]) -> Ints:
     """Return the message each waits for by its rank's limits, and by its node's; -1 for none."""
     place = serial_order(plan)
     is_send, is_recv = plan.op == Op.SEND, plan.op == Op.RECV
-    crosses = is_send & crosses_nodes(plan)
-    stream = csr.joint_key(plan.rank, plan.peer, plan.n_ranks)
+    crosses = is_send & plan.crosses
+    stream = csr.joint_key(plan.rank, plan.far_peer, plan.n_ranks * plan.n_copies)
     of_rank, of_node = found = np.full((2, plan.n_tasks), -1, dtype=np.int32)
     for name, is_limited, group, predecessor in (
         ("remote", crosses, plan.rank, of_rank),

@@ -118,23 +118,15 @@ class MessageGraph:
             )
 
 
-def crosses_nodes(plan: Plan) -> Bools:
-    """Mark messages, both ends, between ranks of different nodes."""
-    peer = np.where(plan.op <= Op.RECV, plan.peer, plan.rank)
-    return np.asarray(plan.rank_node[plan.rank] != plan.rank_node[peer])
-
-
 def previous_on_link(plan: Plan) -> Ints:
     """Return, for sends to other nodes, the send before it on the same link; -1 for others.
 
     A link joins two ranks. Inside a node what comes first is free, as memory is
     fast; it counts only where all ranks share one node.
     """
-    is_slow = plan.rank_node[plan.rank] != plan.rank_node[np.maximum(plan.peer, 0)]
-    if not is_slow.any():
-        is_slow[:] = True
+    is_slow = plan.crosses if plan.crosses.any() else np.ones(plan.n_tasks, dtype=np.bool_)
     sends = np.flatnonzero((plan.op == Op.SEND) & is_slow)
-    link = csr.joint_key(plan.rank[sends], plan.peer[sends], plan.n_ranks)
+    link = csr.joint_key(plan.rank[sends], plan.far_peer[sends], plan.n_ranks * plan.n_copies)
     by_link = np.argsort(link, kind="stable")
     order, same = sends[by_link], link[by_link[1:]] == link[by_link[:-1]]
     previous = np.full(plan.n_tasks, NONE, dtype=np.int64)

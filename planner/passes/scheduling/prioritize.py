@@ -16,7 +16,6 @@ from collplan.planner.passes.scheduling.message_graph import (
     FOLLOWS,
     START,
     MessageGraph,
-    crosses_nodes,
     previous_on_link,
     require_all_ranks,
 )
@@ -40,6 +39,7 @@ SLOTS: Final = (2, 3, 1)
     "prioritize",
     level="plan",
     locality="global",
+    takes_folded=True,
     needs="messages whose order is not its own already",
 )
 def prioritize(plan: Plan) -> Plan:
@@ -139,7 +139,7 @@ def serial_order(plan: Plan) -> Ints:
 
 def _weights(plan: Plan) -> Ints:
     """Return the duration of every task per unit of size."""
-    weight = np.where(crosses_nodes(plan), REMOTE, LOCAL)
+    weight = np.where(plan.crosses, REMOTE, LOCAL)
     weight[plan.op > Op.RECV] = STEP
     return weight
 
@@ -151,10 +151,9 @@ def _servers(plan: Plan, weight: Ints) -> Servers:
     own, and takes one step at a time. A message between nodes occupies its
     lane at both nodes; one within a node the memory of its two ranks.
     """
-    is_message = plan.op <= Op.RECV
+    is_message, crosses = plan.op <= Op.RECV, plan.crosses
     peer = np.where(is_message, plan.peer, plan.rank)
     here, there = plan.rank_node[plan.rank], plan.rank_node[peer]
-    crosses = here != there
     lane = np.maximum(plan.lane, 0).astype(np.int64)
     n_lanes = int(lane.max(initial=0)) + 1
     n_lane_ports = 2 * plan.n_nodes * n_lanes

@@ -10,7 +10,6 @@ import numpy as np
 from collplan.planner.arrays import Bools
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.passes.scheduling.message_graph import crosses_nodes
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.passes.shared_memory.rewrite import share_messages
 from collplan.planner.plan.phases import is_inside
@@ -53,7 +52,7 @@ def share(plan: Plan, roles: Roles = None) -> Plan:
         If a role is unknown, the plan is one rank's program or shares memory
         already, or its order is stated otherwise than by rounds.
     """
-    is_inside_node = (plan.op <= Op.RECV) & ~crosses_nodes(plan)
+    is_inside_node = (plan.op <= Op.RECV) & ~plan.crosses
     if roles is None and plan.only_rank is None and not is_inside_node.any():
         return plan
     if plan.only_rank is not None:

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from auto_alltoalls import auto, makespan_s
+from collplan.planner.blueprint.exchange import Exchange
 from collplan.planner.decompose import draft
 from collplan.select.alltoall_cost import exchange_ns, first_come
 from collplan.select.alltoall_designs import DESIGNS
+from collplan.specs import Machine
 
 
 @pytest.mark.parametrize("count", [1, 1024, 65536])
@@ -31,3 +33,17 @@ def test_servers_serve_in_the_order_of_coming():
             expected[i] = max(free[int(server[i])], ready[i])
             free[int(server[i])] = expected[i] + works[i]
         assert np.allclose(first_come(server, ready, works), expected)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 7, 8])
+def test_one_node_stands_for_all_that_are_alike(nodes, monkeypatch):
+    machine = {"nodes": nodes, "ranks_per_node": 4, "lanes": 2}
+    for name in ("chochia", "node_aware", "khorassani", "ohio_v1", "ohio_v2"):
+        spec = DESIGNS[name].of(auto("one node", 1024).replace(machine=Machine(**machine)))
+        assert draft(spec).exchange.is_even
+        of_one = exchange_ns(draft(spec).exchange, spec.machine, 1, is_coalesced=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(Exchange, "is_even", False)
+            of_all = exchange_ns(draft(spec).exchange, spec.machine, 1, is_coalesced=True)
+        # Where blocks come at the same time, rounding decides which is served first.
+        assert of_one == pytest.approx(of_all, rel=0.1), name

@@ -177,3 +177,29 @@ def test_tasks_of_a_folded_plan_name_ranks_of_other_nodes() -> None:
     assert "send to 1 tag 0" in text
     assert "recv from 3 tag 0" in text
     assert "folded" in picture(compile_folded(ring(4, 16)))
+
+
+@pytest.mark.parametrize("per_node", [1, 3])
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reduce_scatter_block"])
+def test_passes_that_order_tasks_take_folded_plans(kind: str, per_node: int) -> None:
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"nodes": 5, "ranks_per_node": per_node},
+            "collective": {"kind": kind, "count": 60 * per_node},
+            "algorithms": "ring",
+            "passes": [
+                {"name": "segment", "max_bytes": 64},
+                "prioritize",
+                {"name": "limit_requests", "remote": 1},
+            ],
+        }
+    )
+    folded, whole = compile_folded(spec), compile_plan(spec)
+    verify(folded)
+    assert simulate(folded).makespan_ns == pytest.approx(simulate(whole).makespan_ns, rel=0.01)
+    assert folded.n_tasks * folded.n_copies == whole.n_tasks
+    # The same limits: as many edges that a pass states, each from an earlier task.
+    assert (folded.deps.kind > 0).sum() * folded.n_copies == (whole.deps.kind > 0).sum()
+    after, before = folded.deps.owner(), folded.deps.task
+    stated = folded.deps.kind > 0
+    assert (folded.priority[before] < folded.priority[after])[stated].all()
