@@ -10,7 +10,7 @@ import numpy as np
 from collplan.planner.arrays import Ints
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
-from collplan.planner.lowering.build import build
+from collplan.planner.lowering.build import Placement, build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.lowering.symmetry import folding_of
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
@@ -111,7 +111,7 @@ def _needed_ranks(spec: PlanSpec, rank: int | None) -> Ints | None:
     choices = [*_transporting(spec.transport), *spec.passes]
     if all(find_pass(choice.name).locality_of(choice) == "rank" for choice in choices):
         return np.array([rank])
-    node = np.array(spec.machine.rank_to_node)
+    node = Placement.of(spec.machine).node
     return np.flatnonzero(node == node[rank])
 
 

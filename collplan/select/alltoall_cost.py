@@ -37,7 +37,7 @@ def flat_ns(machine: Machine, n_bytes: float, *, is_in_place: bool = False) -> f
     network, n_ranks = machine.network, machine.n_ranks
     placement = Placement.of(machine)
     node, lane = placement.node.astype(np.int64), placement.lane.astype(np.int64)
-    place = node * machine.numa_domains + np.array(machine.rank_to_numa)
+    place = node * machine.numa_domains + placement.numa
     near, inside = np.bincount(place)[place] - 1, np.bincount(node)[node] - 1
     across = n_ranks - 1 - inside
     rail = node * machine.lanes + lane
@@ -247,7 +247,7 @@ class _PipelineEstimate:
     def _flag_ns(self) -> float:
         """Delay until a rank sees that another rank of its node is done."""
         exchange, network = self.exchange, self.machine.network
-        domain = np.array(self.machine.rank_to_numa)[exchange.ranks]
+        domain = Placement.of(self.machine).numa[exchange.ranks]
         are_apart = (domain != domain[exchange.first[exchange.row]]).any()
         return network.node.L_ns if are_apart else network.numa.L_ns
 

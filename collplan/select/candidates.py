@@ -13,6 +13,7 @@ from collplan.planner.algorithms.registry import Where, registry
 from collplan.planner.blueprint.blueprint import Component
 from collplan.planner.decompose import draft, guideline, transpose
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.build import Placement
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.specs import (
     AlgorithmChoice,
@@ -221,9 +222,10 @@ def _components(spec: PlanSpec, chosen: Decomposition) -> list[Component]:
     spec, chosen = _on_few_nodes(spec, chosen)
     try:
         # The groups of one node have the roles and kinds of all.
-        first = np.flatnonzero(np.array(spec.machine.rank_to_node) == spec.machine.rank_to_node[0])
+        node = Placement.of(spec.machine).node
+        first = np.flatnonzero(node == node[0])
         spec = spec.replace(decomposition=chosen, algorithms=AUTO)
-        components = draft(spec, only_ranks=first).components
+        components = draft(spec, only_ranks=first, is_rough=True).components
     except AlgorithmError:
         return []
     by_key = {(c.role, c.kind): c for c in components if not c.is_local}

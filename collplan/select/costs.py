@@ -104,7 +104,8 @@ class Costs:
         receivers make, or reductions where they combine what comes.
         """
         messages, steps, network = tables.messages, tables.steps, machine.network
-        placement, domain = Placement.of(machine), np.array(machine.rank_to_numa)
+        placement = Placement.of(machine)
+        domain = placement.numa
         source, dest = (end.astype(np.int64) for end in (messages.source, messages.dest))
         node, lane = placement.node, placement.lane[dest]
         crosses = node[source] != node[dest]
@@ -279,7 +280,7 @@ class Costs:
 
     def _memories_ns(self) -> Floats:
         """Return how long bytes that are copied, reduced or come keep every node's memory."""
-        machine, node = self.machine, np.array(self.machine.rank_to_node)
+        machine, node = self.machine, Placement.of(self.machine).node
         arrived = self.n_bytes * ~(self.crosses | self.is_copy) + self.combined_bytes
         moved = np.zeros(machine.nodes)
         moved += np.bincount(node[self.dest], arrived, machine.nodes)
@@ -370,7 +371,7 @@ def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
     if machine.network.nic is None:
         return 0
     pairs = np.unique(source * machine.n_ranks + dest) // machine.n_ranks
-    node = np.array(machine.rank_to_node)
+    node = Placement.of(machine).node
     return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.lanes)
 
 

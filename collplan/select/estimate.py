@@ -14,6 +14,7 @@ from collplan.planner.blueprint.blueprint import Blueprint
 from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
+from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
 from collplan.planner.passes import run_blueprint_passes
@@ -142,7 +143,7 @@ def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
 
 
 def _draft_of(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
-    return draft(spec, only_ranks=None if ranks is None else np.array(ranks))
+    return draft(spec, only_ranks=None if ranks is None else np.array(ranks), is_rough=True)
 
 
 shared_drafts = lru_cache(maxsize=32)(_draft_of)
@@ -155,11 +156,11 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     machine = spec.machine
     if machine.n_ranks <= FEW_RANKS or machine.nodes == 1:
         return None
-    place, sizes = machine.rank_to_node, machine.node_to_n_ranks
-    first = place[spec.collective.root or 0]
-    nodes = {first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))}
-    ranks = [rank for rank, node in enumerate(place) if node in nodes]
-    return tuple(sorted(ranks, key=lambda rank: place[rank] != first))
+    place, sizes = Placement.of(machine).node, machine.node_to_n_ranks
+    first = int(place[spec.collective.root or 0])
+    nodes = [first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))]
+    ranks = np.flatnonzero(np.isin(place, nodes))
+    return tuple(ranks[np.argsort(place[ranks] != first, kind="stable")].tolist())
 
 
 def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
@@ -226,7 +227,7 @@ def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:
 
 
 def _node_of(ranks: Ints, machine: Machine) -> Ints:
-    return np.array(machine.rank_to_node)[ranks]
+    return Placement.of(machine).node[ranks]
 
 
 def _most_crossing(groups: Groups, machine: Machine) -> int:

@@ -137,12 +137,14 @@ class Sketch:
 
     Tasks added under one phase run side by side. A phase is a path of numbers,
     as of chapters: program order is the order of paths. Where `only` is given, groups
-    that are like others may be left out if none of these ranks is in them.
+    that are like others may be left out if none of these ranks is in them; with
+    `is_rough` also in nested decompositions, where that can change the numbers of phases.
     """
 
-    def __init__(self, n_ranks: int, only: Ints | None = None) -> None:
+    def __init__(self, n_ranks: int, only: Ints | None = None, is_rough: bool = False) -> None:
         self.n_ranks = n_ranks
         self.only = only
+        self.is_rough = is_rough
         self.n_scratch = 0
         self._phases: dict[tuple[Path, str, str], list[Task]] = {}
         self._scratch: dict[Path, list[tuple[Home, Bools]]] = {}

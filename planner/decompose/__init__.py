@@ -28,6 +28,7 @@ def draft(
     decomposition: Decomposition | None = None,
     *,
     only_ranks: Ints | None = None,
+    is_rough: bool = False,
 ) -> Blueprint:
     """State a spec's collective as components.
 
@@ -39,6 +40,9 @@ def draft(
     only_ranks : ndarray of int64, optional
         The ranks whose programs are wanted: on nodes that are all alike, groups on the nodes
         of other ranks may be left out.
+    is_rough : bool
+        Leave them out of nested decompositions, too. Phases may then be numbered otherwise
+        than in the plan of all ranks, which is enough for estimates.
 
     Raises
     ------
@@ -53,7 +57,7 @@ def draft(
             "chooses one, or name the decomposition"
         )
     kind, machine = spec.collective.kind, spec.machine
-    sketch = Sketch(machine.n_ranks, _only(spec, only_ranks))
+    sketch = Sketch(machine.n_ranks, _only(spec, only_ranks), is_rough)
     everyone = np.arange(machine.n_ranks)
     scratch = sketch.scratch((-1,), everyone)
     binding = bind_collective(spec.collective, machine.n_ranks, scratch)
@@ -196,7 +200,7 @@ class _Expansion:
             outer=lambda at, part: self.expand(at, part, outer),
             roles=(prefix + roles[0], prefix + roles[1]),
             is_commutative=self.is_commutative,
-            is_nested=len(path) > 1 or inner is not None,
+            is_nested=not self.sketch.is_rough and (len(path) > 1 or inner is not None),
         )
 
     def _rows(self, task: Task, chosen: Decomposition) -> Rows:

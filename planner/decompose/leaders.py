@@ -51,7 +51,8 @@ class Parts:
     is_commutative : bool
         Whether operands may be exchanged.
     is_nested : bool
-        Whether the task is part of another one, or its rows are decomposed in turn.
+        Whether the task is part of another one, or its rows are decomposed in turn: then no
+        group may be left out.
     """
 
     sketch: Sketch

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -27,18 +28,21 @@ from collplan.specs import Machine, PlanSpec
 
 @dataclass(frozen=True)
 class Placement:
-    """Node, core and lane of every rank, as arrays by rank."""
+    """Node, NUMA domain, core and lane of every rank, as arrays by rank."""
 
     node: Ints
+    numa: Ints
     lane: Ints
     core: Ints
     n_nodes: int
 
-    @classmethod
-    def of(cls, machine: Machine) -> Placement:
+    @staticmethod
+    @lru_cache(maxsize=4)
+    def of(machine: Machine) -> Placement:
         """Return the placement a machine spec describes."""
-        return cls(
+        return Placement(
             node=np.array(machine.rank_to_node, dtype=np.int32),
+            numa=np.array(machine.rank_to_numa, dtype=np.int32),
             lane=np.array(machine.rank_to_lane, dtype=np.int16),
             core=np.array(machine.rank_to_core, dtype=np.int32),
             n_nodes=machine.nodes,

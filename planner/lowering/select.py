@@ -12,6 +12,7 @@ from collplan.planner.arrays import csr
 from collplan.planner.blueprint.blueprint import Blueprint, Component
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.plan.phases import is_inside
 from collplan.specs import AlgorithmChoice, AlgorithmsByRole
@@ -142,7 +143,7 @@ class _Choices:
         roles = spec.transport.shared_roles
         if roles is not None and not any(is_inside(component.role, role) for role in roles):
             return False
-        node = np.asarray(spec.machine.rank_to_node)[groups.ranks]
+        node = Placement.of(spec.machine).node[groups.ranks]
         group = csr.row_numbers(groups.indptr)
         same = (node[1:] == node[:-1]) | (group[1:] != group[:-1])
         return bool(same.all())
