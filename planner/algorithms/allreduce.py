@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from collplan.planner.algorithms.bcast import binomial as bcast_binomial
 from collplan.planner.algorithms.building_blocks.circulant import (
     circulant_allgather,
@@ -96,22 +94,19 @@ def recursive_doubling(group: Group) -> Rounds:
     """
     folding = fold(group.size)
     yield folding.fold(group)
-    me = np.arange(folding.n_survivors)
-    combined = me < len(folding.folded)
+    me = folding.numbers(group)
     for level in range(floor_log2(folding.n_survivors)):
         partner = me ^ (1 << level)
-        value = np.where(combined, group.output, group.input)
         yield Round(
             Message(
-                folding.survivors[me],
-                folding.survivors[partner],
-                group.whole(value),
+                folding.position(me),
+                folding.position(partner),
+                group.whole(folding.partial(group, me, level)),
                 group.whole(group.output),
-                combine=group.whole(value[partner]),
-                incoming_left=me < partner,
+                combine=group.whole(folding.partial(group, partner, level)),
+                incoming_left=None,
             )
         )
-        combined = np.ones_like(combined)
     yield folding.unfold(group)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from collplan.planner.algorithms.building_blocks.folding import fold
 from collplan.planner.algorithms.registry import algorithm
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds
@@ -42,8 +40,8 @@ def recursive_doubling(group: Group) -> Rounds:
     """
     folding = fold(group.size)
     yield Round(Message(folding.folded, folding.hosts, ordered=True))
-    me = np.arange(folding.n_survivors)
+    me = folding.numbers(group)
     for level in range(floor_log2(folding.n_survivors)):
-        partner = folding.survivors[me ^ (1 << level)]
-        yield Round(Message(folding.survivors, partner, ordered=True))
+        partner = folding.position(me ^ (1 << level))
+        yield Round(Message(folding.position(me), partner, ordered=True))
     yield Round(Message(folding.hosts, folding.folded, ordered=True))

@@ -89,7 +89,7 @@ def chain(group: Group) -> Rounds:
                 group.whole(value[0]),
                 group.whole(group.output),
                 combine=group.whole(value[1]),
-                incoming_left=source < dest,
+                incoming_left=None,
             )
         )
         holds_partial.add(dest)
@@ -115,7 +115,7 @@ def linear(group: Group) -> Rounds:
             group.whole(group.input),
             group.whole(group.output),
             combine=group.whole(value),
-            incoming_left=sources < root,
+            incoming_left=None,
         )
     )
 

@@ -172,7 +172,7 @@ def recursive_halving(group: Group) -> Rounds:
                 at(value, first, **blocks),
                 write,
                 combine=at(value, first, **blocks),
-                incoming_left=me < partner,
+                incoming_left=None,
             )
         )
 

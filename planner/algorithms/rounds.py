@@ -68,9 +68,9 @@ class Message:
 
     `read` is evaluated at the source, `write` and `combine` at the
     destination. With `combine`, what is written is ``combine op incoming``,
-    or ``incoming op combine`` where `incoming_left`. An `ordered` message
-    carries no data but order: it is sent after everything its source received
-    in earlier rounds.
+    or ``incoming op combine`` where `incoming_left`; None means in the order
+    of the two positions. An `ordered` message carries no data but order: it is
+    sent after everything its source received in earlier rounds.
     """
 
     source: Index
@@ -78,7 +78,7 @@ class Message:
     read: Where = ()
     write: Where = ()
     combine: Where | None = None
-    incoming_left: bool | npt.NDArray[np.bool_] = False
+    incoming_left: bool | None = False
     ordered: bool = False
 
 

@@ -97,9 +97,11 @@ class Runs:
         return arrays
 
 
+IN_ORDER: Final = 2
+"""Value of `incoming_left` for operands in the order of the two positions."""
 MESSAGE: Final[Mapping[str, npt.DTypeLike]] = dict.fromkeys(
     ("round", "source", "dest"), np.int32
-) | dict.fromkeys(("incoming_left", "combining", "ordered"), bool)
+) | {"incoming_left": np.int8, "combining": bool, "ordered": bool}
 """Types of the columns of messages."""
 LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32, "op": np.int8}
 """Types of the columns of local steps."""
@@ -158,7 +160,7 @@ class Collected:
             "round": number,
             "source": _kept(source, kept),
             "dest": _kept(dest, kept),
-            "incoming_left": _kept(step.incoming_left, kept),
+            "incoming_left": IN_ORDER if step.incoming_left is None else step.incoming_left,
             "combining": step.combine is not None,
             "ordered": step.ordered,
         }

@@ -14,7 +14,7 @@ from collplan.planner.algorithms.relative import NotRelativeError, Relative
 from collplan.planner.algorithms.rounds import Message, Round, Step
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
-from collplan.planner.lowering.collect import Collected, Column, Runs, collect
+from collplan.planner.lowering.collect import Collected, Column, Runs, collect, size_of
 
 STEPS = (1, 2)
 """Blocks of positions that are tried: all alike, and even and odd ones."""
@@ -90,7 +90,8 @@ def _checked(one: Round) -> Round:
 def _checked_step(step: Step) -> Step:
     ends = (step.source, step.dest) if isinstance(step, Message) else (step.rank,)
     for end in ends:
-        if not isinstance(end, Relative) or end.has_offset:
+        # Steps of no position, as of surplus ranks where there are none, are left out anyway.
+        if size_of(end) and (not isinstance(end, Relative) or end.has_offset):
             raise NotRelativeError
     return step
 

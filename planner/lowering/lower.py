@@ -24,7 +24,7 @@ from collplan.planner.lowering.address import (
     locate,
     squeeze_scratch,
 )
-from collplan.planner.lowering.collect import RUNS, Collected, collect
+from collplan.planner.lowering.collect import IN_ORDER, RUNS, Collected, collect
 from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
 from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.pieces import Pieces
@@ -387,6 +387,8 @@ class _Lowering:
             located.settle(buffers, bases, batch.ranks)
             located.owner += self.n_locals if is_local else self.n_messages
             self.runs[name].append(located)
+        in_order = message["incoming_left"] == IN_ORDER
+        message["incoming_left"] = np.where(in_order, source < dest, message["incoming_left"] > 0)
         message |= {"source": batch.ranks[source], "dest": batch.ranks[dest]}
         local["rank"] = batch.ranks[owner]
         for table, rows in ((self.message, message), (self.local, local)):

@@ -25,7 +25,7 @@ from collplan.planner.lowering.collect_relative import UNLIKE, motions, relative
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.lowering.program import Program
 from collplan.planner.plan.folding import Folding
-from collplan.specs import Machine
+from collplan.specs import Machine, PlanSpec
 
 
 def folding_of(program: Program) -> Folding:
@@ -76,7 +76,7 @@ def _folding(program: Program, motion: Motion) -> Folding:
         if (sizes.reshape(-1, motion.step) != sizes[: motion.step]).any():
             raise AsymmetricError("fold: ranks have buffers of other sizes on other nodes")
     checks = [
-        _Symmetric(part, motion, collective.is_commutative, f"phase {number}")
+        _Symmetric(part, motion, program.blueprint.spec, f"phase {number}")
         for number, part in enumerate(program.parts)
     ]
     for one in checks:
@@ -116,9 +116,10 @@ def _turns_of_vector(checks: list[_Symmetric]) -> Ints:
 class _Symmetric:
     """Checks of one component under one motion."""
 
-    def __init__(self, part: Stated, motion: Motion, commutative: bool, name: str) -> None:
+    def __init__(self, part: Stated, motion: Motion, spec: PlanSpec, name: str) -> None:
         self.part = part
-        self.commutative = commutative
+        self.commutative = spec.collective.is_commutative
+        self.may_wrap = spec.machine.network.strided_ns_per_byte == 0
         self.by: Ints = np.zeros(0, dtype=np.int64)
         """By how much the first of all motions moves the positions of each group."""
         self.moved = 0
@@ -274,27 +275,33 @@ class _Symmetric:
             steps = relative_steps(self.part.algorithm.steps(group))
         except UNLIKE:
             return False
-        return all(_are_alike(runs, motion, n_chunks) for runs in steps.runs.values())
+        return all(
+            _are_alike(runs, motion, n_chunks, may_wrap=self.may_wrap)
+            for runs in steps.runs.values()
+        )
 
     def refusal(self, why: str) -> AsymmetricError:
         """Return the error that names the component, and what differs between nodes."""
         return AsymmetricError(f"fold: {self.name} ({self.component.kind}): {why}")
 
 
-def _are_alike(runs: Runs, motion: Motion, n_chunks: int) -> bool:
-    """Return whether runs of chunks have as many pieces at every position.
+def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> bool:
+    """Return whether runs of chunks are the same at every position.
 
-    A run that moves along could wrap around the end of its space at some positions. One that
-    stays must be all of a vector, or lie in scratch.
+    A run that moves along by shifts may wrap around the end of its space at some positions, if
+    pieces cost nothing; an exclusive or keeps aligned runs together. One that stays must be all of a vector, or lie in
+    scratch.
     """
     space, first, n, stride, repeat = (runs.columns[name].spread() for name in Runs.FIELDS[1:])
     if any(column.is_relative.any() for column in (space, n, stride, repeat)):
         return False
     moves = first.is_relative
     begin = first.values + first.offset
-    is_aligned = (motion.step % np.maximum(n.values, 1) == 0) & (
+    is_together = (motion.step % np.maximum(n.values, 1) == 0) & (
         begin % np.maximum(n.values, 1) == 0
     )
+    if motion.kind == "shift" and may_wrap:
+        is_together |= n.values <= n_chunks
     is_whole = (begin == 0) & (n.values == n_chunks)
     stays = (space.values > OUTPUT) | is_whole | (n.values == 0)
-    return bool(np.where(moves, is_aligned & (repeat.values == 1), stays).all())
+    return bool(np.where(moves, is_together & (repeat.values == 1), stays).all())

@@ -61,8 +61,8 @@ def fold(programs: Plan, folding: Folding) -> Plan:
 def require_copy(plan: Plan, other: Plan) -> None:
     """Raise `AsymmetricError` where two nodes' programs, both folded, do not do the same.
 
-    Only where their data lie may differ, as nodes have other chunks in the same places, and
-    how rows of different ranks take turns.
+    Only where their data lie may differ, as nodes have other chunks in the same places and runs
+    of chunks wrap around at some, and how rows of different ranks take turns.
     """
     one, two = _rank_by_rank(plan), _rank_by_rank(other)
     for name, column in one.items():
@@ -76,12 +76,7 @@ def _rank_by_rank(plan: Plan) -> dict[str, Ints]:
     columns = {name: getattr(plan, name)[order] for name in (*COLUMNS, "apart")}
     for name, side in (("reads", plan.reads), ("writes", plan.writes)):
         extents = side.take(order)
-        columns |= {
-            f"number of {name}": np.diff(extents.indptr),
-            f"buffer of {name}": extents.buffer,
-        }
-        columns |= {f"size of {name}": extents.count}
-        columns |= {f"pattern of {name}": plan.patterns[extents.pattern]}
+        columns[f"size of {name}"] = csr.row_sums(extents.indptr, extents.elements(plan.patterns))
     number = csr.inverse(order)
     after, before = number[plan.deps.owner()], number[plan.deps.task]
     edges = np.lexsort((before, after))

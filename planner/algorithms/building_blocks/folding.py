@@ -6,9 +6,9 @@ Surplus ranks fold into a neighbour first and get the result from it in the end.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays import Ints
@@ -42,6 +42,23 @@ class Folding:
         """Return q, a power of two."""
         return len(self.survivors)
 
+    def numbers(self, group: Group) -> Any:
+        """Return the numbers of the survivors, relative ones if the group asks for these."""
+        return np.arange(self.n_survivors) if len(self.folded) else group.positions
+
+    def position(self, number: Any) -> Any:
+        """Return the positions of survivors."""
+        return self.survivors[number] if len(self.folded) else number
+
+    def partial(self, group: Group, number: Any, level: int) -> Any:
+        """Return the space in which survivors have their partial result before round `level`.
+
+        It is their input until something was combined into their output.
+        """
+        if level > 0 or not len(self.folded):
+            return group.output if level > 0 else group.input
+        return np.where(number < len(self.folded), group.output, group.input)
+
     @property
     def hosts(self) -> Ints:
         """Return the survivors that stand in for a folded neighbour."""
@@ -56,7 +73,7 @@ class Folding:
                 group.whole(group.input),
                 group.whole(group.output),
                 combine=group.whole(group.input),
-                incoming_left=self.folded < self.hosts,
+                incoming_left=None,
             )
         )
 
@@ -106,23 +123,19 @@ def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
     """Halve vectors until every survivor holds one combined chunk in its output."""
     q = folding.n_survivors
     me = np.arange(q)
-    # A survivor's value is its input until something was combined into its output.
-    combined: npt.NDArray[np.bool_] = me < len(folding.folded)
     for level in range(floor_log2(q)):
         partner = me ^ (1 << level)
         given, n = owned(partner, q, level + 1)
-        value = np.where(combined, group.output, group.input)
         yield Round(
             Message(
-                folding.survivors[me],
-                folding.survivors[partner],
-                at(value, given, n),
+                folding.position(me),
+                folding.position(partner),
+                at(folding.partial(group, me, level), given, n),
                 at(group.output, given, n),
-                combine=at(value[partner], given, n),
-                incoming_left=me < partner,
+                combine=at(folding.partial(group, partner, level), given, n),
+                incoming_left=None,
             )
         )
-        combined = np.ones(q, dtype=bool)
 
 
 def doubling_allgather(group: Group, folding: Folding) -> Rounds:
