@@ -214,7 +214,11 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     """
     check_choices(spec.passes)
     unchanged: list[PassChoice] = []
-    blueprint, choices = run_blueprint_passes(draft(spec), spec.passes, unchanged)
+    # Node 0, and those onto which motions may map it first.
+    nodes = [0, *(1 << bit for bit in range((spec.machine.nodes - 1).bit_length()))]
+    only = np.flatnonzero(np.isin(Placement.of(spec.machine).node, nodes))
+    sketched = draft(spec, only_ranks=only)
+    blueprint, choices = run_blueprint_passes(sketched, spec.passes, unchanged)
     program = program_of(blueprint)
     folding = folding_of(program)
     motion = folding.motion

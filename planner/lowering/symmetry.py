@@ -56,6 +56,42 @@ def folding_of(program: Program) -> Folding:
     raise refused or AsymmetricError("fold: a plan on one node has nothing to repeat")
 
 
+def may_fold(program: Program) -> bool:
+    """Return whether a program may be mapped onto itself, as far as one node's groups show it.
+
+    What this cannot see, `folding_of` does: a program for which it returns False is not folded,
+    one for which it returns True may be refused.
+
+    Parameters
+    ----------
+    program : Program
+        It may lack the groups that are on other nodes only.
+    """
+    spec = program.blueprint.spec
+    if program.blueprint.exchange is not None:
+        return False
+    try:
+        kinds = {motion.kind for motion in _motions(spec.machine)}
+    except AsymmetricError:
+        return False
+    place = np.array(spec.machine.rank_to_node)
+    for part in program.parts:
+        groups = part.component.groups
+        node = place[groups.ranks]
+        if (node == node[np.repeat(groups.indptr[:-1], groups.sizes)]).all():
+            continue  # groups inside nodes are mapped onto each other
+        if part.component.traits.is_rooted or part.component.is_local:
+            return False
+        own = _Symmetric(part, Motion("shift", 1, 1), spec, "")
+        try:
+            own.check_chunks()
+        except AsymmetricError:
+            return False
+        sizes = np.unique(groups.sizes).tolist()
+        kinds &= {one.kind for size in sizes for one in motions(size) if own.is_relative(one)}
+    return bool(kinds)
+
+
 def _motions(machine: Machine) -> Iterator[Motion]:
     """Yield the motions of the machine's ranks by whole nodes."""
     n_ranks, per_node = machine.n_ranks, machine.node_to_n_ranks[0]
@@ -134,97 +170,117 @@ class _Symmetric:
     def check(self) -> None:
         """Raise where the component is not symmetric."""
         for block in self.motion.generators:
-            image = self._image(block)
-            by = self._moved_by(image)
+            members, image = self._image(block)
+            by = self._moved_by(members, image)
             self.by = by if block == 1 else self.by
             self.moved = math.gcd(self.moved, *np.unique(by).tolist())
-            self._check_homes(image)
+            self._check_homes(members, image)
             for regions in (self.component.given, self.component.received):
                 if regions is not None:
-                    self._check_regions(regions, image)
+                    self._check_regions(regions, members, image)
         if self.moved:
             self._check_moving()
 
-    def _image(self, block: int) -> Ints:
-        """Return the member that each member is mapped to: the same turn of the other rank."""
-        ranks = self.component.groups.ranks
+    def _image(self, block: int) -> tuple[Ints, Ints]:
+        """Return members, and those that they are mapped to: the same turn of the other rank.
+
+        They are the members of all groups that are mapped onto groups. On other nodes than
+        the first one these may be left out, as what is drafted for some ranks lacks them.
+        """
+        groups = self.component.groups
+        ranks = groups.ranks
         turn = csr.occurrence(ranks)
         n_turns = int(turn.max(initial=0)) + 1
         place = np.full(self.motion.size * n_turns, -1, dtype=np.int64)
         place[ranks * n_turns + turn] = np.arange(len(ranks))
         image: Ints = place[self.motion.move(ranks, block) * n_turns + turn]
-        if (image < 0).any():
+        is_first = np.zeros(len(groups), dtype=np.bool_)
+        is_first[self.group[ranks < self.motion.step]] = True
+        is_mapped = np.bincount(self.group[image < 0], minlength=len(groups)) == 0
+        if not is_mapped[is_first].all() or not is_first.any():
             raise self.refusal("other ranks take part on other nodes")
-        return image
+        members = np.flatnonzero(is_mapped[self.group])
+        return members, image[members]
 
-    def _moved_by(self, image: Ints) -> Ints:
-        """Return by how much positions are moved, group by group."""
+    def _moved_by(self, members: Ints, image: Ints) -> Ints:
+        """Return by how much positions are moved, group by group; 0 for groups left out."""
         groups, root = self.component.groups, self.component.root
-        first = groups.indptr[:-1]
-        other = self.group[image]
-        if (other != other[first][self.group]).any() or (
-            groups.sizes[other[first]] != groups.sizes
-        ).any():
+        group, other = self.group[members], self.group[image]
+        of_group, by = np.zeros((2, len(groups)), dtype=np.int64)
+        of_group[group] = other
+        if (other != of_group[group]).any() or (groups.sizes[other] != groups.sizes[group]).any():
             raise self.refusal("its groups are others on other nodes")
+        position = self.position[members]
         if self.motion.kind == "shift":
-            by = (self.position[image] - self.position) % groups.sizes[self.group]
+            moved = (self.position[image] - position) % groups.sizes[group]
         else:
-            by = self.position[image] ^ self.position
-        if (by != by[first][self.group]).any():
+            moved = self.position[image] ^ position
+        by[group] = moved
+        if (moved != by[group]).any():
             raise self.refusal("the order of ranks in its groups is another on other nodes")
-        by = by[first]
         if by.any() and self.component.traits.is_rooted:
             raise self.refusal("its root is on one node")
-        if (root[other[first]] != root).any():
+        if (root[other] != root[group]).any():
             raise self.refusal("its roots are other ranks on other nodes")
         return by
 
-    def _check_homes(self, image: Ints) -> None:
+    def _check_homes(self, members: Ints, image: Ints) -> None:
         ranks = self.component.groups.ranks
         for home in (self.component.input, self.component.output):
-            if (home.buffer[ranks[image]] != home.buffer[ranks]).any():
+            if (home.buffer[ranks[image]] != home.buffer[ranks[members]]).any():
                 raise self.refusal("data lie in other buffers on other nodes")
 
-    def _check_regions(self, regions: Regions, image: Ints) -> None:
+    def _check_regions(self, regions: Regions, members: Ints, image: Ints) -> None:
         """Raise where what is moved differs in size, or in how many pieces it lies."""
         if isinstance(regions, PairTable):
             return
         totals, pieces = regions.totals, np.diff(regions.indptr)
-        mapped = self._mapped_rows(image)
-        if (totals[mapped] != totals).any() or (pieces[mapped] != pieces).any():
+        rows, mapped = self._rows_of(members), self._rows_of(image)
+        if (totals[mapped] != totals[rows]).any() or (pieces[mapped] != pieces[rows]).any():
             raise self.refusal("blocks or chunks are of other sizes on other nodes")
 
-    def _mapped_rows(self, image: Ints) -> Ints:
-        """Return the row of regions that each row is mapped to."""
+    def _rows_of(self, members: Ints) -> Ints:
+        """Return the rows of regions that members have, group after group.
+
+        For pairs, all members of a group follow each other, in the order of the pairs.
+        """
         groups, traits = self.component.groups, self.component.traits
+        group = self.group[members]
         if traits.is_pairwise:
             first_pair = csr.running_total(groups.sizes**2)[:-1]
-            source, turn = csr.expand(groups.sizes[self.group])
-            dest = groups.indptr[self.group[source]] + turn
-            group = self.group[image[source]]
-            place = self.position[image[source]] * groups.sizes[group]
-            return np.asarray(first_pair[group] + place + self.position[image[dest]])
-        if traits.has_blocks:
-            return image
-        return np.asarray(self.group[image[groups.indptr[:-1]]])
+            sizes = groups.sizes[group]
+            source, turn = csr.expand(sizes)
+            # Members of a group are listed one after another, from its first one on.
+            first = np.flatnonzero(csr.run_starts(group))
+            begin = np.repeat(first, np.diff(np.append(first, len(group))))
+            dest = members[begin[source] + turn]
+            place = self.position[members[source]] * sizes[source]
+            return np.asarray(first_pair[group[source]] + place + self.position[dest])
+        return members if traits.has_blocks else group
 
     def _check_moving(self) -> None:
         """Raise where positions are moved and the algorithm, or its chunks, are not alike."""
         component, algorithm = self.component, self.part.algorithm
+        self.check_chunks()
         for size in np.unique(component.groups.sizes).tolist():
-            n_parts = 1 if component.traits.has_blocks else algorithm.n_parts(size)
-            if n_parts > 1:
-                self._check_chunks(n_parts)
-            if not any(self._is_relative(motion) for motion in self._finest(size)):
+            if not any(self.is_relative(motion) for motion in self._finest(size)):
                 raise self.refusal(f"the rounds of {algorithm.name} differ between ranks")
 
-    def _check_chunks(self, n_parts: int) -> None:
+    def check_chunks(self) -> None:
         """Raise where vectors cannot be cut into chunks that are alike."""
+        if self.component.traits.has_blocks:
+            return
         totals, pieces = self.component.given.totals, np.diff(self.component.given.indptr)
-        if (totals % n_parts).any():
-            raise self.refusal(f"{int(totals.max())} elements are not divided by {n_parts} ranks")
-        if (pieces > 1).any():
-            raise self.refusal("its vector lies in several pieces")
+        for size in np.unique(self.component.groups.sizes).tolist():
+            n_parts = self.part.algorithm.n_parts(size)
+            if n_parts == 1:
+                continue
+            if (totals % n_parts).any():
+                raise self.refusal(
+                    f"{int(totals.max())} elements are not divided by {n_parts} ranks"
+                )
+            if (pieces > 1).any():
+                raise self.refusal("its vector lies in several pieces")
 
     @property
     def is_whole(self) -> bool:
@@ -259,7 +315,7 @@ class _Symmetric:
             if one.kind == self.motion.kind and self.moved % one.step == 0
         ]
 
-    def _is_relative(self, motion: Motion) -> bool:
+    def is_relative(self, motion: Motion) -> bool:
         """Return whether the rounds are the same at all positions, whatever chunks they name."""
         size, traits = motion.size, self.component.traits
         n_chunks = size if traits.has_blocks else self.part.algorithm.n_parts(size)
@@ -289,8 +345,8 @@ def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> 
     """Return whether runs of chunks are the same at every position.
 
     A run that moves along by shifts may wrap around the end of its space at some positions, if
-    pieces cost nothing; an exclusive or keeps aligned runs together. One that stays must be all of a vector, or lie in
-    scratch.
+    pieces cost nothing; an exclusive or keeps aligned runs together. One that stays must be all
+    of a vector, or lie in scratch.
     """
     space, first, n, stride, repeat = (runs.columns[name].spread() for name in Runs.FIELDS[1:])
     if any(column.is_relative.any() for column in (space, n, stride, repeat)):
