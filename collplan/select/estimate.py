@@ -17,6 +17,7 @@ from collplan.planner.decompose import draft
 from collplan.planner.lowering.build import Placement
 from collplan.planner.lowering.lower import Stated
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
+from collplan.planner.lowering.symmetry import may_fold
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
@@ -30,6 +31,8 @@ FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 MANY_RANKS: Final = 4096
 """Number of ranks above which blueprints are too large to keep those of all candidates."""
+MOST_FOLDED: Final = 1_000_000_000
+"""Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 MOST_PAIRS: Final = 4_000_000
 """Number of messages between pairs of ranks above which an estimate is rough."""
 
@@ -51,7 +54,8 @@ class Estimate:
         About how many tasks it has.
     effort : int
         How many tasks a plan has that takes as long to compile: more than `n_tasks`
-        where what ranks pass each other falls into small parts.
+        where what ranks pass each other falls into small parts, fewer where the plan of
+        a large machine can be folded.
     identity : str
         Equal for plans that are equal, at one size.
     """
@@ -97,6 +101,7 @@ def estimate(
     least = 2 * program.least_messages
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
+    n_copies = _n_copies(program, ranks)
     rough_ns, n_rough = np.zeros((1, 2)), 0
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     if ranks and large:
@@ -121,7 +126,7 @@ def estimate(
             bound_ns = max(float(rough_ns[:, 0].max()), costs.busiest_ns(size))
             price_ns = max(bound_ns, float(rough_ns[:, 1].sum()) + costs.estimate_ns(size))
         name = f"{identity} {segment or ''}"
-        effort = max(n_tasks, least) + parts
+        effort = (max(n_tasks, least) + parts) // n_copies + spec.machine.n_ranks
         found.append(
             Estimate(segment, price_ns * 1e-9, bound_ns * 1e-9 * SLACK, n_tasks, effort, name)
         )
@@ -161,6 +166,16 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
     nodes = [first, (first + machine.nodes // 2) % machine.nodes, sizes.index(max(sizes))]
     ranks = np.flatnonzero(np.isin(place, nodes))
     return tuple(ranks[np.argsort(place[ranks] != first, kind="stable")].tolist())
+
+
+def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
+    """Return how many nodes one node's tasks stand for, if the plan of a large machine folds."""
+    machine = program.blueprint.spec.machine
+    if ranks is None or machine.network.nic or machine.network.processors:
+        return 1
+    if any(part.n_pairs > MOST_FOLDED for part in program.parts):
+        return 1  # one node's programs alone are large
+    return machine.nodes if may_fold(program, machine.nodes // 2) else 1
 
 
 def _shared_phases(spec: PlanSpec, program: Program) -> Bools:

@@ -11,8 +11,9 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
-from collplan.planner.errors import AlgorithmError, MemoryLimitError
+from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
 from collplan.planner.memory import free_machine_bytes, limit_memory
+from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
 
 Item = TypeVar("Item")
@@ -93,11 +94,10 @@ def sweep(
 def price(spec: PlanSpec) -> Price:
     """Compile and simulate one spec; a refusal is a result, not an exception."""
     from collplan.executors.cost.simulator import simulate
-    from collplan.planner.compiler import compile_plan
     from collplan.select.auto import resolve
 
     try:
-        plan = compile_plan(resolve(spec), is_proved=False)
+        plan = _compile(resolve(spec))
         timeline = simulate(plan)
     except AlgorithmError as error:
         return Price(None, 0, str(error), isinstance(error, MemoryLimitError))
@@ -105,7 +105,21 @@ def price(spec: PlanSpec) -> Price:
         return Price(None, 0, NO_MEMORY, lacks_memory=True)
     reads = timeline.pcie_reads
     total = None if reads is None else int(reads.sum())
-    return Price(timeline.makespan_s, plan.n_tasks, pcie_reads=total)
+    return Price(timeline.makespan_s, plan.n_tasks * plan.n_copies, pcie_reads=total)
+
+
+def _compile(spec: PlanSpec) -> Plan:
+    """Compile the plan to price: on a large machine that of one node, if it stands for all."""
+    from collplan.planner.compiler import compile_folded, compile_plan
+    from collplan.select.estimate import FEW_RANKS
+
+    network = spec.machine.network
+    if spec.machine.n_ranks > FEW_RANKS and not (network.nic or network.processors):
+        try:
+            return compile_folded(spec)
+        except AsymmetricError:
+            pass
+    return compile_plan(spec, is_proved=False)
 
 
 def run_jobs(

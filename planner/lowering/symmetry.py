@@ -10,10 +10,13 @@ positions, and chunks must be of one size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from collplan.planner.algorithms.registry import Algorithm
 from collplan.planner.algorithms.rounds import OUTPUT, Group
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
@@ -56,44 +59,36 @@ def folding_of(program: Program) -> Folding:
     raise refused or AsymmetricError("fold: a plan on one node has nothing to repeat")
 
 
-def may_fold(program: Program) -> bool:
-    """Return whether a program may be mapped onto itself, as far as one node's groups show it.
+def may_fold(program: Program, block: int) -> bool:
+    """Return whether a motion may map a program onto itself, as far as two nodes show it.
 
-    What this cannot see, `folding_of` does: a program for which it returns False is not folded,
-    one for which it returns True may be refused.
+    A program for which this is False does not fold; `folding_of` may refuse others, too.
 
     Parameters
     ----------
     program : Program
-        It may lack the groups that are on other nodes only.
+        Drafted for the ranks of node 0 and of node `block`, at least.
+    block : int
     """
     spec = program.blueprint.spec
-    if program.blueprint.exchange is not None:
+    if program.blueprint.exchange is not None or spec.machine.nodes == 1:
         return False
     try:
-        kinds = {motion.kind for motion in _motions(spec.machine)}
+        found = list(_motions(spec.machine))
     except AsymmetricError:
         return False
-    place = np.array(spec.machine.rank_to_node)
-    for part in program.parts:
-        groups = part.component.groups
-        node = place[groups.ranks]
-        if (node == node[np.repeat(groups.indptr[:-1], groups.sizes)]).all():
-            continue  # groups inside nodes are mapped onto each other
-        if part.component.traits.is_rooted or part.component.is_local:
-            return False
-        own = _Symmetric(part, Motion("shift", 1, 1), spec, "")
+    for motion in found:
         try:
-            own.check_chunks()
+            for part in program.parts:
+                _Symmetric(part, motion, spec, "").check([block])
         except AsymmetricError:
-            return False
-        sizes = np.unique(groups.sizes).tolist()
-        kinds &= {one.kind for size in sizes for one in motions(size) if own.is_relative(one)}
-    return bool(kinds)
+            continue
+        return True
+    return False
 
 
 def _motions(machine: Machine) -> Iterator[Motion]:
-    """Yield the motions of the machine's ranks by whole nodes."""
+    """Yield the motions of the machine's ranks by whole nodes; raise where it has none."""
     n_ranks, per_node = machine.n_ranks, machine.node_to_n_ranks[0]
     if set(machine.node_to_n_ranks) != {per_node}:
         raise AsymmetricError("fold: machine.ranks_per_node differs between nodes")
@@ -116,7 +111,7 @@ def _folding(program: Program, motion: Motion) -> Folding:
         for number, part in enumerate(program.parts)
     ]
     for one in checks:
-        one.check()
+        one.check(motion.generators)
     if collective.has_blocks:
         return Folding(motion, _turns_of_blocks(program, checks))
     return Folding(motion, _turns_of_vector(checks))
@@ -167,9 +162,9 @@ class _Symmetric:
         self.group = csr.row_numbers(groups.indptr)
         self.position = np.arange(len(groups.ranks)) - groups.indptr[self.group]
 
-    def check(self) -> None:
-        """Raise where the component is not symmetric."""
-        for block in self.motion.generators:
+    def check(self, blocks: Sequence[int]) -> None:
+        """Raise where motions to some blocks do not map the component onto itself."""
+        for block in blocks:
             members, image = self._image(block)
             by = self._moved_by(members, image)
             self.by = by if block == 1 else self.by
@@ -261,12 +256,12 @@ class _Symmetric:
     def _check_moving(self) -> None:
         """Raise where positions are moved and the algorithm, or its chunks, are not alike."""
         component, algorithm = self.component, self.part.algorithm
-        self.check_chunks()
+        self._check_chunks()
         for size in np.unique(component.groups.sizes).tolist():
-            if not any(self.is_relative(motion) for motion in self._finest(size)):
+            if not any(self._is_relative(motion) for motion in self._finest(size)):
                 raise self.refusal(f"the rounds of {algorithm.name} differ between ranks")
 
-    def check_chunks(self) -> None:
+    def _check_chunks(self) -> None:
         """Raise where vectors cannot be cut into chunks that are alike."""
         if self.component.traits.has_blocks:
             return
@@ -315,30 +310,46 @@ class _Symmetric:
             if one.kind == self.motion.kind and self.moved % one.step == 0
         ]
 
-    def is_relative(self, motion: Motion) -> bool:
+    def _is_relative(self, motion: Motion) -> bool:
         """Return whether the rounds are the same at all positions, whatever chunks they name."""
-        size, traits = motion.size, self.component.traits
-        n_chunks = size if traits.has_blocks else self.part.algorithm.n_parts(size)
-        group = Group(
-            size=size,
-            root=0,
-            commutative=self.commutative,
-            chunk_counts=np.ones((1, n_chunks), dtype=np.int64),
-            options=self.part.options,
-            motion=motion,
-        )
-        try:
-            steps = relative_steps(self.part.algorithm.steps(group))
-        except UNLIKE:
-            return False
-        return all(
-            _are_alike(runs, motion, n_chunks, may_wrap=self.may_wrap)
-            for runs in steps.runs.values()
+        algorithm, options = self.part.algorithm, tuple(sorted(self.part.options.items()))
+        n_chunks = motion.size
+        if not self.component.traits.has_blocks:
+            n_chunks = algorithm.n_parts(motion.size)
+        return _rounds_are_alike(
+            algorithm, options, motion, n_chunks, self.commutative, self.may_wrap
         )
 
     def refusal(self, why: str) -> AsymmetricError:
         """Return the error that names the component, and what differs between nodes."""
         return AsymmetricError(f"fold: {self.name} ({self.component.kind}): {why}")
+
+
+@lru_cache(maxsize=256)
+def _rounds_are_alike(
+    algorithm: Algorithm,
+    options: tuple[tuple[str, Any], ...],
+    motion: Motion,
+    n_chunks: int,
+    is_commutative: bool,
+    may_wrap: bool,
+) -> bool:
+    """Return whether an algorithm can state its rounds relative to positions."""
+    group = Group(
+        size=motion.size,
+        root=0,
+        commutative=is_commutative,
+        chunk_counts=np.ones((1, n_chunks), dtype=np.int64),
+        options=dict(options),
+        motion=motion,
+    )
+    try:
+        steps = relative_steps(algorithm.steps(group))
+    except UNLIKE:
+        return False
+    return all(
+        _are_alike(runs, motion, n_chunks, may_wrap=may_wrap) for runs in steps.runs.values()
+    )
 
 
 def _are_alike(runs: Runs, motion: Motion, n_chunks: int, *, may_wrap: bool) -> bool:
