@@ -222,29 +222,36 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     program = program_of(blueprint)
     folding = folding_of(program)
     motion = folding.motion
-    choices = _transporting(spec.transport) + choices
-    # Passes up to the first that must see all ranks run on the programs of a node.
-    is_global = [find_pass(choice.name).locality_of(choice) == "global" for choice in choices]
-    n_local = (*is_global, True).index(True)
-    for choice in choices[n_local:]:
-        if not find_pass(choice.name).takes_folded:
-            raise AsymmetricError(f"fold: passes.{choice.name} rewrites the tasks of all ranks")
+    of_node, of_all = _split_passes(_transporting(spec.transport) + choices)
 
     def programs(node: int) -> Plan:
         ranks = range(node * motion.step, (node + 1) * motion.step)
         tables, seen = program.tables(ranks), unchanged if node == 0 else None
         plan = build(tables, blueprint.binding, spec, only_rank=ranks[0], locality="node")
-        return fold(run_passes(plan, choices[:n_local], is_proved=False, idle=seen), folding)
+        return fold(run_passes(plan, of_node, is_proved=False, idle=seen), folding)
 
     plan = programs(0)
     if len(program.parts) > 1:
         # Each component is symmetric by itself; here it is seen that they are together.
         for node in motion.generators:
             require_copy(plan, programs(node))
-    plan = run_passes(plan, choices[n_local:], is_proved=False, idle=unchanged)
+    plan = run_passes(plan, of_all, is_proved=False, idle=unchanged)
     if idle is not None:
         idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
     return plan
+
+
+def _split_passes(choices: Sequence[PassChoice]) -> tuple[list[PassChoice], list[PassChoice]]:
+    """Return the passes that run on one node's programs, and those that run on a folded plan.
+
+    The latter begin with the first pass that must see all ranks.
+    """
+    is_global = [find_pass(choice.name).locality_of(choice) == "global" for choice in choices]
+    n_local = (*is_global, True).index(True)
+    for choice in choices[n_local:]:
+        if not find_pass(choice.name).takes_folded:
+            raise AsymmetricError(f"fold: passes.{choice.name} rewrites the tasks of all ranks")
+    return list(choices[:n_local]), list(choices[n_local:])
 
 
 def _transporting(transport: Transport) -> tuple[PassChoice, ...]:

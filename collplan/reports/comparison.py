@@ -109,7 +109,7 @@ def print_comparison(comparison: Comparison, *, is_all: bool) -> None:
     if any(bounds):
         rows.append(["at least", *map(format_seconds, bounds)])
     print_table(["candidate", *map(format_bytes, sizes)], rows)
-    for line in _remarks(comparison, len(ranked) - len(shown)):
+    for line in _remarks(comparison, len(set(ranked) - set(shown))):
         print_line(line)
 
 

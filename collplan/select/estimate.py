@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.blueprint.blueprint import Blueprint
@@ -102,12 +103,9 @@ def estimate(
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
     n_copies = _n_copies(program, ranks)
-    rough_ns, n_rough = np.zeros((1, 2)), 0
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
-    if ranks and large:
-        n_messages = sum(part.least_messages_of(ranks) for part in large)
-        n_rough = int(2 * n_messages * spec.machine.n_ranks / len(ranks))
-        rough_ns = np.array([_rough_ns(part, spec) for part in large])
+    n_rough, rough_ns = _rough(large, spec, ranks or ())
+    if large:
         kept = tuple(part for part in program.parts if part not in large)
         program, segments = ComponentProgram(blueprint, kept), ()
     tables = program.tables(ranks)
@@ -185,6 +183,17 @@ def _shared_phases(spec: PlanSpec, program: Program) -> Bools:
         [roles is None or any(is_inside(one, role) for role in roles) for one in program.roles],
         dtype=np.bool_,
     )
+
+
+def _rough(
+    parts: Sequence[Stated], spec: PlanSpec, ranks: Sequence[int]
+) -> tuple[int, npt.NDArray[np.float64]]:
+    """Return the tasks of large parts, and per part what it takes at least, and about."""
+    if not parts:
+        return 0, np.zeros((1, 2))
+    n_messages = sum(part.least_messages_of(ranks) for part in parts)
+    n_tasks = int(2 * n_messages * spec.machine.n_ranks / len(ranks))
+    return n_tasks, np.array([_rough_ns(part, spec) for part in parts])
 
 
 def _rough_ns(part: Stated, spec: PlanSpec) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from collplan.executors.cost import simulate
-from collplan.planner import compile_plan
+from collplan.planner import compile_plan, compiler
 from collplan.planner.memory import free_machine_bytes
 from collplan.select.sweep import processes, run_jobs, sweep
 from collplan.specs import PlanSpec
@@ -41,6 +41,24 @@ def test_prices_are_those_of_the_plans() -> None:
         plan = compile_plan(spec)
         assert price.n_tasks == plan.n_tasks
         assert price.makespan_s == simulate(plan).makespan_s > 0
+
+
+def test_one_node_of_a_large_machine_is_priced_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = PlanSpec.model_validate(
+        {
+            "machine": {"nodes": 130, "ranks_per_node": 4, "lanes": 2},
+            "collective": {"kind": "allreduce", "count": 1040},
+            "decomposition": "full_lane",
+            "algorithms": {"lane": "circulant"},
+        }
+    )
+    plan = compile_plan(spec)
+    symmetric, tree = spec, spec.replace(algorithms={"lane": "reduce_bcast"})
+    whole = []
+    monkeypatch.setattr(compiler, "compile_plan", lambda *a, **k: whole.append(a) or plan)
+    price, _ = sweep([symmetric, tree])
+    assert (price.n_tasks, price.makespan_s) == (plan.n_tasks, simulate(plan).makespan_s)
+    assert [spec for (spec,) in whole] == [tree]
 
 
 def test_refusals_are_results() -> None:

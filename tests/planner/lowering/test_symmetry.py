@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from collplan.planner.compiler import compile_folded
-from collplan.planner.errors import AsymmetricError
+from collplan.planner.decompose import draft
+from collplan.planner.errors import AlgorithmError, AsymmetricError
+from collplan.planner.lowering.program import program_of
+from collplan.planner.lowering.symmetry import may_fold
+from collplan.select.candidates import all_forms
 from collplan.specs import PlanSpec
 
 MACHINE = {"nodes": 4, "ranks_per_node": 2, "lanes": 2}
@@ -67,3 +72,24 @@ def test_a_plan_folds_by_a_motion(fields: Any, kind: str, turns: list[list[int]]
 def test_what_differs_between_nodes_is_named(fields: Any, why: str) -> None:
     with pytest.raises(AsymmetricError, match=why):
         compile_folded(spec_of(**fields))
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "alltoall", "bcast"])
+@pytest.mark.parametrize(("nodes", "count"), [(4, 32), (3, 24), (4, 33)])
+def test_what_folds_may_fold_by_the_groups_of_two_nodes(kind: str, nodes: int, count: int) -> None:
+    machine = {"nodes": nodes, "ranks_per_node": 4, "lanes": 2}
+    spec = PlanSpec.model_validate(
+        {"machine": machine, "collective": {"kind": kind, "count": count}}
+    )
+    of_two = np.flatnonzero(np.isin(np.arange(nodes * 4) // 4, [0, nodes // 2]))
+    n_folded = 0
+    for form in all_forms(spec):
+        chosen = form.of(spec)
+        try:
+            program = program_of(draft(chosen, only_ranks=of_two, is_rough=True))
+            compile_folded(chosen)
+        except AlgorithmError:
+            continue
+        assert may_fold(program, nodes // 2), form.name
+        n_folded += 1
+    assert bool(n_folded) == (kind != "bcast")

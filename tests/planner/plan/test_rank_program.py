@@ -51,6 +51,20 @@ def test_decomposed_plans_are_restricted_alike(decomposition):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.parametrize("count", [0, 3, 7, 16])
+@pytest.mark.parametrize("shape", [(4, 4), (2, 8), (8, 2)])
+def test_columns_that_are_left_out_change_nothing(shape, count):
+    machine = {"nodes": 4, "ranks_per_node": 4, "lanes": 2}
+    for kind in registry.kinds():
+        if kind == "barrier":
+            continue
+        spec = make_spec(kind, "auto", 16, machine, count=count, root=5)
+        spec = spec.replace(decomposition={"name": "mesh", "shape": shape})
+        plan = compile_plan(spec)
+        for rank in (0, 5, 15):
+            assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+
+
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("passes", [
     ({"name": "place_progress", "policy": "numa"}, "add_compute"),
