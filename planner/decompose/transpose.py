@@ -26,12 +26,15 @@ def scan(parts: Parts) -> None:
     task, sketch, rows = parts.task, parts.sketch, parts.grid.rows
     slots, before = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     room = int((task.given.low + task.given.count).max(initial=0))
-    totals = _collect(parts, slots, room)
+    # Only the first row is unlike others that may be left out: no row is before it.
+    stated = [0, *parts.split_rows(range(1, parts.n_rows))[0]]
+    stated = [row for row in stated if len(rows[row]) > 1]
+    totals = _collect(parts, stated, slots, room)
     parts.in_columns(2, "exscan", totals, before, parts.share)
-    for row, positions in enumerate(rows):
-        if len(positions) > 1 and row > 0:
+    for row in stated:
+        if row > 0:
             _add_before(parts, row, slots, before, room, is_exclusive=is_exclusive)
-    _hand_out(parts, slots, room, is_exclusive=is_exclusive)
+    _hand_out(parts, stated, slots, room, is_exclusive=is_exclusive)
     alone = np.array([row[0] for row in rows if len(row) == 1], dtype=np.int64)
     if not is_exclusive:
         settle(parts, 5, alone, task.input)
@@ -41,17 +44,18 @@ def scan(parts: Parts) -> None:
     state((*parts.path, 6, 0), parts.roles[0], task.ranks[later], before, task.output, whole)
 
 
-def _collect(parts: Parts, slots: Home, room: int) -> Home:
-    """Bring every leader its shares, form their prefixes; return where rows' totals are."""
+def _collect(parts: Parts, rows: list[int], slots: Home, room: int) -> Home:
+    """Bring leaders of some rows their shares, form prefixes; return where all totals are."""
     task, sketch = parts.task, parts.sketch
     last = np.zeros(sketch.n_ranks, dtype=np.int64)
     stays = np.ones(sketch.n_ranks, dtype=np.bool_)
-    for row, positions in enumerate(parts.grid.rows):
-        n = len(positions)
-        if n == 1:
-            continue
-        shares, ranks = parts.shares_of_row(row), task.ranks[positions]
-        last[ranks], stays[ranks] = n * room, False
+    for positions in parts.grid.rows:
+        if len(positions) > 1:
+            ranks = task.ranks[positions]
+            last[ranks], stays[ranks] = len(positions) * room, False
+    for row in rows:
+        ranks = task.ranks[parts.grid.rows[row]]
+        shares, n = parts.shares_of_row(row), len(ranks)
         sent = Regions.stack([shares] * n)
         kept = Regions.stack([shares.shifted((source + 1) * room) for source in range(n)])
         parts.row(0, row, parts.row_task(row, "alltoall", 0, task.input, slots, sent, kept))
@@ -78,14 +82,11 @@ def _add_before(
         )  # fmt: skip
 
 
-def _hand_out(parts: Parts, slots: Home, room: int, *, is_exclusive: bool) -> None:
-    """Take every rank's result back to it."""
+def _hand_out(parts: Parts, rows: list[int], slots: Home, room: int, *, is_exclusive: bool) -> None:
+    """Take the results of some rows' ranks back to them."""
     task = parts.task
-    for row, positions in enumerate(parts.grid.rows):
-        n = len(positions)
-        if n == 1:
-            continue
-        shares = parts.shares_of_row(row)
+    for row in rows:
+        n, shares = len(parts.grid.rows[row]), parts.shares_of_row(row)
         sent, kept = [], []
         for leader in range(n):
             own = shares.take(np.array([leader]))
