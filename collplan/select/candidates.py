@@ -32,6 +32,8 @@ SEGMENTS: Final = tuple(1 << bits for bits in range(12, 19))
 _PLACES: Final[tuple[tuple[str, Where], ...]] = (("node", "inside"), ("lane", "across"))
 MANY_RANKS: Final = 256
 """Number of ranks from which flat algorithms of p² messages are not among the likely ones."""
+MANY_HOPS: Final = 4096
+"""Number of ranks from which no vector passes one rank after another, or leaves one for all."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
 """Passes that segments need: an order, and few requests in flight."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
@@ -88,7 +90,8 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
         return
     inside, across = registry.pipelining(kind, "inside"), registry.pipelining(kind, "across")
     is_small = machine.n_ranks <= MANY_RANKS
-    if is_small or inside == "chain" or spec.collective.is_rooted:
+    has_few_messages = inside == "chain" or spec.collective.is_rooted
+    if is_small or (has_few_messages and machine.n_ranks <= MANY_HOPS):
         for name in dict.fromkeys((across, inside)):
             yield Decomposition(name="flat"), AlgorithmChoice(name=name)
     fullest, size = max(machine.node_to_n_ranks), machine.n_ranks

@@ -90,15 +90,19 @@ class Parts:
         `given` returns what moves in a row.
         """
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
-        stated, others = self.split_rows(range(self.n_rows) if rows is None else rows)
-        for row in stated:
+        rows = range(self.n_rows) if rows is None else rows
+        for row in self.split_rows(rows)[0]:
             task = self.row_task(row, kind, root, input, output, given(row))
             done[self.row(phase, row, replace(task, spare=spare))] = True
-        if others:
-            # They are like the first one, which is stated.
-            place = self.task.ranks[self.grid.matrix]
-            done[place[others].ravel()] = np.tile(done[place[stated[0]]], len(others))
+        self.repeat(done, rows)
         return output.where(done, input)
+
+    def repeat(self, marks: Bools, rows: Iterable[int]) -> None:
+        """Mark the ranks of rows that are left out as those of the first one that is stated."""
+        stated, others = self.split_rows(rows)
+        if others:
+            place = self.task.ranks[self.grid.matrix]
+            marks[place[others].ravel()] = np.tile(marks[place[stated[0]]], len(others))
 
     def split_rows(self, rows: Iterable[int]) -> tuple[list[int], list[int]]:
         """Return the rows to state, and those that are like them and may be left out."""
@@ -138,8 +142,9 @@ class Parts:
             done |= self.along(phase, replace(task, spare=spare))
         if others:
             # They are like the first one, which is stated.
-            place = self.task.ranks[self.grid.matrix].T
-            done[place[others].ravel()] = np.tile(done[place[stated[0]]], len(others))
+            ranks = [self.task.ranks[self.grid.column(column)] for column in others]
+            first = self.task.ranks[self.grid.column(stated[0])]
+            done[np.concatenate(ranks)] = np.tile(done[first], len(others))
         return output.where(done, input)
 
     def whole(self, part: int) -> Regions:
@@ -200,10 +205,13 @@ class Parts:
         )
 
     def teams(self) -> list[tuple[int, int, Ints]]:
-        """Return row, leader and followers wherever a leader serves more than itself."""
+        """Return row, leader and followers wherever a leader serves more than itself.
+
+        Those of rows that are left out are missing.
+        """
         if self.grid.is_even and self.grid.n_columns >= len(self.grid.rows[0]):
             return []
-        places = product(range(self.n_rows), self.columns)
+        places = product(self.split_rows(range(self.n_rows))[0], self.columns)
         found = ((row, self.grid.leader(row, c), self.grid.followers(row, c)) for row, c in places)
         return [each for each in found if len(each[2]) > 1]
 
@@ -221,6 +229,7 @@ class Parts:
             alone[self.task.ranks[self.grid.column(column)]] = True
         for _, leader, _ in self.teams():
             alone[self.task.ranks[leader]] = False
+        self.repeat(alone, range(self.n_rows))
         return alone
 
     def column_task(self, column: int, kind: str, input: Home, output: Home, given: Regions,
@@ -363,6 +372,7 @@ def _to_leaders(parts: Parts, phase: int) -> Home:
         ends = (task.input, task.output, task.given.take(team), None)
         done = parts.in_team(phase, row, leader, "gather", team, ends)
         collects[task.ranks[leader]] = done[task.ranks[leader]]
+    parts.repeat(collects, range(parts.n_rows))
     return task.output.where(collects, task.input)
 
 
@@ -373,6 +383,7 @@ def _from_leaders(parts: Parts, phase: int, here: Home) -> Home:
     for row, leader, team in parts.teams():
         ends = (here, task.output, task.given.take(team), None)
         done |= parts.in_team(phase, row, leader, "scatter", team, ends)
+    parts.repeat(done, range(parts.n_rows))
     return task.output.where(done, here)
 
 

@@ -65,6 +65,21 @@ def test_columns_that_are_left_out_change_nothing(shape, count):
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
+@pytest.mark.parametrize("root", [0, 3, 5, 10])
+@pytest.mark.parametrize("order", ["block", "cyclic"])
+@pytest.mark.parametrize("leaders", [1, 2, 3, 4])
+def test_leaders_of_even_nodes_are_restricted_alike(leaders, order, root):
+    machine = {"nodes": 3, "ranks_per_node": 4, "lanes": 2, "rank_order": order}
+    for kind in registry.kinds():
+        if kind == "barrier" or (order == "cyclic" and kind in ("scan", "exscan")):
+            continue
+        spec = make_spec(kind, "auto", 12, machine, count=5, root=root)
+        spec = spec.replace(decomposition={"name": "multi_leader", "leaders": leaders})
+        plan = compile_plan(spec)
+        for rank in range(12):
+            assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
+
+
 @pytest.mark.parametrize("transport", ["messages", "shared"])
 @pytest.mark.parametrize("passes", [
     ({"name": "place_progress", "policy": "numa"}, "add_compute"),
