@@ -76,7 +76,7 @@ def replace_world(table: Path, ranks: int | None = None, *, force: bool = False)
         If MPI does not come up as asked, or the table does not fit; on all ranks.
     """
     # Only here: without mpi4py these are no modules that can be imported.
-    from collplan.dropin import Comm
+    from collplan.dropin.communicators import Comm
     from collplan.executors.mpi.world import join_world
 
     native = join_world(ranks)

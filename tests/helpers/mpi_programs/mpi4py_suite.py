@@ -29,7 +29,7 @@ def main() -> None:
     folder, mode, *modules = sys.argv[1:]
     native, family = MPI.COMM_WORLD, None
     if mode == "drop-in":
-        from collplan.dropin import Comm
+        from collplan.dropin.communicators import Comm
         from tables_everywhere import planning_table
 
         MPI.COMM_WORLD = Comm(
