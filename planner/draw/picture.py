@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal, get_args
 
 import numpy as np
@@ -39,60 +40,39 @@ def draw_legend(
     sheet: Sheet, plan: Plan, lanes: Sequence[int], area: Box, *, shows_tasks: bool
 ) -> None:
     """Explain below `area` the kinds, `lanes` (-1: in a node) and dependencies in it."""
-    entries = list(_entries(plan, lanes, shows_tasks))
     x, y = 0.0, area.bottom + 24
-    for i, entry in enumerate(entries):
-        width = 40 + style.text_width([entry.text], style.FONT_SIZE)
+    for i, (text, look) in enumerate(_entries(plan, lanes, shows_tasks)):
+        width = 40 + style.text_width([text], style.FONT_SIZE)
         if x and x + width > max(area.right, _MIN_WIDTH):
             x, y = 0.0, y + _ROW_HEIGHT
-        name = f"legend_{i}"
-        indent = 30 if entry.color else 6
-        if entry.fill:
-            look = {"color": entry.color, "fillcolor": entry.fill, **entry.look}
+        name, label = f"legend_{i}", f"legend_{i}_text"
+        if "fillcolor" in look:
             sheet.box(name, Box(x + 12, y, 24, 12), [" "], **look)
-        elif entry.color:
-            sheet.arrow(
-                f"{name}_text",
-                f"{name}_text",
-                [(x, y), (x + 8, y), (x + 16, y), (x + 24, y)],
-                size=0.5,
-                color=entry.color,
-                style=entry.line,
-                penwidth=f"{entry.width:g}",
-            )
-        sheet.text(f"{name}_text", (x + indent, y), entry.text)
+        elif look:
+            sheet.arrow(label, label, [(x + d, y) for d in (0, 8, 16, 24)], size=0.5, **look)
+        sheet.text(label, (x + (30 if look else 6), y), text)
         x += width
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A line of the legend: a swatch where there is a fill, an arrow where only a colour."""
-
-    text: str
-    color: str = ""
-    fill: str = ""
-    line: str = "solid"
-    width: float = 2.2
-    look: Mapping[str, str] = field(default_factory=dict)
-
-
-def _entries(plan: Plan, lanes: Sequence[int], shows_tasks: bool) -> Iterator[_Entry]:
+def _entries(
+    plan: Plan, lanes: Sequence[int], shows_tasks: bool
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Generate the texts and what stands before each: a box, an arrow, or nothing."""
     if shows_tasks:
-        yield from (
-            _Entry(op.name.lower(), *style.OP_COLORS[op]) for op in Op if (plan.op == op).any()
-        )
-        for text, look in style.Looks.of(plan).legend():
-            yield _Entry(text, look["color"], look["fillcolor"], look=look)
+        yield from ((op.name.lower(), style.OP_LOOKS[op]) for op in Op if (plan.op == op).any())
+        yield from style.Looks.of(plan).legend()
     for lane in lanes:
-        yield _Entry("message in a node" if lane < 0 else f"on lane {lane}", style.lane_color(lane))
+        look = {"color": style.lane_color(lane), "style": "solid", "penwidth": "2.2"}
+        yield "message in a node" if lane < 0 else f"on lane {lane}", look
     if shows_tasks:
         is_intent = (plan.deps.kind & INTENT) > 0
+        look = {"color": style.DEPENDENCY_COLOR, "style": "solid", "penwidth": "0.8"}
         if not is_intent.all():
-            yield _Entry("dependency", style.DEPENDENCY_COLOR, width=0.8)
+            yield "dependency", look
         if is_intent.any():
-            yield _Entry("intent", style.DEPENDENCY_COLOR, line="dashed", width=0.8)
+            yield "intent", look | {"style": "dashed"}
     if lanes:
-        yield _Entry("wider: more bytes")
+        yield "wider: more bytes", {}
 
 
 View = Literal["auto", "task", "rank", "node", "phase"]
@@ -200,14 +180,9 @@ def _sketch(
         n_boxes == 1 and not by_rank and not is_forced
     ):
         return None
-    flows = count_flows(messages, np.arange(plan.n_ranks) if by_rank else plan.rank_node)
+    flows, inside = count_flows(messages, np.arange(plan.n_ranks) if by_rank else plan.rank_node)
     if len(flows) > (MAX_ARROWS if is_forced else MAX_READABLE_ARROWS):
         return None
-
-    def draw(sheet: Sheet, top: float) -> Box:
-        if by_rank:
-            return draw_ranks(sheet, plan, flows, top)
-        return draw_nodes(sheet, plan, messages, flows, top)
-
+    draw = draw_ranks if by_rank else partial(draw_nodes, inside=inside)
     lanes = tuple(sorted({flow.lane for flow in flows}))
-    return _Sketch(describe_flows(flows), draw, lanes)
+    return _Sketch(describe_flows(flows), lambda sheet, top: draw(sheet, plan, top, flows), lanes)

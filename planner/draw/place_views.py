@@ -19,14 +19,13 @@ from collplan.planner.plan.plan import Op, Plan
 class Messages:
     """One entry per message, by ascending row of the task that stands for it."""
 
-    row: Ints
     source: Ints
     dest: Ints
     n_bytes: Ints
     lane: Ints
 
     def __len__(self) -> int:
-        return len(self.row)
+        return len(self.source)
 
 
 def collect_messages(plan: Plan) -> Messages:
@@ -35,7 +34,6 @@ def collect_messages(plan: Plan) -> Messages:
     row = np.flatnonzero(plan.op <= last)
     is_send = plan.op[row] == Op.SEND
     return Messages(
-        row=row,
         source=np.where(is_send, plan.rank[row], plan.peer[row]).astype(np.int64),
         dest=np.where(is_send, plan.peer[row], plan.rank[row]).astype(np.int64),
         n_bytes=plan.elements[row] * plan.itemsize,
@@ -60,12 +58,11 @@ class Flow:
     @property
     def size(self) -> str:
         """Return the flow's totals for people."""
-        return (
-            f"{style.format_count(self.n_messages, 'message')}, {style.format_bytes(self.n_bytes)}"
-        )
+        n_messages = style.format_count(self.n_messages, "message")
+        return f"{n_messages}, {style.format_bytes(self.n_bytes)}"
 
 
-def count_flows(messages: Messages, place: Ints, keep_inside: bool = False) -> list[Flow]:
+def count_flows(messages: Messages, place: Ints) -> tuple[list[Flow], list[Flow]]:
     """Sum messages by place of source, place of destination, and lane.
 
     Parameters
@@ -74,30 +71,22 @@ def count_flows(messages: Messages, place: Ints, keep_inside: bool = False) -> l
         What to count.
     place : ndarray, shape (n_ranks,)
         Where each rank counts: the rank itself, or its node.
-    keep_inside : bool
-        Whether messages that stay in one place count too.
 
     Returns
     -------
-    list of Flow
-        By source, destination and lane.
+    between, inside : list of Flow
+        Flows from one place to another, and those that stay in one place; both by source,
+        destination and lane.
     """
     keys = np.stack((place[messages.source], place[messages.dest], messages.lane))
-    weights = messages.n_bytes
-    if not keep_inside:
-        is_between = keys[0] != keys[1]
-        keys, weights = keys[:, is_between], weights[is_between]
     if not keys.size:
-        return []
+        return [], []
     unique, flow, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
     totals = np.zeros(unique.shape[1], dtype=np.int64)
-    np.add.at(totals, flow.ravel(), weights)
-    return [
-        Flow(source, dest, lane, n_messages=n, n_bytes=total)
-        for (source, dest, lane), n, total in zip(
-            unique.T.tolist(), counts.tolist(), totals.tolist(), strict=True
-        )
-    ]
+    np.add.at(totals, flow.ravel(), messages.n_bytes)
+    flows = [Flow(*row) for row in np.vstack((unique, counts, totals)).T.tolist()]
+    between = [flow for flow in flows if flow.source != flow.dest]
+    return between, [flow for flow in flows if flow.source == flow.dest]
 
 
 def describe_flows(flows: list[Flow]) -> str:
@@ -130,9 +119,8 @@ def draw_flows(sheet: Sheet, flows: list[Flow], boxes: list[Box], noun: str) -> 
         pair = flow.source, flow.dest
         nth[pair] = nth.get(pair, -1) + 1
         curve = _arc(boxes[flow.source], boxes[flow.dest], nth[pair])
-        label = (
-            f"{flow.n_messages:,} msg, {style.format_bytes(flow.n_bytes)}" if is_labelled else ""
-        )
+        size = style.format_bytes(flow.n_bytes)
+        label = f"{flow.n_messages:,} msg, {size}" if is_labelled else ""
         on_lane = f", lane {flow.lane}" if flow.lane >= 0 else ""
         sheet.arrow(
             f"{noun}_{flow.source}",
@@ -190,7 +178,7 @@ _LABEL_ROOM: Final = 34.0
 """Above and below the nodes, for arrows with labels."""
 
 
-def draw_ranks(sheet: Sheet, plan: Plan, flows: list[Flow], top: float) -> Box:
+def draw_ranks(sheet: Sheet, plan: Plan, top: float, flows: list[Flow]) -> Box:
     """Draw a box per rank, in circles inside a circle of nodes; return the area of all."""
     members = [np.flatnonzero(plan.rank_node == node).tolist() for node in range(plan.n_nodes)]
     # Where there are many, a rank is a bare number.
@@ -261,14 +249,10 @@ def _circle(
     return centres, Box(size[0] / 2, top + size[1] / 2, *size)
 
 
-def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], top: float) -> Box:
+def draw_nodes(sheet: Sheet, plan: Plan, top: float, flows: list[Flow], inside: list[Flow]) -> Box:
     """Draw a box per node, in a circle, with the messages inside the node."""
     n = plan.n_nodes
-    inside = {
-        flow.source: flow
-        for flow in count_flows(messages, plan.rank_node, keep_inside=True)
-        if flow.source == flow.dest
-    }
+    inside_of = {flow.source: flow for flow in inside}
     n_ranks = np.bincount(plan.rank_node, minlength=n)
     tasks = np.bincount(plan.node, minlength=n)
     gap, above = (_LABEL_GAP, _LABEL_ROOM) if has_labels(flows) else (30.0, 0.0)
@@ -280,8 +264,8 @@ def draw_nodes(sheet: Sheet, plan: Plan, messages: Messages, flows: list[Flow], 
             f"node {node}",
             f"{style.format_count(ranks, 'rank')}, {style.format_count(work, 'task')}",
         ]
-        if node in inside:
-            lines.append(f"inside {inside[node].size}")
+        if node in inside_of:
+            lines.append(f"inside {inside_of[node].size}")
         sheet.box(f"node_{node}", box, lines, fillcolor=style.NODE_FILL, color=style.LOCAL_COLOR)
     draw_flows(sheet, flows, boxes, "node")
     # Arrows between the topmost and the lowest nodes bulge beyond them.

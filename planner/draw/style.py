@@ -19,12 +19,12 @@ FAINT_INK: Final = "#616e7c"
 
 # Okabe and Ito's colours, told apart with any colour vision: a border, and a
 # tint of it behind dark text.
-OP_COLORS: Final[dict[Op, tuple[str, str]]] = {
-    Op.SEND: ("#0072b2", "#cfe5f3"),
-    Op.RECV: ("#b57a00", "#fbe6bd"),
-    Op.COPY: ("#5f6b7a", "#e6e9ee"),
-    Op.REDUCE: ("#009e73", "#c9ecdf"),
-    Op.COMPUTE: ("#b3578c", "#f3d9e7"),
+OP_LOOKS: Final[Mapping[Op, dict[str, str]]] = {
+    Op.SEND: {"color": "#0072b2", "fillcolor": "#cfe5f3"},
+    Op.RECV: {"color": "#b57a00", "fillcolor": "#fbe6bd"},
+    Op.COPY: {"color": "#5f6b7a", "fillcolor": "#e6e9ee"},
+    Op.REDUCE: {"color": "#009e73", "fillcolor": "#c9ecdf"},
+    Op.COMPUTE: {"color": "#b3578c", "fillcolor": "#f3d9e7"},
 }
 """Border and fill of a task's box."""
 
@@ -157,8 +157,7 @@ class Looks:
 
     def attributes(self, plan: Plan, task: Task) -> dict[str, str]:
         """Return the attributes of a task's box."""
-        border, fill = OP_COLORS[task.op]
-        look = {"color": border, "fillcolor": fill} | STAGE_STYLES[task.stage]
+        look = OP_LOOKS[task.op] | STAGE_STYLES[task.stage]
         if task.core != plan.rank_core[task.rank]:
             look |= {"color": self.core_colors[task.core], "penwidth": "1.6"}
         return look
