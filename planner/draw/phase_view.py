@@ -7,13 +7,14 @@ in a row of one name, as the steps of a local reduction, share a column.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from collplan.planner.draw import style
-from collplan.planner.draw.sheet import TITLE_SIZE, Box, Sheet
+from collplan.planner.draw.sheet import TITLE_SIZE, Box, Point, Sheet
 from collplan.planner.plan.plan import Op, Plan
 
 _MAX_BOXES: Final = 40
@@ -22,7 +23,7 @@ _HEIGHT: Final = 44.0
 _MARGIN: Final = 12.0
 _GAP: Final = 26.0
 _COLUMN_GAP: Final = 70.0
-_ARC: Final = 16.0
+_ARC_HEIGHT: Final = 16.0
 
 
 @dataclass(slots=True)
@@ -31,20 +32,10 @@ class _Step:
 
     first: int
     last: int
-    n_tasks: dict[Op, int]
+    n_tasks: Counter[Op]
     n_bytes: int
     n_rounds: int = 1
     is_uniform: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    """Phases in a row of one name: their chain of rounds, and its first box."""
-
-    phase: int
-    title: str
-    chain: list[_Step]
-    first: Box
 
 
 def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
@@ -54,16 +45,29 @@ def draw_phases(sheet: Sheet, plan: Plan, top: float) -> Box:
     steps = _steps(plan, leads)
     place = {phase: i for i, phase in enumerate(steps)}
     furthest = max((abs(place[b] - place[a]) for a, b in dependencies), default=0)
-    frames_top = top + (_ARC * furthest if furthest > 1 else 0)
-    columns = _columns(plan, steps, leads, frames_top + 52)
-    bottom = top
-    for column in columns:
-        bottom = max(bottom, _draw_chain(sheet, column))
+    frames_top = top + (_ARC_HEIGHT * furthest if furthest > 1 else 0)
+    firsts: dict[int, Box] = {}
+    x, right, bottom = 0.0, 0.0, top
+    for phase, chain in steps.items():
+        title = _title(plan, phase, leads)
+        # Phases stand side by side, each as wide as its title.
+        width = max(_MIN_WIDTH, style.text_width([title], TITLE_SIZE) - _MARGIN)
+        first = firsts[phase] = Box(x + _MARGIN + width / 2, frames_top + 52, width, _HEIGHT)
+        bottom = max(bottom, _draw_chain(sheet, f"phase_{phase}", title, chain, first))
+        right = first.right + _MARGIN
+        x += width + 2 * _MARGIN + _COLUMN_GAP
     for (before, phase), n in dependencies.items():
-        ends = columns[place[before]], columns[place[phase]]
         n_between = abs(place[phase] - place[before]) - 1
-        _draw_phase_dependency(sheet, ends, n_between, frames_top, f"{n:,} deps")
-    right = columns[-1].first.right + _MARGIN if columns else 0.0
+        curve, label_at = _arc(firsts[before], firsts[phase], n_between, frames_top)
+        sheet.arrow(
+            f"phase_{before}_{len(steps[before]) - 1}",
+            f"phase_{phase}_0",
+            curve,
+            label=f"{n:,} deps",
+            label_at=label_at,
+            color=style.DEPENDENCY_COLOR,
+            penwidth="1.4",
+        )
     return Box.below(top, right, bottom)
 
 
@@ -76,31 +80,18 @@ def _first_of_name(plan: Plan) -> list[int]:
     return leads
 
 
-def _columns(
-    plan: Plan, steps: dict[int, list[_Step]], leads: list[int], y: float
-) -> list[_Column]:
-    """Place the phases side by side, each as wide as its title."""
-    columns, x = [], 0.0
-    for phase, chain in steps.items():
-        last = max(i for i, lead in enumerate(leads) if lead == phase)
-        title = f"phase {phase}" if last == phase else f"phases {phase}–{last}"
-        title += f": {plan.phases[phase]}" if plan.phases[phase].name else ""
-        width = max(_MIN_WIDTH, style.text_width([title], TITLE_SIZE) - _MARGIN)
-        columns.append(
-            _Column(phase, title, chain, Box(x + _MARGIN + width / 2, y, width, _HEIGHT))
-        )
-        x += width + 2 * _MARGIN + _COLUMN_GAP
-    return columns
+def _title(plan: Plan, lead: int, leads: list[int]) -> str:
+    last = max(number for number, first in enumerate(leads) if first == lead)
+    title = f"phase {lead}" if last == lead else f"phases {lead}–{last}"
+    return title + (f": {plan.phases[lead]}" if plan.phases[lead].name else "")
 
 
-def _draw_chain(sheet: Sheet, column: _Column) -> float:
+def _draw_chain(sheet: Sheet, frame: str, title: str, chain: list[_Step], first: Box) -> float:
     """Draw a phase's frame and its rounds from the first down; return where the frame ends."""
-    first, frame = column.first, f"phase_{column.phase}"
-    top = first.top - 30
-    bottom = first.top + len(column.chain) * (_HEIGHT + _GAP) - _GAP + _MARGIN
-    corners = first.left - _MARGIN, top, first.right + _MARGIN, bottom
-    sheet.titled_frame(frame, corners, column.title, drop=14)
-    for i, step in enumerate(column.chain):
+    bottom = first.top + len(chain) * (_HEIGHT + _GAP) - _GAP + _MARGIN
+    corners = first.left - _MARGIN, first.top - 30, first.right + _MARGIN, bottom
+    sheet.titled_frame(frame, corners, title, drop=14)
+    for i, step in enumerate(chain):
         box = replace(first, y=first.y + i * (_HEIGHT + _GAP))
         sheet.box(
             f"{frame}_{i}",
@@ -111,7 +102,15 @@ def _draw_chain(sheet: Sheet, column: _Column) -> float:
             color=style.LOCAL_COLOR,
         )
         if i:
-            _draw_step(sheet, frame, i, box, column.chain[i - 1])
+            start, end, n_bytes = (box.x, box.top - _GAP), (box.x, box.top), chain[i - 1].n_bytes
+            sheet.arrow(
+                f"{frame}_{i - 1}",
+                f"{frame}_{i}",
+                [start, start, end, end],
+                color=style.LOCAL_COLOR,
+                penwidth=f"{style.line_width(n_bytes):g}",
+                tooltip=f"{style.format_bytes(n_bytes)} before",
+            )
     return bottom
 
 
@@ -130,7 +129,7 @@ def _steps(plan: Plan, leads: list[int]) -> dict[int, list[_Step]]:
     np.add.at(n_bytes, band[is_send], plan.elements[is_send] * plan.itemsize)
     steps: dict[int, list[_Step]] = {}
     for i, (phase, rnd) in enumerate(keys.T.tolist()):
-        own = {op: int(counts[op][i]) for op in Op if counts[op][i]}
+        own = Counter({op: int(counts[op][i]) for op in Op if counts[op][i]})
         chain = steps.setdefault(phase, [])
         step = _Step(rnd, rnd, own, int(n_bytes[i]))
         if chain and _same_work(chain[-1], step):
@@ -150,8 +149,7 @@ def _append(before: _Step, step: _Step) -> None:
     before.last = step.last
     before.n_rounds += step.n_rounds
     before.n_bytes += step.n_bytes
-    for op, count in step.n_tasks.items():
-        before.n_tasks[op] = before.n_tasks.get(op, 0) + count
+    before.n_tasks.update(step.n_tasks)
 
 
 def _merge(chain: list[_Step]) -> list[_Step]:
@@ -171,26 +169,14 @@ def _label(step: _Step) -> list[str]:
     title = f"round {step.first}"
     if step.n_rounds > 1:
         title = f"rounds {step.first}–{step.last}" + (", all alike" if step.is_uniform else "")
-    messages = step.n_tasks.get(Op.SEND, 0)
-    lines = [f"{style.format_count(messages, 'message')}, {style.format_bytes(step.n_bytes)}"]
-    work = [
-        style.format_count(count, op.name.lower() if op is not Op.COPY else "copy")
+    messages = style.format_count(step.n_tasks[Op.SEND], "message")
+    work = ", ".join(
+        style.format_count(count, op.name.lower())
         for op, count in step.n_tasks.items()
         if op > Op.RECV
-    ]
-    return [title, *lines, ", ".join(work).replace("copys", "copies")][: 2 + bool(work)]
-
-
-def _draw_step(sheet: Sheet, frame: str, i: int, box: Box, before: _Step) -> None:
-    start, end = (box.x, box.top - _GAP), (box.x, box.top)
-    sheet.arrow(
-        f"{frame}_{i - 1}",
-        f"{frame}_{i}",
-        [start, start, end, end],
-        color=style.LOCAL_COLOR,
-        penwidth=f"{style.line_width(before.n_bytes):g}",
-        tooltip=f"{style.format_bytes(before.n_bytes)} before",
     )
+    lines = [title, f"{messages}, {style.format_bytes(step.n_bytes)}"]
+    return [*lines, work.replace("copys", "copies")] if work else lines
 
 
 def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, int], int]:
@@ -206,21 +192,11 @@ def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, i
     return dict(zip(keys, counts.tolist(), strict=True))
 
 
-def _draw_phase_dependency(
-    sheet: Sheet, columns: tuple[_Column, _Column], n_between: int, top: float, label: str
-) -> None:
-    """Draw an arrow between first boxes of phases, over the phases between them."""
-    before, after = columns
-    start, end = (before.first.right, before.first.y), (after.first.left, after.first.y)
-    peak = top + 2 - _ARC * n_between if n_between else start[1]
+def _arc(before: Box, after: Box, n_between: int, top: float) -> tuple[list[Point], Point]:
+    """Return a curve between first boxes, over the phases between them, and its label's place."""
+    start, end = (before.right, before.y), (after.left, after.y)
+    peak = top + 2 - _ARC_HEIGHT * n_between if n_between else start[1]
     # A cubic rises to three quarters of its control points' height.
     height = start[1] - (start[1] - peak) / 0.75
-    sheet.arrow(
-        f"phase_{before.phase}_{len(before.chain) - 1}",
-        f"phase_{after.phase}_0",
-        [start, (start[0] + 24, height), (end[0] - 24, height), end],
-        label=label,
-        label_at=((start[0] + end[0]) / 2, peak - 7),
-        color=style.DEPENDENCY_COLOR,
-        penwidth="1.4",
-    )
+    curve = [start, (start[0] + 24, height), (end[0] - 24, height), end]
+    return curve, ((start[0] + end[0]) / 2, peak - 7)

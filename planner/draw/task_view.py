@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -51,11 +52,8 @@ class Grid:
     """Ranks drawn, from left to right, and where."""
     column_width: float
     column_gap: float
-    box_height: float
-    rounds: list[str]
-    """Names of the bands of lines, in order."""
-    round_y: list[float]
-    """Heights at which bands begin."""
+    rounds: list[tuple[str, float]]
+    """Names of the bands of lines, in order, and the heights at which they begin."""
     right: float
     bottom: float
 
@@ -73,14 +71,14 @@ def lay_out(
     if is_wide:
         for task, lines in zip(tasks, labels, strict=True):
             lines += looks.lines(plan, task)
-    rounds, band = _bands(plan)
-    line, first_lines = _lines(plan, ends, band, len(rounds))
+    names, band = _bands(plan)
+    line, first_lines = _lines(plan, ends, band, len(names))
 
     widest = max((_label_width(lines) for lines in labels), default=0.0)
     width = max(64.0 if is_wide else 44.0, 10 + widest)
     height = 6 + _LINE_HEIGHT * max(map(len, labels), default=1)
     column_gap = 30.0 if is_wide else 22.0
-    x = 2 * PADDING + style.text_width(rounds, style.FONT_SIZE)
+    x = 2 * PADDING + style.text_width(names, style.FONT_SIZE)
     column_x: dict[int, float] = {}
     for before, rank in zip([ranks[0], *ranks], ranks, strict=False):
         if rank != ranks[0]:
@@ -88,12 +86,11 @@ def lay_out(
             x += _NODE_GAP * (plan.rank_node[rank] != plan.rank_node[before])
         column_x[rank] = x + width / 2
 
-    gaps = _gaps(plan, ends, line)
-    line_y, round_y, y = [], [], top + _HEADER
-    begins = set(first_lines)
-    for i, gap in enumerate(gaps):
+    line_y, rounds, y = [], [], top + _HEADER
+    begins = dict(zip(first_lines, names, strict=True))
+    for i, gap in enumerate(_gaps(plan, ends, line)):
         if i in begins:
-            round_y.append(y)
+            rounds.append((begins[i], y))
             y += _ROUND_GAP / 2
         line_y.append(y + height / 2)
         y += height + gap
@@ -109,9 +106,7 @@ def lay_out(
         column_x=column_x,
         column_width=width,
         column_gap=column_gap,
-        box_height=height,
         rounds=rounds,
-        round_y=round_y,
         right=x + width + 2 * PADDING,
         bottom=y + PADDING,
     )
@@ -237,21 +232,12 @@ def draw_tasks(sheet: Sheet, plan: Plan, top: float, times: style.Times | None) 
 def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores: bool) -> None:
     """Frame every rank, and around them the ranks of a node."""
     half = grid.column_width / 2
-    ranks = list(grid.column_x)
-    last_of_nodes = [
-        i
-        for i, rank in enumerate(ranks)
-        if i + 1 == len(ranks) or plan.rank_node[ranks[i + 1]] != plan.rank_node[rank]
-    ]
-    start = 0
-    for end in last_of_nodes:
-        node = int(plan.rank_node[ranks[end]])
-        left = grid.column_x[ranks[start]] - half - PADDING
-        right = grid.column_x[ranks[end]] + half + PADDING
+    for node, members in groupby(grid.column_x.items(), lambda column: plan.rank_node[column[0]]):
+        columns = list(members)
+        left, right = columns[0][1] - half - PADDING, columns[-1][1] + half + PADDING
         frame = f"node_{node}"
         sheet.titled_frame(frame, (left, top, right, grid.bottom), f"node {node}", drop=11)
-        for rank in ranks[start : end + 1]:
-            x = grid.column_x[rank]
+        for rank, x in columns:
             sheet.frame(
                 f"rank_{rank}",
                 (x - half - 6, top + 22, x + half + 6, grid.bottom - 6),
@@ -261,11 +247,10 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores
                 fillcolor=style.RANK_FILL,
                 color=style.RANK_LINE,
             )
-        start = end + 1
 
 
 def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
-    for i, (name, y) in enumerate(zip(grid.rounds, grid.round_y, strict=True)):
+    for i, (name, y) in enumerate(grid.rounds):
         sheet.frame(
             f"round_{i}",
             (0, y, grid.right, y),
@@ -280,29 +265,26 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
 
 def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
     place = _places(grid)
-    for task in grid.tasks:
-        begin = int(plan.deps.indptr[task.row])
-        head = grid.boxes[task.row]
-        for i, before in enumerate(task.after, start=begin):
-            kind = int(plan.deps.kind[i])
-            tail = grid.boxes[before]
-            if tail.x != head.x:
-                curve = _fall(
-                    (tail.x - tail.width / 4, tail.bottom), (head.x - head.width / 4, head.top)
-                )
-            else:
-                curve = _bow(tail, head, abs(place[task.row] - place[before]) - 1)
-            moment = "starts" if kind & ON_START else "is complete"
-            sheet.arrow(
-                f"t{before}",
-                f"t{task.row}",
-                curve,
-                size=0.4,
-                style="dashed" if kind & INTENT else "solid",
-                color=style.DEPENDENCY_COLOR,
-                penwidth="0.8",
-                tooltip=f"#{task.row} waits until #{before} {moment}",
-            )
+    deps = plan.deps
+    dependencies = zip(deps.owner().tolist(), deps.task.tolist(), deps.kind.tolist(), strict=True)
+    for row, before, kind in dependencies:
+        tail, head = grid.boxes[before], grid.boxes[row]
+        if tail.x != head.x:
+            start = tail.x - tail.width / 4, tail.bottom
+            curve = _fall(start, (head.x - head.width / 4, head.top))
+        else:
+            curve = _bow(tail, head, abs(place[row] - place[before]) - 1)
+        moment = "starts" if kind & ON_START else "is complete"
+        sheet.arrow(
+            f"t{before}",
+            f"t{row}",
+            curve,
+            size=0.4,
+            style="dashed" if kind & INTENT else "solid",
+            color=style.DEPENDENCY_COLOR,
+            penwidth="0.8",
+            tooltip=f"#{row} waits until #{before} {moment}",
+        )
 
 
 def _places(grid: Grid) -> list[int]:
@@ -333,17 +315,15 @@ def _fall(start: Point, end: Point) -> list[Point]:
 def _draw_messages(sheet: Sheet, plan: Plan, ends: Ends, grid: Grid) -> None:
     for i, (send, recv) in enumerate(ends):
         n_bytes, lane = int(plan.elements[send]) * plan.itemsize, int(plan.lane[send])
+        source, dest = grid.tasks[send].rank, grid.tasks[recv].rank
+        on_lane = f" on lane {lane}" if lane >= 0 else ""
         sheet.arrow(
             f"t{send}",
             f"t{recv}",
             _route(grid, send, recv, i),
             color=style.lane_color(lane),
             penwidth=f"{style.line_width(n_bytes):g}",
-            tooltip=(
-                f"rank {grid.tasks[send].rank} → {grid.tasks[recv].rank}: "
-                + style.format_bytes(n_bytes)
-                + (f" on lane {lane}" if lane >= 0 else "")
-            ),
+            tooltip=f"rank {source} → {dest}: {style.format_bytes(n_bytes)}{on_lane}",
         )
 
 
@@ -353,17 +333,16 @@ def _route(grid: Grid, send: int, recv: int, number: int) -> list[Point]:
     start, end = (tail.x, tail.bottom), (head.x, head.top)
     first, last = grid.line[send], grid.line[recv]
     if last <= first:
-        drop = grid.box_height
+        drop = head.height
         return [start, (start[0], start[1] + drop), (end[0], end[1] - drop), end]
     if last == first + 1:
         return _fall(start, end)
     # Through the gutter below the send, down beside the receiver's column, and in from above.
     side = 1 if tail.x > head.x else -1
     x = head.x + side * (head.width / 2 + grid.column_gap / 2 + (number % 5 - 2) * 2.5)
-    upper = (x, grid.line_y[first + 1] - grid.box_height / 2)
-    lower = (x, grid.line_y[last - 1] + grid.box_height / 2)
-    straight = [upper, lower, lower]
-    return [*_fall(start, upper), *straight, *_fall(lower, end)[1:]]
+    upper = (x, grid.line_y[first + 1] - head.height / 2)
+    lower = (x, grid.line_y[last - 1] + head.height / 2)
+    return [*_fall(start, upper), upper, lower, lower, *_fall(lower, end)[1:]]
 
 
 def pair_ends(plan: Plan) -> Ends:
