@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.planner.arrays import csr
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import (
     INTENT,
@@ -44,7 +43,7 @@ _STATEMENT: Final = re.compile(
     r"|(\}))",
     re.ASCII,
 )
-_TASK, _CALC_CPU, _EDGE, _RANK, _END = 1, 9, 12, 13, 14
+_EDGE, _RANK, _END = 12, 13, 14
 """Number of the last group that each statement can fill."""
 
 _HEADER: Final = re.compile(rf"\s*num_ranks[ \t]+{_N}(?!\S)", re.ASCII)
@@ -129,22 +128,27 @@ def _blank(name: str, comment: re.Match[str]) -> str:
     return " " + "\n" * comment[0].count("\n")
 
 
+_STATEMENTS: Final = (
+    "statements are 'L: send Nb to RANK', 'L: recv Nb from RANK' (then tag T, cpu C, nic N in this "
+    "order), 'L: calc NS' (then cpu C), 'L requires M', 'L irequires M', with numbers of at most "
+    "40 digits"
+)
+_Task = tuple[int, int, int, int, int, int]
+"""Op, amount (in bytes or ns), peer, tag, cpu and nic."""
+
+
 @dataclass(slots=True)
 class _Reader:
-    """Columns of the schedule read so far."""
+    """Statements of the schedule read so far."""
 
     text: str
     name: str
     n_ranks: int = 0
-    op: array[int] = field(default_factory=lambda: array("b"))
-    amount: array[int] = field(default_factory=lambda: array("q"))
-    peer: array[int] = field(default_factory=lambda: array("i"))
-    tag: array[int] = field(default_factory=lambda: array("i"))
-    cpu: array[int] = field(default_factory=lambda: array("i"))
-    nic: array[int] = field(default_factory=lambda: array("h"))
-    after: array[int] = field(default_factory=lambda: array("i"))
-    before: array[int] = field(default_factory=lambda: array("i"))
-    on_start: array[int] = field(default_factory=lambda: array("b"))
+    n_tasks: int = 0
+    tasks: array[int] = field(default_factory=lambda: array("q"))
+    """The numbers of all tasks."""
+    edges: array[int] = field(default_factory=lambda: array("i"))
+    """Of each dependency, what waits, what it waits for, and the kind."""
     rank_end: list[int] = field(default_factory=list)
 
     def read(self) -> Plan:
@@ -161,7 +165,7 @@ class _Reader:
             elif last == _EDGE:
                 self._add_edge(statement, labels)
             elif last == _END:
-                self.rank_end.append(len(self.op))
+                self.rank_end.append(self.n_tasks)
                 labels = None
             elif last == _RANK:
                 self._fail(statement.start(), "begins inside of a rank", "end that with '}' first")
@@ -181,100 +185,75 @@ class _Reader:
         return header.end()
 
     def _begin_rank(self, statement: re.Match[str]) -> None:
-        expected, rank = len(self.rank_end), int(statement[_RANK])
+        rank, due = int(statement[_RANK]), len(self.rank_end)
         if rank >= self.n_ranks:
-            self._fail(
-                statement.start(_RANK),
-                f"rank {rank} of {self.n_ranks}",
-                f"number ranks 0 to {self.n_ranks - 1} or raise num_ranks",
-            )
-        if rank != expected:
-            self._fail(
-                statement.start(_RANK),
-                f"rank {rank} where rank {expected} is due",
-                "list every rank once, ascending; an idle one is 'rank N { }'",
-            )
+            way_out = f"number ranks 0 to {self.n_ranks - 1} or raise num_ranks"
+            self._fail(statement.start(), f"rank {rank} of {self.n_ranks}", way_out)
+        if rank != due:
+            way_out = "list every rank once, ascending; an idle one is 'rank N { }'"
+            self._fail(statement.start(), f"rank {rank} where rank {due} is due", way_out)
 
     def _add_task(self, statement: re.Match[str], labels: dict[str, int]) -> None:
         label, sends, receives, peer, tag, cpu, nic, calc, calc_cpu = statement.group(*range(1, 10))
         if label in labels:
-            self._fail(statement.start(1), f"label {label} is defined twice in its rank", "rename")
-        labels[label] = len(self.op)
+            problem = f"label {label} is defined twice in its rank"
+            self._fail(statement.start(), problem, "rename")
+        labels[label] = self.n_tasks
+        task: _Task
         if calc is not None:
-            op, amount, to, number, core, lane = Op.COMPUTE, int(calc), NONE, NONE, calc_cpu, NONE
-            if amount > _MAX_NS:
-                self._fail(statement.start(8), f"{label}: {calc} ns", f"give at most {_MAX_NS}")
+            task = Op.COMPUTE, int(calc), NONE, NONE, int(calc_cpu or 0), NONE
+            is_legal = task[1] <= _MAX_NS
         else:
-            op = Op.RECV if sends is None else Op.SEND
-            amount, to, number = int(sends or receives), int(peer), int(tag or 0)
-            core, lane = cpu, int(nic or 0)
-            if not 0 <= to < self.n_ranks or not 0 <= number <= _MAX_TAG or amount > _MAX_BYTES:
-                self._fail_message(statement, to, number)
-            if lane >= _MAX_UNITS:
-                self._fail(statement.start(7), f"{label}: nic {nic}", f"give 0 to {_MAX_UNITS - 1}")
-        unit = int(core or 0)
-        if unit >= _MAX_UNITS:
-            self._fail(statement.start(1), f"{label}: cpu {core}", f"give 0 to {_MAX_UNITS - 1}")
-        self.op.append(op)
-        self.amount.append(amount)
-        self.peer.append(to)
-        self.tag.append(number)
-        self.cpu.append(unit)
-        self.nic.append(lane)
+            op, amount = Op.SEND if receives is None else Op.RECV, int(sends or receives)
+            to, number = int(peer), int(tag or 0)
+            task = op, amount, to, number, int(cpu or 0), int(nic or 0)
+            is_legal = 0 <= to < self.n_ranks and 0 <= number <= _MAX_TAG and amount <= _MAX_BYTES
+        if not is_legal or task[4] >= _MAX_UNITS or task[5] >= _MAX_UNITS:
+            self._fail_task(statement, task)
+        self.tasks.extend(task)
+        self.n_tasks += 1
 
-    def _fail_message(self, statement: re.Match[str], peer: int, tag: int) -> NoReturn:
-        label, place = statement[1], statement.start(1)
-        if peer == -1 or tag == -1:
-            what = "rank" if peer == -1 else "tag"
-            self._fail(place, f"{label}: any {what} (-1), but a plan is static", f"name the {what}")
-        if not 0 <= peer < self.n_ranks:
-            self._fail(place, f"{label}: rank {peer} of {self.n_ranks}", "name one that exists")
-        if not 0 <= tag <= _MAX_TAG:
-            self._fail(place, f"{label}: tag {tag}", f"give 0 to {_MAX_TAG}")
-        self._fail(place, f"{label}: message too large", f"give at most {_MAX_BYTES} bytes")
+    def _fail_task(self, statement: re.Match[str], task: _Task) -> NoReturn:
+        op, amount, peer, tag, cpu, nic = task
+        n, most, is_message = self.n_ranks, _MAX_UNITS - 1, op != Op.COMPUTE
+        too_much = amount > (_MAX_BYTES if is_message else _MAX_NS)
+        wrong = (
+            (not is_message and too_much, f"{amount} ns", f"give at most {_MAX_NS}"),
+            (is_message and peer == -1, "any rank (-1), but a plan is static", "name the rank"),
+            (is_message and tag == -1, "any tag (-1), but a plan is static", "name the tag"),
+            (is_message and not 0 <= peer < n, f"rank {peer} of {n}", "name one that exists"),
+            (is_message and not 0 <= tag <= _MAX_TAG, f"tag {tag}", f"give 0 to {_MAX_TAG}"),
+            (is_message and too_much, "message too large", f"give at most {_MAX_BYTES} bytes"),
+            (nic > most, f"nic {nic}", f"give 0 to {most}"),
+            (cpu > most, f"cpu {cpu}", f"give 0 to {most}"),
+        )
+        problem, way_out = next(words for is_so, *words in wrong if is_so)
+        self._fail(statement.start(), f"{statement[1]}: {problem}", way_out)
 
     def _add_edge(self, statement: re.Match[str], labels: dict[str, int]) -> None:
         label, on_start, required = statement.group(10, 11, 12)
         after, before = labels.get(label), labels.get(required)
         if after is None or before is None:
             missing = label if after is None else required
-            self._fail(
-                statement.start(10),
-                f"label {missing} is not defined in rank {len(self.rank_end)}",
-                "define it above its use, in the same rank",
-            )
-        self.after.append(after)
-        self.before.append(before)
-        self.on_start.append(1 if on_start else 0)
+            problem = f"label {missing} is not defined in rank {len(self.rank_end)}"
+            way_out = "define it above its use, in the same rank"
+            self._fail(statement.start(), problem, way_out)
+        self.edges.extend((after, before, INTENT | ON_START if on_start else INTENT))
 
     def _check_end(self, position: int, inside: bool) -> None:
+        end, rank = len(self.text), len(self.rank_end)
         rest = self.text[position:].lstrip()
         if rest:
-            place = len(self.text) - len(rest)
-            self._fail_unknown(place)
-        rank = len(self.rank_end)
+            place = end - len(rest)
+            begin = self.text.rfind("\n", 0, place) + 1
+            line = self.text[begin:].split("\n", 1)[0].strip()
+            quoted = line if len(line) <= 60 else line[:57] + "..."
+            self._fail(place, f"cannot read '{quoted}'", _STATEMENTS)
         if inside:
-            self._fail(
-                len(self.text), f"ends inside rank {rank}, as if cut short", "end it with '}'"
-            )
+            self._fail(end, f"ends inside rank {rank}, as if cut short", "end it with '}'")
         if rank < self.n_ranks:
-            self._fail(
-                len(self.text),
-                f"ends after {rank} of {self.n_ranks} ranks, as if cut short",
-                "list every rank; an idle one is 'rank N { }'",
-            )
-
-    def _fail_unknown(self, place: int) -> NoReturn:
-        begin = self.text.rfind("\n", 0, place) + 1
-        line = self.text[begin:].split("\n", 1)[0].strip()
-        quoted = line if len(line) <= 60 else line[:57] + "..."
-        self._fail(
-            place,
-            f"cannot read '{quoted}'",
-            "statements are 'L: send Nb to RANK', 'L: recv Nb from RANK' (then tag T, cpu C, nic N "
-            "in this order), 'L: calc NS' (then cpu C), 'L requires M', 'L irequires M', with "
-            "numbers of at most 40 digits",
-        )
+            problem = f"ends after {rank} of {self.n_ranks} ranks, as if cut short"
+            self._fail(end, problem, "list every rank; an idle one is 'rank N { }'")
 
     def _fail(self, place: int, problem: str, way_out: str) -> NoReturn:
         # A statement's match begins with the blank before it.
@@ -284,78 +263,53 @@ class _Reader:
         raise GoalError(f"{self.name}:{line}: {problem}; {way_out}")
 
     def _plan(self) -> Plan:
-        n = len(self.op)
-        op, amount, cpu = (np.array(column) for column in (self.op, self.amount, self.cpu))
-        received_bytes = amount[op == Op.RECV].sum(dtype=float)
+        op, amount, peer, tag, cpu, nic = np.array(self.tasks).reshape(-1, 6).T
+        sends, receives = op == Op.SEND, op == Op.RECV
+        received_bytes = amount[receives].sum(dtype=float)
         if received_bytes > _MAX_RECEIVED:
             raise GoalError(
                 f"{self.name}: all receives together have {received_bytes:.3g} bytes, at most "
                 f"2**62 can be; make messages smaller"
             )
-        nic = np.array(self.nic)
-        counts = np.diff(self.rank_end, prepend=0)
-        rank = np.repeat(np.arange(self.n_ranks, dtype=np.int32), counts)
-        n_bytes = np.where(op == Op.COMPUTE, 0, amount)
-        reads, sent = _extents(op == Op.SEND, Buffer.SEND, n_bytes, rank, self.n_ranks)
-        writes, received = _extents(op == Op.RECV, Buffer.RECV, n_bytes, rank, self.n_ranks)
-        constant = np.broadcast_to(np.int32(0), n)
         ranks = np.arange(self.n_ranks)
+        rank = np.repeat(ranks, np.diff(self.rank_end, prepend=0))
+        sizes = np.zeros((self.n_ranks, 3), dtype=np.int64)
+        np.maximum.at(sizes[:, Buffer.SEND], rank[sends], amount[sends])
+        np.add.at(sizes[:, Buffer.RECV], rank[receives], amount[receives])
+        offset = np.zeros_like(amount)
+        offset[receives] = csr.group_offsets(rank[receives], amount[receives])
+        after, before, kind = np.array(self.edges).reshape(-1, 3).T
+        order, indptr = csr.group_by(after, self.n_tasks)
+        constant = np.broadcast_to(np.int32(0), self.n_tasks)
         return Plan(
             op=op,
             rank=rank,
-            peer=np.array(self.peer),
-            tag=np.array(self.tag),
+            peer=peer,
+            tag=tag,
             node=rank,
             lane=nic,
             core=cpu,
             phase=constant,
             round=constant,
-            stream=np.broadcast_to(np.int32(NONE), n),
+            stream=np.broadcast_to(np.int32(NONE), self.n_tasks),
             priority=constant,
             stage=constant,
             duration_ns=np.where(op == Op.COMPUTE, amount, 0),
-            reads=reads,
-            writes=writes,
-            deps=self._dependencies(n),
+            reads=_extents(sends, Buffer.SEND, offset, amount),
+            writes=_extents(receives, Buffer.RECV, offset, amount),
+            deps=Dependencies(indptr, before[order], kind[order]),
             patterns=NO_PATTERN,
-            buffer_sizes=np.column_stack((sent, received, np.zeros_like(sent))),
-            shared_sizes=np.zeros(self.n_ranks, dtype=np.int64),
+            buffer_sizes=sizes,
+            shared_sizes=np.zeros_like(ranks),
             rank_node=ranks,
             rank_lane=np.zeros_like(ranks),
             rank_core=np.zeros_like(ranks),
             itemsize=1,
         )
 
-    def _dependencies(self, n_tasks: int) -> Dependencies:
-        after, before = np.array(self.after), np.array(self.before)
-        order, indptr = csr.group_by(after, n_tasks)
-        kind = np.where(np.array(self.on_start), INTENT | ON_START, INTENT)
-        return Dependencies(indptr, before[order], kind[order])
 
-
-def _extents(
-    has: npt.NDArray[np.bool_],
-    buffer: Buffer,
-    n_bytes: npt.NDArray[np.int64],
-    rank: npt.NDArray[np.int32],
-    n_ranks: int,
-) -> tuple[Extents, npt.NDArray[np.int64]]:
-    """Return one extent for each task that `has` one, and the size of every rank's buffer."""
-    count = n_bytes[has]
-    owner = rank[has]
-    n = len(count)
-    size = np.zeros(n_ranks, dtype=np.int64)
-    if buffer is Buffer.SEND:
-        offset = np.zeros(n, dtype=np.int64)
-        np.maximum.at(size, owner, count)
-    else:
-        offset = csr.group_offsets(owner, count)
-        np.add.at(size, owner, count)
-    extents = Extents(
-        indptr=csr.running_total(has),
-        buffer=np.full(n, buffer),
-        offset=offset,
-        count=count,
-        pattern=np.broadcast_to(np.int32(0), n),
-    )
-    return extents, size
+def _extents(has: Bools, buffer: Buffer, offset: Ints, count: Ints) -> Extents:
+    """Return one extent for each task that `has` one."""
+    n = int(has.sum())
+    buffers, patterns = np.full(n, buffer), np.broadcast_to(np.int32(0), n)
+    return Extents(csr.running_total(has), buffers, offset[has], count[has], patterns)
