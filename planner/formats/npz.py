@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import zipfile
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -26,7 +27,7 @@ from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.verify.format_check import check_buffers, check_format
-from collplan.specs.errors import CollplanError
+from collplan.specs.errors import CollplanError, SpecError
 
 FORMAT: Final = "collplan"
 VERSION: Final = 2
@@ -52,7 +53,7 @@ class _Member:
     """Requirements on one member of the archive."""
 
     rows: str
-    width: int
+    dtype: npt.DTypeLike
     extra_rows: int = 0
     columns: int | None = None
     may_be_constant: bool = False
@@ -69,21 +70,17 @@ def _members() -> dict[str, _Member]:
     small file cannot ask for much memory.
     """
     members = {
-        name: _Member("tasks", np.dtype(dtype).itemsize, may_be_constant=True)
-        for name, dtype in COLUMNS.items()
+        name: _Member("tasks", dtype, may_be_constant=True) for name, dtype in COLUMNS.items()
     }
     for part, kind in CSR_PARTS.items():
         for column, dtype in kind.TYPES.items():
+            name = f"{part}.{column}"
             rows = {"indptr": "tasks", "awaited": "awaited"}.get(column, part)
-            members[f"{part}.{column}"] = _Member(
-                rows,
-                np.dtype(dtype).itemsize,
-                extra_rows=int(column == "indptr"),
-                may_be_constant=f"{part}.{column}" in _MAY_BE_CONSTANT,
-            )
+            extra_rows, is_repeating = int(column == "indptr"), name in _MAY_BE_CONSTANT
+            members[name] = _Member(rows, dtype, extra_rows, may_be_constant=is_repeating)
     for name, dtype in TABLES.items():
         rows, columns = _TABLE_SHAPES.get(name, ("ranks", None))
-        members[name] = _Member(rows, np.dtype(dtype).itemsize, columns=columns)
+        members[name] = _Member(rows, dtype, columns=columns)
     return members
 
 
@@ -106,12 +103,9 @@ def save(plan: Plan, path: str | Path) -> None:
         If the file cannot be written.
     """
     require_unfolded(plan, "saved")
-    arrays = {name: _column(plan, name) for name in _MEMBERS}
-    constant = [
-        name
-        for name, member in _MEMBERS.items()
-        if member.may_be_constant and _is_constant(arrays[name])
-    ]
+    arrays = {name: np.asarray(attrgetter(name)(plan)) for name in _MEMBERS}
+    may_be_constant = [name for name, member in _MEMBERS.items() if member.may_be_constant]
+    constant = [name for name in may_be_constant if _is_constant(arrays[name])]
     places = (plan.n_tasks, plan.n_ranks, plan.n_nodes, len(plan.patterns))
     n_rows = *places, *(len(getattr(plan, part)) for part in CSR_PARTS), len(plan.foreign.awaited)
     meta = {
@@ -131,13 +125,6 @@ def save(plan: Plan, path: str | Path) -> None:
             stored = _narrow(array[:1] if name in constant else array)
             header = _npy_header(stored.dtype.str, stored.shape)
             _write_member(archive, f"{name}.npy", header + stored.tobytes())
-
-
-def _column(plan: Plan, name: str) -> Ints:
-    array: Any = plan
-    for part in name.split("."):
-        array = getattr(array, part)
-    return np.asarray(array)
 
 
 def _is_constant(array: Ints) -> bool:
@@ -228,8 +215,7 @@ class _Reader:
     """Reads one open archive; every refusal names the file."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path = path
-        self.archive = archive
+        self.path, self.archive = path, archive
         self.meta: dict[str, Any] = {}
         self.rows: dict[str, int] = {}
 
@@ -242,14 +228,12 @@ class _Reader:
         arrays: dict[str, Any] = {
             name: self.read_column(name, member) for name, member in _MEMBERS.items()
         }
-        parts: dict[str, dict[str, Any]] = {name: {} for name in CSR_PARTS}
-        for name in [name for name in arrays if "." in name]:
-            part, field = name.split(".")
-            parts[part][field] = arrays.pop(name)
+        for part, kind in CSR_PARTS.items():
+            columns = {name: arrays.pop(f"{part}.{name}") for name in kind.TYPES}
+            arrays[part] = kind(**columns)
         try:
             plan = Plan(
                 **arrays,
-                **{part: kind(**parts[part]) for part, kind in CSR_PARTS.items()},
                 itemsize=self.meta["itemsize"],
                 only_rank=self.meta["only_rank"],
                 phases=self.phases(),
@@ -317,14 +301,14 @@ class _Reader:
             self.refuse(f"column {name} is marked constant, which it cannot be")
         shape = member.shape(self.rows, constant)
         content = self.archive.read(f"{name}.npy")
+        largest = np.dtype(member.dtype)
         for width in _WIDTHS:
-            header = _npy_header(width, shape)
-            dtype = np.dtype(width)
-            if content.startswith(header) and dtype.itemsize <= member.width:
+            header, dtype = _npy_header(width, shape), np.dtype(width)
+            if content.startswith(header) and dtype.itemsize <= largest.itemsize:
                 break
         else:
             self.refuse(
-                f"column {name} must hold integers of at most {member.width} bytes in shape "
+                f"column {name} must hold integers of at most {largest.itemsize} bytes in shape "
                 f"{shape}, its header says {content[10:80].decode('ascii', 'replace').strip()!r}"
             )
         n_bytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -334,7 +318,7 @@ class _Reader:
                 f"{n_bytes}"
             )
         array = np.frombuffer(content, dtype, offset=len(header)).reshape(shape)
-        wide: npt.NDArray[Any] = array.astype(f"i{member.width}", copy=False)
+        wide: npt.NDArray[Any] = array.astype(largest, copy=False)
         n = self.rows[member.rows] + member.extra_rows
         return np.broadcast_to(wide, (n,)) if constant else wide
 
@@ -362,7 +346,6 @@ class _Reader:
         stored = self.meta.get("spec")
         if stored is None:
             return None
-        from collplan.specs.errors import SpecError
         from collplan.specs.loading import parse_spec
 
         try:

@@ -131,14 +131,12 @@ def _phase_name(plan: Plan, phase: int) -> str:
 
 
 def _action(task: Task) -> str:
-    action = task.op.name.lower()
-    if task.op is Op.SEND:
-        return f"{action} to {task.peer} tag {task.tag}"
-    if task.op is Op.RECV:
-        return f"{action} from {task.peer} tag {task.tag}"
-    if task.op is Op.COMPUTE:
-        return f"{action} {task.duration_ns} ns"
-    return action
+    objects = {
+        Op.SEND: f" to {task.peer} tag {task.tag}",
+        Op.RECV: f" from {task.peer} tag {task.tag}",
+        Op.COMPUTE: f" {task.duration_ns} ns",
+    }
+    return task.op.name.lower() + objects.get(task.op, "")
 
 
 def _extents(task: Task) -> str:
