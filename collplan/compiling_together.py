@@ -47,10 +47,7 @@ def compile_together(
         On all ranks, if one has no program: its own, or a `BindError` that names it.
     """
     lines: list[str] = []
-    # A duplicate would have the user's attributes copied, which calls the user's code.
-    group = comm.Get_group()
-    own = cast("MPI.Intracomm", comm.Create(group))
-    group.Free()
+    own = own_communicator(comm)
     step = RollCall(own, None, DOING)
     try:
         if own.rank == 0:
@@ -63,6 +60,17 @@ def compile_together(
         own.Free()
     idle += [line for line in lines if line in everywhere]
     return plan
+
+
+def own_communicator(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """Return a communicator of the same ranks that the user does not know; collective.
+
+    A duplicate would have the user's attributes copied, which calls the user's code.
+    """
+    group = comm.Get_group()
+    own = comm.Create(group)
+    group.Free()
+    return cast("MPI.Intracomm", own)
 
 
 def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bool) -> Plan:

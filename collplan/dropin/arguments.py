@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from mpi4py import MPI
 
+from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.elements import KNOWN, Element, element_of
 from collplan.specs import COLLECTIVES
-
-Array = npt.NDArray[Any]
 
 IN_PLACE_AT: Final = -1
 """Instead of an address: the argument stands for MPI_IN_PLACE."""
@@ -52,8 +50,8 @@ class Kind:
     __slots__ = "name", "natives", "traits", "used_by_others", "used_by_root"
 
     def __init__(self, name: str) -> None:
-        self.name, self.traits = name, COLLECTIVES[name]
-        traits = self.traits
+        self.name = name
+        traits = self.traits = COLLECTIVES[name]
         sends, receives = traits.has_data and not traits.has_one_buffer, traits.has_data
         all_send, all_receive = traits.sender == "all", traits.receiver == "all"
         self.used_by_root = sends, receives
@@ -134,21 +132,15 @@ class Arguments:
     is_in_place: bool
 
     @property
-    def fits(self) -> bool:
-        """Return whether blocks are received as large as they are sent, as far as one rank sees."""
+    def surplus_bytes(self) -> int:
+        """Return by how much received blocks are larger than sent ones, as far as one rank sees."""
         sent, received = self.sent, self.received
-        return sent is None or received is None or sent.n_bytes == received.n_bytes
-
-    @property
-    def is_truncated(self) -> bool:
-        """Return whether less is to be received than is sent."""
-        sent, received = self.sent, self.received
-        return sent is not None and received is not None and received.n_bytes < sent.n_bytes
+        return 0 if sent is None or received is None else received.n_bytes - sent.n_bytes
 
     def is_plain(self, itemsize: int) -> bool:
         """Return whether a plan of so large elements can use all memory as it is."""
         messages = [one for one in (self.sent, self.received) if one is not None]
-        return self.fits and all(one.is_plain(itemsize) for one in messages)
+        return not self.surplus_bytes and all(one.is_plain(itemsize) for one in messages)
 
     @property
     def addresses(self) -> tuple[int, int]:
@@ -158,19 +150,13 @@ class Arguments:
             return sent, received
         return (IN_PLACE_AT, received) if self.sent is None else (sent, IN_PLACE_AT)
 
-    @property
-    def n_bytes(self) -> int:
-        """Return the bytes of the collective's count, which are the same on all ranks."""
+    def call(self, root: int, op: str | None) -> CollectiveCall:
+        """Return the call as all ranks see it, given its root and its operation's name."""
         one = self.sent or self.received
         if one is None:
-            return 0
-        return one.n_bytes
-
-    @property
-    def element_name(self) -> str | None:
-        """Return what is reduced, None where no plan can reduce it or nothing is."""
-        one = self.sent or self.received
-        return None if one is None or not self.kind.traits.has_op else one.element.name
+            return CollectiveCall(self.kind.name, 0, root, op)
+        element = one.element.name if self.kind.traits.has_op else None
+        return CollectiveCall(self.kind.name, one.n_bytes, root, op, element)
 
 
 def read_arguments(
@@ -196,14 +182,14 @@ def read_arguments(
     sent = received = None
     if sends and not gives_in_place:
         blocks = size if traits.sends_blocks else 1
-        sent = read_message(sendbuf, blocks, is_written=False)
+        sent = read_message(sendbuf, blocks, is_written=False, is_reduced=traits.has_op)
     if receives and not takes_in_place:
         has_blocks = traits.receives_blocks or (gives_in_place and traits.sends_blocks)
-        received = read_message(recvbuf, size if has_blocks else 1, is_written=True)
-    if traits.has_op:
-        sent, received = _as_reduced(sent), _as_reduced(received)
-        if sent is not None and received is not None:
-            _require_same(sent, received)
+        blocks = size if has_blocks else 1
+        received = read_message(recvbuf, blocks, is_written=True, is_reduced=traits.has_op)
+    differ = sent and received and (sent.element, sent.count) != (received.element, received.count)
+    if traits.has_op and differ:
+        raise ValueError("send and receive buffer differ")
     return Arguments(kind, sent, received, in_place)
 
 
@@ -220,7 +206,7 @@ def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
     return Arguments(kind, None, message, False)
 
 
-def read_message(given: Any, blocks: int, *, is_written: bool) -> Message:
+def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool = False) -> Message:
     """Return the message that an argument of a collective describes.
 
     Follows mpi4py's rules for ``buf``, ``[buf, datatype]``, ``[buf, count]``,
@@ -235,6 +221,8 @@ def read_message(given: Any, blocks: int, *, is_written: bool) -> Message:
         How many blocks it has; without a count it is divided among them.
     is_written : bool
         Whether the collective writes there.
+    is_reduced : bool
+        Whether elements are operands: of pairs, reductions take the gaps, too.
     """
     buffer, count, displ, datatype = unpack(given)
     if isinstance(datatype, str):
@@ -249,6 +237,8 @@ def read_message(given: Any, blocks: int, *, is_written: bool) -> Message:
         if datatype is None:
             datatype = _datatype_of(buffer)
     element = element_of(datatype)
+    if is_reduced and element.name is not None and not element.is_plain:
+        element = Element(element.extent, element.extent, True, element.name)
     displ = 0 if displ is None else operator.index(displ)
     if displ < 0 or (displ > 0 and displ * element.extent > length):
         raise ValueError("the displacement is out of bounds")
@@ -263,13 +253,6 @@ def read_message(given: Any, blocks: int, *, is_written: bool) -> Message:
     return Message(address + displ * element.extent, count, blocks, element, spec, is_reachable)
 
 
-def array_at(address: int, n_elements: int, dtype: np.dtype[Any]) -> Array:
-    """Return the memory at an address as an array, which keeps nothing alive."""
-    there: Any = MPI.buffer.fromaddress(address, n_elements * dtype.itemsize)
-    found: Array = np.frombuffer(there, dtype)
-    return found
-
-
 def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
     """Return buffer, count, displacement and datatype, None where they are not given."""
     if not isinstance(given, SEQUENCES):
@@ -277,15 +260,9 @@ def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
     n_items = len(given)
     if n_items == 4:
         return given[0], given[1], given[2], given[3]
-    if n_items == 3:
-        buffer, count, datatype = given
-    elif n_items == 2:
-        buffer, count = given
-        if isinstance(count, _DATATYPES):
-            return buffer, None, None, count
-        datatype = None
-    else:
-        raise ValueError("a message has 2 to 4 items")
+    if n_items == 2 and isinstance(given[1], _DATATYPES):
+        return given[0], None, None, given[1]
+    buffer, count, datatype = given if n_items == 3 else (*given, None)
     if not isinstance(count, SEQUENCES):
         return buffer, count, None, datatype
     count, displ = count
@@ -310,15 +287,10 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
     try:
         code = memoryview(buffer).format
     except TypeError:
-        code = _typestr(buffer)
+        interface = getattr(buffer, "__cuda_array_interface__", None)
+        is_cuda = interface is not None
+        code = (np.dtype(interface["typestr"]) if is_cuda else np.from_dlpack(buffer).dtype).char
     return MPI._typedict[code[1:] if code[0] in "@<" else code]
-
-
-def _typestr(buffer: Any) -> str:
-    interface = getattr(buffer, "__cuda_array_interface__", None)
-    if interface is None:
-        return str(np.from_dlpack(buffer).dtype.char)
-    return str(np.dtype(interface["typestr"]).char)
 
 
 def _infer(length: int, element: Element, blocks: int) -> int:
@@ -333,20 +305,6 @@ def _infer(length: int, element: Element, blocks: int) -> int:
 def _is_in_place(buffer: Any) -> bool:
     """Return whether mpi4py takes an argument for MPI_IN_PLACE: None means the same."""
     return buffer is None or buffer is MPI.IN_PLACE
-
-
-def _as_reduced(message: Message | None) -> Message | None:
-    """Return a message whose elements are memory with its gaps, as reductions take pairs."""
-    if message is None or message.element.name is None or message.element.is_plain:
-        return message
-    extent = message.element.extent
-    element = Element(extent, extent, True, message.element.name)
-    return replace(message, element=element)
-
-
-def _require_same(sent: Message, received: Message) -> None:
-    if sent.element != received.element or sent.count != received.count:
-        raise ValueError("send and receive buffer differ")
 
 
 def look(given: Any, is_read: bool) -> Look:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self, cast
+from typing import Any, Final, Self, cast
 
 from mpi4py import MPI
 
@@ -26,9 +26,6 @@ TABLE: Final = "COLLPLAN_TABLE"
 
 class Planned(Collectives):
     """Common part of the drop-ins of all topologies; mixed into mpi4py's classes."""
-
-    forms: ClassVar[dict[type, type]] = {}
-    """The drop-in for each of mpi4py's classes."""
 
     def stats(self) -> Statistics:
         """Return what ran, on this communicator and all of its family.
@@ -93,7 +90,7 @@ class Planned(Collectives):
         if self._config is None:
             return made
         if not isinstance(made, Planned):
-            form = self.forms.get(type(made))
+            form = _FORMS.get(type(made))
             if form is None:
                 return made
             made = form.__new__(form, made)
@@ -221,7 +218,6 @@ def _say_that_there_is_no_table() -> None:
         "collplan: warning: collplan.Comm has no tuning table, so that all collectives run "
         f"natively; pass table= or set {TABLE} to a file that collplan tune wrote\n"
     )
-    sys.stderr.flush()
 
 
 class Cartcomm(Topological, MPI.Cartcomm):
@@ -238,11 +234,10 @@ class Distgraphcomm(Topological, MPI.Distgraphcomm):
     """A drop-in with a distributed graph, as ``Comm.Create_dist_graph`` makes it."""
 
 
-Planned.forms.update(
-    {
-        MPI.Intracomm: Comm,
-        MPI.Cartcomm: Cartcomm,
-        MPI.Graphcomm: Graphcomm,
-        MPI.Distgraphcomm: Distgraphcomm,
-    }
-)
+_FORMS: Final[dict[type, type]] = {
+    MPI.Intracomm: Comm,
+    MPI.Cartcomm: Cartcomm,
+    MPI.Graphcomm: Graphcomm,
+    MPI.Distgraphcomm: Distgraphcomm,
+}
+"""The drop-in for each of mpi4py's classes."""

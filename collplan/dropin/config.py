@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,7 @@ LOG: Final = "COLLPLAN_LOG"
 """Environment variable; where it is 1, rank 0 says at the end what ran."""
 
 
+@dataclass(eq=False)
 class Config:
     """Table, operations and statistics of a drop-in and its descendants.
 
@@ -39,7 +41,7 @@ class Config:
     table : TuningTable or None
         What to run; None for all native.
     operations : mapping of int to str
-        The user's own, by handle.
+        The user's own, by handle; those of MPI are added.
     max_plans : int
         Plans kept for each communicator.
     native_calls : int
@@ -53,25 +55,23 @@ class Config:
         If an operation is not registered, or no plan would be kept.
     """
 
-    def __init__(
-        self,
-        table: TuningTable | None,
-        operations: Mapping[int, str],
-        max_plans: int,
-        native_calls: int,
-        nonblocking_from: int | None = None,
-    ) -> None:
-        for name in operations.values():
+    table: TuningTable | None
+    operations: Mapping[int, str]
+    max_plans: int
+    native_calls: int
+    nonblocking_from: int | None
+    statistics: Statistics = field(default_factory=Statistics, init=False)
+
+    def __post_init__(self) -> None:
+        for name in self.operations.values():
             get_operation(name)
-        if max_plans < 1:
-            raise CollplanError(f"max_plans is {max_plans}; keep at least 1 plan")
-        if native_calls < 0:
-            raise CollplanError(f"native_calls is {native_calls}; say 0 to plan from the first")
-        self.table = table
-        self.operations = {**PREDEFINED, **operations}
-        self.max_plans, self.native_calls = max_plans, native_calls
-        self.nonblocking_from = nonblocking_from
-        self.statistics = Statistics()
+        if self.max_plans < 1:
+            raise CollplanError(f"max_plans is {self.max_plans}; keep at least 1 plan")
+        if self.native_calls < 0:
+            raise CollplanError(
+                f"native_calls is {self.native_calls}; say 0 to plan from the first"
+            )
+        self.operations = {**PREDEFINED, **self.operations}
 
     def log_at_exit(self, comm: MPI.Intracomm) -> None:
         """Let rank 0 print what ran when the program ends, where that is asked for."""
@@ -87,7 +87,6 @@ class Config:
             f"collplan: rank 0: {counts['planned_calls']} collectives by plans, "
             f"{counts['native_calls']} native\n{self.statistics}\n"
         )
-        sys.stderr.flush()
 
 
 def read_table(
@@ -103,7 +102,10 @@ def read_table(
     is_any = comm.allreduce(table is not None, MPI.LOR)
     if not is_any:
         return None
-    here = None if force else take_fingerprint(comm, _known_lanes())
+    here = None
+    if not force:
+        machine = machine_at_hand()
+        here = take_fingerprint(comm, None if machine is None else machine.lanes)
     text, problem = None, None
     if comm.Get_rank() == 0:
         try:
@@ -139,23 +141,15 @@ def check_choices(table: TuningTable) -> None:
             choice = sweep.choices[label]
             named = [] if choice.native else choice.named_algorithms(sweep.collective)
             for kind, name in named:
-                valid = [one.name for one in registry.of(kind)] if kind else _all_names()
+                # An algorithm may be named for components of any kind.
+                kinds = [kind] if kind else registry.kinds()
+                names = [one.name for each in kinds for one in registry.of(each)]
+                valid = names if kind else sorted({*names})
                 if name not in (AUTO.name, *valid):
                     raise SpecError(
                         f"sweeps: {sweep.collective}: choice {label!r} names the algorithm "
                         f"{name!r}, which does not exist; valid: {', '.join(valid)}"
                     )
-
-
-def _all_names() -> list[str]:
-    names = {one.name for kind in registry.kinds() for one in registry.of(kind)}
-    return sorted(names)
-
-
-def _known_lanes() -> int | None:
-    """Return the lanes of a node, where the environment tells the machine."""
-    machine = machine_at_hand()
-    return None if machine is None else machine.lanes
 
 
 PREDEFINED: Final = {getattr(MPI, name.upper()).handle: name for name in BUILTIN}

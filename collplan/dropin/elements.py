@@ -57,15 +57,12 @@ def element_of(datatype: MPI.Datatype) -> Element:
     Those that MPI predefines are known, and others from the first look until they are freed,
     after which their handles may mean something else.
     """
-    known = _known().get(datatype.handle)
-    return known if known is not None else _derived(datatype)
-
-
-def _derived(datatype: MPI.Datatype) -> Element:
-    extent = datatype.Get_extent()[1]
-    element = Element(datatype.Get_size(), extent, _repeats_plain(datatype))
-    datatype.Set_attr(_keyval(), None)
-    KNOWN[datatype.handle] = element
+    element = _known().get(datatype.handle)
+    if element is None:
+        extent = datatype.Get_extent()[1]
+        element = Element(datatype.Get_size(), extent, _repeats_plain(datatype))
+        datatype.Set_attr(_keyval(), None)
+        KNOWN[datatype.handle] = element
     return element
 
 

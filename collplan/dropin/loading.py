@@ -34,8 +34,9 @@ def load_all(comm: MPI.Intracomm) -> None:
     """
     # What has to be compiled rank 0 compiles, and others find it in the cache.
     RollCall(comm, None, "load machine code").together(lambda: first_alone(comm, _load))
-    found = {name: one for name, one in sys.modules.items() if _is_needed(name) and one}
-    _loaded.update(found)
+    for name, module in sys.modules.items():
+        if name.partition(".")[0] in _PACKAGES and module:
+            _loaded[name] = module
 
 
 def _load() -> None:
@@ -54,10 +55,6 @@ def _load() -> None:
 def _allreduce(n_ranks: int) -> PlanSpec:
     collective = {"kind": "allreduce", "count": _COUNT, "datatype": "uint8"}
     return parse_spec({"machine": {"ranks_per_node": n_ranks}, "collective": collective})
-
-
-def _is_needed(name: str) -> bool:
-    return name.partition(".")[0] in _PACKAGES
 
 
 @contextmanager

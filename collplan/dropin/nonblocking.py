@@ -10,11 +10,12 @@ from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from mpi4py import MPI
 
+from collplan.compiling_together import own_communicator
 from collplan.dropin.arguments import Arguments
 from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
@@ -78,7 +79,9 @@ class NonBlockingSetup:
         ranks = MPI.Group.Translate_ranks(group, None, whole)
         nodes = [self.rank_to_node[rank] for rank in ranks]
         whole.Free()
-        comm = _own(made, group)
+        group.Free()
+        comm = own_communicator(made)
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
         share_cores_as(comm, self.comm)
         return NonBlockingSetup(comm, nodes, self.table, self.n_tag_spaces)
 
@@ -91,17 +94,10 @@ def set_up_nonblocking(comm: MPI.Intracomm, table: TuningTable) -> NonBlockingSe
         return NO_THREADS
     if mine[1] < LEAST_TAG_SPACES:
         return FEW_TAGS
-    own = _own(comm, comm.Get_group())
+    own = own_communicator(comm)
+    own.Set_errhandler(MPI.ERRORS_RETURN)
     ranks_per_core(own)
     return NonBlockingSetup(own, node_of_ranks(own), passing_messages(table), int(mine[1]))
-
-
-def _own(comm: MPI.Intracomm, group: MPI.Group) -> MPI.Intracomm:
-    """Return a communicator of the same ranks; a duplicate would copy the user's attributes."""
-    own = cast("MPI.Intracomm", comm.Create(group))
-    group.Free()
-    own.Set_errhandler(MPI.ERRORS_RETURN)
-    return own
 
 
 def passing_messages(table: TuningTable) -> TuningTable:
@@ -216,13 +212,17 @@ class NonBlockingPlans(PlanCache):
 
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
-        reason = super().why_native(call) or _why_not_compiled(call)
-        if reason is None:
-            least, has_blocks = self._least_bytes, COLLECTIVES[call.kind].has_blocks
-            n_blocks = self.size if has_blocks else 1
-            if call.n_bytes * n_blocks < least:
-                reason = f"non-blocking: below {least} bytes a plan gains too little"
-        return reason
+        if reason := super().why_native(call):
+            return reason
+        # No thread can run Python, whatever part of a reduction is this rank's.
+        if call.op is not None and not is_compiled(get_operation(call.op), call.dtype):
+            return f"non-blocking: {call.op} on {call.element} has no compiled form"
+        n_blocks = self.size if COLLECTIVES[call.kind].has_blocks else 1
+        least = self.config.nonblocking_from
+        least = LEAST_BYTES if least is None else least
+        if call.n_bytes * n_blocks < least:
+            return f"non-blocking: below {least} bytes a plan gains too little"
+        return None
 
     def decide(self, call: CollectiveCall) -> Decision:
         """Return what the table says of a call, and whether that pays here."""
@@ -233,7 +233,9 @@ class NonBlockingPlans(PlanCache):
             return native_decision(
                 f"{decision.label}: non-blocking, its windows cannot be made without waiting"
             )
-        if self.config.nonblocking_from is None and not _pays(decision):
+        native_s, chosen_s = decision.native_s, decision.chosen_s
+        pays = native_s and chosen_s is not None and native_s - chosen_s > LEAST_GAIN_S
+        if self.config.nonblocking_from is None and not pays:
             return native_decision(
                 f"non-blocking: {decision.label} gains less than starting it so costs"
             )
@@ -243,11 +245,6 @@ class NonBlockingPlans(PlanCache):
     def placement(self) -> Placement:
         """Return where the ranks are."""
         return self.setup.placement
-
-    @property
-    def _least_bytes(self) -> int:
-        least = self.config.nonblocking_from
-        return LEAST_BYTES if least is None else least
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a program; where the spec allows no plan, it does so on no rank."""
@@ -298,16 +295,3 @@ class NonBlockingPlans(PlanCache):
                 left.append(started)
         self._in_flight = left
         self._n_before_reaping = 2 * len(left) + 1
-
-
-def _pays(decision: Decision) -> bool:
-    if decision.native_s is None or decision.chosen_s is None:
-        return False
-    return decision.native_s - decision.chosen_s > LEAST_GAIN_S
-
-
-def _why_not_compiled(call: CollectiveCall) -> str | None:
-    """Return why no thread can run the reduction, whatever part of it is this rank's."""
-    if call.op is None or is_compiled(get_operation(call.op), call.dtype):
-        return None
-    return f"non-blocking: {call.op} on {call.element} has no compiled form"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from typing import Any, ClassVar, Final, cast
+from functools import cached_property
+from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
 
-from collplan.compiling_together import compile_together
+from collplan.compiling_together import compile_together, own_communicator
 from collplan.dropin.agreement import Different, Meetings, run_different
 from collplan.dropin.arguments import KINDS, Arguments, Kind, read_arguments
 from collplan.dropin.calls import CollectiveCall
@@ -88,8 +89,7 @@ class PlanCache(ABC):
         try:
             arguments = self.read(kind, sendbuf, recvbuf, root)
             name = None if op is None else self.config.operations.get(op.handle)
-            n_bytes, element = arguments.n_bytes, arguments.element_name
-            call = CollectiveCall(kind.name, n_bytes, root, name, element)
+            call = arguments.call(root, name)
         except Exception:  # mpi4py is to say what is wrong
             return self._uncounted(kind, native)
         try:
@@ -99,10 +99,13 @@ class PlanCache(ABC):
             return self._uncounted(
                 kind, lambda comm, *given: run_different(comm, native, given, self.rank, calls)
             )
-        if not (route.native is not None or arguments.is_plain(route.itemsize)):
+        if route.native is None and not arguments.is_plain(route.itemsize):
             return route, None, None, arguments
         if key is not None and route.wanted is None:
-            self._remember(key, route)
+            if len(self.ready) >= MAX_ENTRIES:
+                self.ready.clear()
+            self.ready[key] = route
+            route.keys.add(key)
         return route, *arguments.addresses, arguments
 
     def _uncounted(self, kind: Kind, native: Any) -> Found:
@@ -137,12 +140,6 @@ class PlanCache(ABC):
             return route
         route = self._decided[call] = self._make_route(call, route.wanted)
         return route
-
-    def _remember(self, key: Any, route: Route) -> None:
-        if len(self.ready) >= MAX_ENTRIES:
-            self.ready.clear()
-        self.ready[key] = route
-        route.keys.add(key)
 
     def _decide_route(self, call: CollectiveCall) -> Route:
         reason = self.why_native(call)
@@ -244,8 +241,6 @@ class BlockingPlans(PlanCache):
         super().__init__(comm, config.table, config)
         self._meetings: Meetings | None = None
         self._why_no_plans: str | None = None
-        self._private: MPI.Intracomm | None = None
-        self._placement: Placement | None = None
 
     def _meet(self, call: CollectiveCall) -> None:
         """See that all ranks have come with the same; collective where plans are made."""
@@ -274,32 +269,23 @@ class BlockingPlans(PlanCache):
         if self._meetings is not None:
             self._meetings.end()
             self._meetings = None
-        if self._private is not None:
-            self._private.Free()
-            self._private = None
+        if "private" in self.__dict__:
+            self.private.Free()
+            del self.private
 
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
         return self._why_no_plans or super().why_native(call)
 
-    @property
+    @cached_property
     def placement(self) -> Placement:
         """Return where the ranks are; collective on first use."""
-        if self._placement is None:
-            self._placement = Placement.of_nodes(node_of_ranks(self.private))
-        return self._placement
+        return Placement.of_nodes(node_of_ranks(self.private))
 
-    @property
+    @cached_property
     def private(self) -> MPI.Intracomm:
-        """Return a communicator of the same ranks that only plans use; collective at first.
-
-        A duplicate would have the user's attributes copied, which calls the user's code.
-        """
-        if self._private is None:
-            group = self.comm.Get_group()
-            self._private = cast("MPI.Intracomm", self.comm.Create(group))
-            group.Free()
-        return self._private
+        """Return a communicator of the same ranks that only plans use; collective at first."""
+        return own_communicator(self.comm)
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a bound plan, or a native one if any rank fails for any reason."""

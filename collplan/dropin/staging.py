@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.dropin.arguments import Arguments, Message, array_at
+from collplan.dropin.arguments import Arguments, Message
 from collplan.dropin.routes import Route
 
 Bytes = npt.NDArray[np.uint8]
@@ -88,10 +89,10 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
         source = _own_input(arguments, route.sent_bytes, rank) if sent is None else _pack(sent)
     staged = Staged(source, target)
     is_input = arguments.kind.traits.has_one_buffer and rank == route.call.root
-    if arguments.is_truncated:
+    if arguments.surplus_bytes < 0:
         staged.finish = _refuse
     elif len(target) and not (is_input or _is_target(arguments, itemsize)):
-        received, fits = arguments.received, arguments.fits
+        received, fits = arguments.received, not arguments.surplus_bytes
         if received is not None:
             if is_held:
                 received, staged.datatype = _hold(received)
@@ -124,8 +125,8 @@ def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
 def _pack(message: Message) -> Bytes:
     """Return the bytes of a message's signature, one after the other."""
     n_bytes = message.n_bytes * message.blocks
-    if message.element.is_plain and message.is_reachable:
-        return array_at(message.address, n_bytes, _BYTE).copy()
+    if message.is_plain(1):
+        return _bytes_at(message.address, n_bytes).copy()
     packed = np.empty(n_bytes, np.uint8)
     _loop().Sendrecv(message.spec, 0, recvbuf=[packed, len(packed), MPI.BYTE], source=0)
     return packed
@@ -133,8 +134,8 @@ def _pack(message: Message) -> Bytes:
 
 def _unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
     """Write the bytes of a signature to their place in a message."""
-    if message.element.is_plain and message.is_reachable:
-        array_at(message.address, n_bytes, _BYTE)[:] = packed[:n_bytes]
+    if message.is_plain(1):
+        _bytes_at(message.address, n_bytes)[:] = packed[:n_bytes]
         return
     buffer, _, displ, datatype = message.spec
     spec = [buffer, n_bytes // message.element.size, displ, datatype]
@@ -144,7 +145,8 @@ def _unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
 def _is_target(arguments: Arguments, itemsize: int) -> bool:
     """Return whether a plan can write where this rank receives."""
     received = arguments.received
-    return received is not None and arguments.fits and received.is_plain(itemsize)
+    fits = not arguments.surplus_bytes
+    return received is not None and fits and received.is_plain(itemsize)
 
 
 def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
@@ -152,10 +154,10 @@ def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
     received = arguments.received
     if n_bytes == 0:
         return _NOTHING
-    if received is None or not arguments.fits:  # scatter in place: what comes is there already
+    if received is None or arguments.surplus_bytes:  # scatter in place: what comes is there already
         return np.empty(n_bytes, np.uint8)
     if _is_target(arguments, itemsize):
-        return array_at(received.address, n_bytes, _BYTE)
+        return _bytes_at(received.address, n_bytes)
     # What the plan does not write stays: the root's broadcast, exscan's first.
     return _pack(received)
 
@@ -165,9 +167,15 @@ def _own_input(arguments: Arguments, n_bytes: int, rank: int) -> Bytes:
     received = arguments.received
     assert received is not None
     skip = rank * n_bytes if arguments.kind.sends_own_block else 0
-    if received.element.is_plain and received.is_reachable:
-        return array_at(received.address + skip, n_bytes, _BYTE).copy()
+    if received.is_plain(1):
+        return _bytes_at(received.address + skip, n_bytes).copy()
     return _pack(received)[skip : skip + n_bytes].copy()
+
+
+def _bytes_at(address: int, n_bytes: int) -> Bytes:
+    """Return the memory at an address as an array, which keeps nothing alive."""
+    there: Any = MPI.buffer.fromaddress(address, n_bytes)
+    return np.frombuffer(there, np.uint8)
 
 
 def _loop() -> MPI.Intracomm:
@@ -180,5 +188,4 @@ def _loop_of(_thread: int) -> MPI.Intracomm:
     return MPI.Intracomm(MPI.COMM_SELF).Dup()
 
 
-_BYTE = np.dtype(np.uint8)
 _NOTHING: Bytes = np.empty(0, np.uint8)

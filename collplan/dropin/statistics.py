@@ -70,24 +70,16 @@ class Statistics:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], Row] = {}
+        self._rows: dict[tuple[str, str, str, int], Row] = {}
 
     def row(
-        self,
-        collective: str,
-        ran: str,
-        why: str,
-        ranks: int,
-        n_bytes: int = 0,
-        **measured: Any,
+        self, collective: str, ran: str, why: str, ranks: int, n_bytes: int = 0, **measured: Any
     ) -> Row:
         """Return the row that such calls count in."""
         key = collective, ran, why, ranks
         found = self._rows.get(key)
         if found is None:
-            found = Row(collective, ran, why, ranks, **measured)
-            found.least_bytes = n_bytes
-            self._rows[key] = found
+            found = self._rows[key] = Row(*key, least_bytes=n_bytes, **measured)
         found.least_bytes = min(found.least_bytes, n_bytes)
         found.most_bytes = max(found.most_bytes, n_bytes)
         return found
@@ -125,11 +117,9 @@ class Statistics:
 
     def __rich__(self) -> Table:
         """Return the rows as a table for rich."""
-        from rich.table import Table
+        from rich.table import Column, Table
 
-        table = Table()
-        for head in _HEADS:
-            table.add_column(head, no_wrap=head != "why")
+        table = Table(*(Column(head, no_wrap=head != "why") for head in _HEADS))
         for cells in self._cells():
             table.add_row(*cells)
         return table
@@ -137,7 +127,7 @@ class Statistics:
     def __str__(self) -> str:
         """Write the rows below each other, as plain text."""
         lines = [_HEADS, *self._cells()]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADS))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
