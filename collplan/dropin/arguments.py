@@ -176,8 +176,8 @@ def read_arguments(
         return _read_broadcast(kind, recvbuf, is_root)
     sends, receives = kind.used_by_root if is_root else kind.used_by_others
     may_give = is_root if traits.receiver == "root" else traits.sender != "root"
-    gives_in_place = sends and may_give and _is_in_place(sendbuf)
-    takes_in_place = sends and traits.sender == "root" and is_root and _is_in_place(recvbuf)
+    gives_in_place = sends and may_give and is_in_place(sendbuf)
+    takes_in_place = sends and traits.sender == "root" and is_root and is_in_place(recvbuf)
     in_place = gives_in_place or takes_in_place
     sent = received = None
     if sends and not gives_in_place:
@@ -302,7 +302,7 @@ def _infer(length: int, element: Element, blocks: int) -> int:
     return n_elements // blocks
 
 
-def _is_in_place(buffer: Any) -> bool:
+def is_in_place(buffer: Any) -> bool:
     """Return whether mpi4py takes an argument for MPI_IN_PLACE: None means the same."""
     return buffer is None or buffer is MPI.IN_PLACE
 

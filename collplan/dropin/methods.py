@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from time import perf_counter
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from mpi4py import MPI
 
-from collplan.dropin.arguments import KINDS, Kind, look
+from collplan.dropin.arguments import KINDS, Kind, is_in_place, look
 from collplan.dropin.config import Config
 from collplan.dropin.nonblocking import NOT_MADE, NonBlockingPlans
 from collplan.dropin.plan_cache import BlockingPlans
@@ -19,37 +19,37 @@ PERSISTENT: Final = "persistent: what MPI starts by a handle, a plan cannot see 
 UNCOVERED: Final = "no plan covers it"
 OBJECTS: Final = "objects"
 
-COUNTED: Final = {
-    OBJECTS: "bcast gather scatter allgather alltoall reduce allreduce scan exscan",
-    UNCOVERED: "Gatherv Scatterv Allgatherv Alltoallv Alltoallw Reduce_scatter "
-    "Igatherv Iscatterv Iallgatherv Ialltoallv Ialltoallw Ireduce_scatter "
-    "Gatherv_init Scatterv_init Allgatherv_init Alltoallv_init Alltoallw_init "
-    "Reduce_scatter_init",
-    PERSISTENT: "Barrier_init Bcast_init Gather_init Scatter_init Allgather_init Alltoall_init "
-    "Reduce_init Allreduce_init Reduce_scatter_block_init Scan_init Exscan_init",
+
+def _all_forms(*names: str) -> list[str]:
+    """Return the blocking, non-blocking and persistent forms of collectives."""
+    return [form for one in names for form in (one, f"I{one.lower()}", f"{one}_init")]
+
+
+COUNTED: Final[Mapping[str, Sequence[str]]] = {
+    OBJECTS: [name for name in KINDS if name not in ("barrier", "reduce_scatter_block")],
+    UNCOVERED: _all_forms(
+        *("Gatherv", "Scatterv", "Allgatherv", "Alltoallv", "Alltoallw", "Reduce_scatter")
+    ),
+    PERSISTENT: [f"{name.capitalize()}_init" for name in KINDS],
 }
 """Methods that no plan covers: native, and counted; by the reason that statistics give."""
-COUNTED_ON_TOPOLOGIES: Final = {
-    UNCOVERED: "Neighbor_allgather Neighbor_allgatherv Neighbor_alltoall Neighbor_alltoallv "
-    "Neighbor_alltoallw Ineighbor_allgather Ineighbor_allgatherv Ineighbor_alltoall "
-    "Ineighbor_alltoallv Ineighbor_alltoallw Neighbor_allgather_init Neighbor_allgatherv_init "
-    "Neighbor_alltoall_init Neighbor_alltoallv_init Neighbor_alltoallw_init neighbor_allgather "
-    "neighbor_alltoall",
+COUNTED_ON_TOPOLOGIES: Final[Mapping[str, Sequence[str]]] = {
+    UNCOVERED: [
+        *("neighbor_allgather", "neighbor_alltoall"),
+        *_all_forms("Neighbor_allgather", "Neighbor_allgatherv"),
+        *_all_forms("Neighbor_alltoall", "Neighbor_alltoallv", "Neighbor_alltoallw"),
+    ]
 }
 """The same of communicators with a topology."""
 _SUM: Final = MPI.SUM
 _ARRAY: Final = np.ndarray
 _view: Final = MPI.buffer.frombuffer
-(
-    _BARRIER, _BCAST, _GATHER, _SCATTER, _ALLGATHER, _ALLTOALL,
-    _REDUCE, _ALLREDUCE, _REDUCE_SCATTER_BLOCK, _SCAN, _EXSCAN,
-) = (
-    KINDS[name]
-    for name in (
-        "barrier", "bcast", "gather", "scatter", "allgather", "alltoall",
-        "reduce", "allreduce", "reduce_scatter_block", "scan", "exscan",
-    )
-)  # fmt: skip
+_BARRIER, _BCAST, _GATHER, _SCATTER, _ALLGATHER, _ALLTOALL = (
+    KINDS[name] for name in ("barrier", "bcast", "gather", "scatter", "allgather", "alltoall")
+)
+_REDUCE, _ALLREDUCE, _REDUCE_BLOCKS, _SCAN, _EXSCAN = (
+    KINDS[name] for name in ("reduce", "allreduce", "reduce_scatter_block", "scan", "exscan")
+)
 
 
 class Collectives:
@@ -62,7 +62,7 @@ class Collectives:
 
     def Barrier(self) -> Any:
         """Wait for all ranks, as the table says."""
-        return _call(self, self._plans, _BARRIER, (), None, None, None, 0)
+        return _call(self, self._plans, _BARRIER, (), None, None)
 
     def barrier(self) -> None:
         """Wait for all ranks, as the table says."""
@@ -70,106 +70,102 @@ class Collectives:
 
     def Bcast(self, buf: Any, root: int = 0) -> Any:
         """Broadcast, as the table says."""
-        return _call(self, self._plans, _BCAST, (buf, root), None, buf, None, root)
+        return _call(self, self._plans, _BCAST, (buf, root), None, buf, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Gather blocks of equal size to the root, as the table says."""
-        return _call(
-            self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
-        )
+        return _call(self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Scatter blocks of equal size from the root, as the table says."""
-        return _call(
-            self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
-        )
+        return _call(self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Gather blocks of equal size to all ranks, as the table says."""
-        return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
+        return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Exchange blocks of equal size, as the table says."""
-        return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
+        return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Reduce to the root, as the table says."""
         return _call(
-            self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root
+            self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, root, op
         )
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce to all ranks, as the table says."""
-        return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce, and scatter blocks of equal size, as the table says."""
         return _call(
-            self,
-            self._plans,
-            _REDUCE_SCATTER_BLOCK,
-            (sendbuf, recvbuf, op),
-            sendbuf,
-            recvbuf,
-            op,
-            0,
+            self, self._plans, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op
         )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks up to each, as the table says."""
-        return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks before each, as the table says."""
-        return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
     def Ibarrier(self) -> Any:
         """Start `Barrier`."""
-        return _start(self, _BARRIER, (), None, None, None, 0)
+        return _start(self, _BARRIER, (), None, None)
 
     def Ibcast(self, buf: Any, root: int = 0) -> Any:
         """Start `Bcast`."""
-        return _start(self, _BCAST, (buf, root), None, buf, None, root)
+        return _start(self, _BCAST, (buf, root), None, buf, root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Start `Gather`."""
-        return _start(self, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root)
+        return _start(self, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Start `Scatter`."""
-        return _start(self, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root)
+        return _start(self, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Start `Allgather`."""
-        return _start(self, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
+        return _start(self, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Start `Alltoall`."""
-        return _start(self, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
+        return _start(self, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Start `Reduce`."""
-        return _start(self, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root)
+        return _start(self, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, root, op)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Allreduce`."""
-        return _start(self, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _start(self, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Reduce_scatter_block`."""
-        return _start(self, _REDUCE_SCATTER_BLOCK, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _start(self, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Scan`."""
-        return _start(self, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _start(self, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Exscan`."""
-        return _start(self, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _start(self, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
 
 
 def _call(
-    comm: Any, plans: Any, kind: Kind, given: Any, sendbuf: Any, recvbuf: Any, op: Any, root: int
+    comm: Any,
+    plans: Any,
+    kind: Kind,
+    given: Any,
+    sendbuf: Any,
+    recvbuf: Any,
+    root: int = 0,
+    op: Any = None,
 ) -> Any:
     """Run or start a collective by the route of its call.
 
@@ -238,10 +234,10 @@ def _start(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any) -> An
     return _call(comm, plans, kind, given, *arguments)
 
 
-def counted(names: Mapping[str, str]) -> Iterator[Callable[..., Any]]:
+def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Callable[..., Any]]:
     """Yield methods that no plan covers, as far as this mpi4py has them."""
-    for why, words in names.items():
-        for name in words.split():
+    for why, methods in names.items():
+        for name in methods:
             if hasattr(MPI.Cartcomm, name):
                 yield _counted(name, why)
 
@@ -273,14 +269,10 @@ def _bytes_of(arguments: Iterable[Any]) -> int:
 
     0 where that cannot be told.
     """
-    for given in arguments:
-        if given is None or given is MPI.IN_PLACE:
-            continue
-        try:
-            return _bytes_in(given)
-        except Exception:  # native MPI has taken it
-            return 0
-    return 0
+    try:
+        return _bytes_in(next(one for one in arguments if not is_in_place(one)))
+    except Exception:  # native MPI has taken it
+        return 0
 
 
 def _bytes_in(given: Any) -> int:
