@@ -171,11 +171,7 @@ def _catch_up(call: CollectiveCall, route: Route) -> NoReturn:
 
 
 def run_different(
-    comm: Any,
-    native: Any,
-    given: tuple[Any, ...],
-    rank: int,
-    calls: Sequence[CollectiveCall],
+    comm: Any, native: Any, given: tuple[Any, ...], rank: int, calls: Sequence[CollectiveCall]
 ) -> None:
     """Do natively what ranks can do together that ask for different sizes; collective.
 

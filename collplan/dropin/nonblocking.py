@@ -107,8 +107,7 @@ def passing_messages(table: TuningTable) -> TuningTable:
 
 def _passing(sweep: Sweep) -> Sweep:
     usable = {label for label, choice in sweep.choices.items() if choice.transport == MESSAGES}
-    points = [_won_by(point, usable) for point in sweep.points]
-    return sweep if points == list(sweep.points) else sweep.replace(points=tuple(points))
+    return sweep.replace(points=tuple(_won_by(point, usable) for point in sweep.points))
 
 
 def _won_by(point: Point, usable: set[str]) -> Point:
@@ -157,7 +156,6 @@ class Started:
     """A start that MPI has not let go of, and what must live as long."""
 
     number: int
-    program: LocalProgram
     copy: Copy
     flight: Flight
     staged: Staged | None
@@ -192,14 +190,10 @@ class NonBlockingPlans(PlanCache):
         self._n_started = 0
         self._n_before_reaping = 1
 
-    def run(self, route: Route, sent_at: int, received_at: int, given: Any) -> MPI.Request:
-        """Start a route's program on memory at two addresses; return a request of MPI's."""
-        return self._launch(route, sent_at, received_at, None, given)
-
     def run_staged(self, route: Route, arguments: Arguments, given: Any) -> MPI.Request:
         """Start a route's program with copies of the buffers that it cannot use in place."""
         staged = stage(route, arguments, self.rank, is_held=True)
-        return self._launch(route, *staged.addresses, staged, given)
+        return self.run(route, *staged.addresses, given, staged)
 
     def free(self) -> None:
         """Wait for all that is in flight, and free all programs."""
@@ -262,9 +256,15 @@ class NonBlockingPlans(PlanCache):
         row.seconds += perf_counter() - begin
         return self._keep(Route(call, row, None, program, itemsize, *self._used_bytes(call, plan)))
 
-    def _launch(
-        self, route: Route, sent_at: int, received_at: int, staged: Staged | None, given: Any
+    def run(
+        self,
+        route: Route,
+        sent_at: int,
+        received_at: int,
+        given: Any,
+        staged: Staged | None = None,
     ) -> MPI.Request:
+        """Start a route's program on memory at two addresses; return a request of MPI's."""
         assert route.program is not None
         self._reap()
         n_spaces = self.setup.n_tag_spaces
@@ -278,7 +278,7 @@ class NonBlockingPlans(PlanCache):
         request = PlannedRequest(copy.start(sent_at, received_at, space, finish))
         flight = request.flight = copy.flight
         number, self._n_started = self._n_started, self._n_started + 1
-        self._in_flight.append(Started(number, route.program, copy, flight, staged, given))
+        self._in_flight.append(Started(number, copy, flight, staged, given))
         return request
 
     def _reap(self) -> None:
@@ -290,7 +290,7 @@ class NonBlockingPlans(PlanCache):
             if started.flight.is_done:
                 started.let_go()
             if started.flight.is_freed:
-                started.program.give_back(started.copy)
+                started.copy.of.give_back(started.copy)
             else:
                 left.append(started)
         self._in_flight = left

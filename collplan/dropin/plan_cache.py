@@ -16,7 +16,7 @@ from collplan.dropin.calls import CollectiveCall
 from collplan.dropin.config import Config
 from collplan.dropin.loading import as_loaded
 from collplan.dropin.routes import ALIGNMENT, Route, aligned_memory
-from collplan.dropin.staging import run_staged
+from collplan.dropin.staging import stage
 from collplan.dropin.statistics import Row
 from collplan.executors.mpi.binding.agreement import DOING
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
@@ -260,8 +260,21 @@ class BlockingPlans(PlanCache):
         route.bound()
 
     def run_staged(self, route: Route, arguments: Arguments, _given: Any) -> None:
-        """Run a route's plan with copies of the buffers that it cannot use in place."""
-        run_staged(route, arguments, self.rank)
+        """Run a route's plan with copies of the buffers that it cannot use in place.
+
+        Raises
+        ------
+        MPI.Exception
+            Of class ``ERR_TRUNCATE``, if less is to be received than is sent: when this rank
+            has taken part, so that others need not wait for it.
+        """
+        staged = stage(route, arguments, self.rank)
+        is_usable = route.use(*staged.addresses)
+        assert is_usable, "copies are aligned, and other memory was looked at"
+        assert route.bound is not None
+        route.bound()
+        if staged.finish is not None:
+            staged.finish()
 
     def free(self) -> None:
         """Free all plans; collective."""

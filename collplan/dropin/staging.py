@@ -46,28 +46,6 @@ class Staged:
         return sent_at, received_at
 
 
-def run_staged(route: Route, arguments: Arguments, rank: int) -> None:
-    """Run a route's bound plan where arguments are not as the plan needs them.
-
-    This rank takes part in the plan as all others do, with copies of its buffers.
-
-    Parameters are those of `stage`.
-
-    Raises
-    ------
-    MPI.Exception
-        Of class ``ERR_TRUNCATE``, if less is to be received than is sent: when this rank has
-        taken part, so that others need not wait for it.
-    """
-    staged = stage(route, arguments, rank)
-    is_usable = route.use(*staged.addresses)
-    assert is_usable, "copies are aligned, and other memory was looked at"
-    assert route.bound is not None
-    route.bound()
-    if staged.finish is not None:
-        staged.finish()
-
-
 def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = False) -> Staged:
     """Return memory for a plan where arguments are not as it needs them.
 

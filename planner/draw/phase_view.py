@@ -81,7 +81,7 @@ def _first_of_name(plan: Plan) -> list[int]:
 
 
 def _title(plan: Plan, lead: int, leads: list[int]) -> str:
-    last = max(number for number, first in enumerate(leads) if first == lead)
+    last = lead + leads.count(lead) - 1
     title = f"phase {lead}" if last == lead else f"phases {lead}–{last}"
     return title + (f": {plan.phases[lead]}" if plan.phases[lead].name else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -30,12 +30,6 @@ _ROW_HEIGHT: Final = 22.0
 _MIN_WIDTH: Final = 560.0
 
 
-def draw_title(sheet: Sheet, title: str, subtitle: str) -> None:
-    """Write the title, and below it what is shown, at the top of the sheet."""
-    sheet.text("title", (0, 10), title, size=15)
-    sheet.text("subtitle", (0, 30), subtitle, size=10, fontcolor=style.FAINT_INK)
-
-
 def draw_legend(
     sheet: Sheet, plan: Plan, lanes: Sequence[int], area: Box, *, shows_tasks: bool
 ) -> None:
@@ -56,7 +50,7 @@ def draw_legend(
 
 def _entries(
     plan: Plan, lanes: Sequence[int], shows_tasks: bool
-) -> Iterator[tuple[str, dict[str, str]]]:
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Generate the texts and what stands before each: a box, an arrow, or nothing."""
     if shows_tasks:
         yield from ((op.name.lower(), style.OP_LOOKS[op]) for op in Op if (plan.op == op).any())
@@ -128,7 +122,8 @@ def picture(plan: Plan, by: str = "auto", timeline: style.Times | None = None) -
     messages = collect_messages(plan)
     sketch = _choose(plan, messages, by, timeline)
     sheet = Sheet()
-    draw_title(sheet, headline(plan), sketch.caption)
+    sheet.text("title", (0, 10), headline(plan), size=15)
+    sheet.text("subtitle", (0, 30), sketch.caption, size=10, fontcolor=style.FAINT_INK)
     area = sketch.draw(sheet, TITLE_HEIGHT)
     draw_legend(sheet, plan, sketch.lanes, area, shows_tasks=sketch.shows_tasks)
     return sheet.source()

@@ -91,17 +91,16 @@ class Sheet:
         self,
         name: str,
         corners: tuple[float, float, float, float],
+        label: str,
+        label_at: Point,
         *,
         inside: str = "",
-        label: str = "",
-        label_at: Point = (0, 0),
         **attributes: str,
     ) -> None:
         """Draw a rectangle (left, top, right, bottom) that holds boxes and frames."""
         left, top, right, bottom = corners
         attributes["bb"] = f"{left:.1f},{-bottom:.1f},{right:.1f},{-top:.1f}"
-        if label:
-            attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
+        attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
         self._frames[name] = _Frame(attributes)
         self._frames[inside].frames.append(name)
 
@@ -113,8 +112,8 @@ class Sheet:
         self.frame(
             name,
             corners,
-            label=title,
-            label_at=((left + right) / 2, top + drop),
+            title,
+            ((left + right) / 2, top + drop),
             fontsize=f"{TITLE_SIZE:g}",
             fillcolor=style.NODE_FILL,
             color=style.NODE_LINE,
@@ -174,33 +173,15 @@ class Sheet:
             attributes |= {"label": graphviz.escape(label), "lp": _at(label_at)}
         self._arrows.append((tail, head, attributes))
 
-    @property
-    def n_elements(self) -> int:
-        """Return the number of frames, boxes and arrows."""
-        boxes = sum(len(frame.boxes) for frame in self._frames.values())
-        return len(self._frames) - 1 + boxes + len(self._arrows)
-
     def source(self) -> str:
         """Return the dot text."""
-        font = {"fontname": style.FONT, "fontsize": f"{style.FONT_SIZE:g}", "fontcolor": style.INK}
+        font, size = {"fontname": style.FONT, "fontcolor": style.INK}, style.FONT_SIZE
+        common = {**font, "fontsize": f"{size:g}", "tooltip": " ", "style": "rounded,filled"}
         graph = graphviz.Digraph(
             "plan",
-            graph_attr={
-                **font,
-                "layout": "nop2",
-                "outputorder": "edgesfirst",
-                "pad": "0.2",
-                "style": "rounded,filled",
-                "tooltip": " ",
-            },
-            node_attr={
-                **font,
-                "shape": "box",
-                "style": "rounded,filled",
-                "fixedsize": "shape",
-                "tooltip": " ",
-            },
-            edge_attr={**font, "fontsize": f"{style.FONT_SIZE - 1:g}", "tooltip": " "},
+            graph_attr={**common, "layout": "nop2", "outputorder": "edgesfirst", "pad": "0.2"},
+            node_attr={**common, "shape": "box", "fixedsize": "shape"},
+            edge_attr={**font, "fontsize": f"{size - 1:g}", "tooltip": " "},
         )
         self._fill(graph, self._frames[""])
         for tail, head, attributes in self._arrows:

@@ -241,9 +241,9 @@ def _draw_nodes(sheet: Sheet, plan: Plan, grid: Grid, top: float, *, shows_cores
             sheet.frame(
                 f"rank_{rank}",
                 (x - half - 6, top + 22, x + half + 6, grid.bottom - 6),
+                f"rank {rank}" + f", core {plan.rank_core[rank]}" * shows_cores,
+                (x, top + 32),
                 inside=frame,
-                label=f"rank {rank}" + f", core {plan.rank_core[rank]}" * shows_cores,
-                label_at=(x, top + 32),
                 fillcolor=style.RANK_FILL,
                 color=style.RANK_LINE,
             )
@@ -254,8 +254,8 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
         sheet.frame(
             f"round_{i}",
             (0, y, grid.right, y),
-            label=name,
-            label_at=(PADDING / 2 + style.text_width([name]) / 2, y + 12),
+            name,
+            (PADDING / 2 + style.text_width([name]) / 2, y + 12),
             fontcolor=style.FAINT_INK,
             style="dashed",
             color="#9aa5b1",

@@ -114,21 +114,18 @@ def _bodies(plan: Plan, network: Network) -> list[str]:
     cost[Op.COPY], cost[Op.REDUCE] = network.copy_ns_per_byte, network.reduce_ns_per_byte
     ns = np.where(plan.op == Op.COMPUTE, plan.duration_ns, np.rint(n_bytes * cost[plan.op]))
     is_message = plan.op <= Op.RECV
-    amounts = np.where(is_message, n_bytes, ns.astype(np.int64)).tolist()
-    cpus = _cpus(plan).tolist()
-    lanes = np.where(is_message, np.maximum(plan.lane, 0), 0).tolist()
-    peers, tags, ops = plan.peer.tolist(), tag.tolist(), plan.op.tolist()
+    amount = np.where(is_message, n_bytes, ns.astype(np.int64))
+    lane = np.where(is_message, np.maximum(plan.lane, 0), 0)
     bodies = []
-    for op, amount, peer, number, cpu, nic in zip(
-        ops, amounts, peers, tags, cpus, lanes, strict=True
-    ):
+    columns = np.stack((plan.op, amount, plan.peer, tag, _cpus(plan), lane))
+    for op, size, peer, number, cpu, nic in columns.T.tolist():
         on = (f" cpu {cpu}" if cpu else "") + (f" nic {nic}" if nic else "")
         if op == Op.SEND:
-            bodies.append(f"send {amount}b to {peer} tag {number}{on}")
+            bodies.append(f"send {size}b to {peer} tag {number}{on}")
         elif op == Op.RECV:
-            bodies.append(f"recv {amount}b from {peer} tag {number}{on}")
+            bodies.append(f"recv {size}b from {peer} tag {number}{on}")
         else:
-            bodies.append(f"calc {amount}{on}")
+            bodies.append(f"calc {size}{on}")
     return bodies
 
 

@@ -119,12 +119,7 @@ def _spooled(path: Path) -> Iterator[IO[bytes]]:
     with SpooledTemporaryFile(_MOST_IN_MEMORY) as file:
         yield cast(IO[bytes], file)
         file.seek(0)
-        with _open_device(path) as device:
+        # Opened a second time, a file would be written from its beginning.
+        target = os.dup(_standard_output()) if is_standard_output(path) else path
+        with open(target, "wb") as device:
             shutil.copyfileobj(file, device)
-
-
-def _open_device(path: Path) -> IO[bytes]:
-    if not is_standard_output(path):
-        return path.open("wb")
-    # Opened a second time, a file would be written from its beginning.
-    return os.fdopen(os.dup(_standard_output()), "wb")

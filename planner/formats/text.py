@@ -43,7 +43,7 @@ def to_text(plan: Plan) -> str:
             if tasks[row].phase != phase:
                 phase = tasks[row].phase
                 if len(plan.phases) > 1:
-                    lines.append(f"  {_phase_name(plan, phase)}")
+                    lines.append(f"  phase {phase} {plan.phases[phase].name}".rstrip())
             columns = [cell.ljust(width) for cell, width in zip(cells[row], widths, strict=True)]
             line = "  " + "  ".join(columns + list(_remarks(plan, tasks[row])))
             lines.append(line.rstrip())
@@ -123,11 +123,6 @@ def _rank_line(plan: Plan, rank: int) -> str:
     if plan.rank_lane[rank] >= 0:
         where += f", lane {plan.rank_lane[rank]}"
     return f"rank {rank} ({', '.join((where, *sizes))})"
-
-
-def _phase_name(plan: Plan, phase: int) -> str:
-    name = plan.phases[phase].name
-    return f"phase {phase}" + (f" {name}" if name else "")
 
 
 def _action(task: Task) -> str:
