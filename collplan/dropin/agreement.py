@@ -114,16 +114,12 @@ class Meetings:
             self._begun = None
 
     def _begin(self, call: CollectiveCall) -> tuple[MPI.Request, Words, Words]:
-        digest = _digest(call)
+        code = hashlib.blake2b(repr(call).encode(), digest_size=7).digest()
+        digest = int.from_bytes(code, "little")
         # The minimum of complements is the complement of the maximum.
         mine = np.array([digest, ~digest], np.int64)
         least = np.empty_like(mine)
         return self._comm.Iallreduce(mine, least, MPI.MIN), mine, least
-
-
-def _digest(call: CollectiveCall) -> int:
-    digest = hashlib.blake2b(repr(call).encode(), digest_size=7)
-    return int.from_bytes(digest.digest(), "little")
 
 
 def _look(call: CollectiveCall, kept: Collection[Route], seen_s: float) -> float:

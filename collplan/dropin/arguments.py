@@ -200,9 +200,8 @@ def _read_broadcast(kind: Kind, buffer: Any, is_root: bool) -> Arguments:
     except Exception:
         if not is_root:
             raise
-        found = read_message(buffer, 1, is_written=False)
         # Plans may write at the root what is there already: not where that is forbidden.
-        message = replace(found, is_reachable=False)
+        message = replace(read_message(buffer, 1, is_written=False), is_reachable=False)
     return Arguments(kind, None, message, False)
 
 
@@ -247,8 +246,13 @@ def read_message(given: Any, blocks: int, *, is_written: bool, is_reduced: bool 
         count = operator.index(count)
         if count < 0 or (count > 0 and buffer is None):
             raise ValueError("the count is negative, or there is no buffer")
+    elif length <= 0:
+        count = 0
     else:
-        count = _infer(length, element, blocks)
+        n_elements, rest = divmod(length, element.extent)
+        if rest or n_elements % blocks:
+            raise ValueError("the buffer is not a whole number of elements or blocks")
+        count = n_elements // blocks
     spec = [buffer, count * blocks, displ, datatype]
     return Message(address + displ * element.extent, count, blocks, element, spec, is_reachable)
 
@@ -291,15 +295,6 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
         is_cuda = interface is not None
         code = (np.dtype(interface["typestr"]) if is_cuda else np.from_dlpack(buffer).dtype).char
     return MPI._typedict[code[1:] if code[0] in "@<" else code]
-
-
-def _infer(length: int, element: Element, blocks: int) -> int:
-    if length <= 0:
-        return 0
-    n_elements, rest = divmod(length, element.extent)
-    if rest or n_elements % blocks:
-        raise ValueError("the buffer is not a whole number of elements or blocks")
-    return n_elements // blocks
 
 
 def is_in_place(buffer: Any) -> bool:

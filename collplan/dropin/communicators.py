@@ -192,10 +192,8 @@ class Comm(Planned, MPI.Intracomm):
         if comm is None or comm == MPI.COMM_NULL:
             return
         native = MPI.Intracomm(comm)
-        if table is None:
-            table = os.environ.get(TABLE)
         names = {op.handle: name for op, name in operations}
-        read = read_table(native, table, force=force)
+        read = read_table(native, os.environ.get(TABLE) if table is None else table, force=force)
         config = Config(read, names, max_plans, native_calls, nonblocking_from)
         config.log_at_exit(native)
         self._join(config)

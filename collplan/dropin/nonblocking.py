@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from functools import cached_property
 from time import perf_counter
 from typing import Any, ClassVar, Final
 
@@ -67,11 +66,6 @@ class NonBlockingSetup:
     rank_to_node: list[int]
     table: TuningTable
     n_tag_spaces: int
-
-    @cached_property
-    def placement(self) -> Placement:
-        """Return where ranks are."""
-        return Placement.of_nodes(self.rank_to_node)
 
     def below(self, made: MPI.Intracomm) -> NonBlockingSetup:
         """Return the same for a communicator of some of these ranks; collective over that."""
@@ -185,7 +179,7 @@ class NonBlockingPlans(PlanCache):
 
     def __init__(self, comm: MPI.Intracomm, config: Config, setup: NonBlockingSetup) -> None:
         super().__init__(comm, setup.table, config)
-        self.setup = setup
+        self.setup, self.placement = setup, Placement.of_nodes(setup.rank_to_node)
         self._in_flight: deque[Started] = deque()
         self._n_started = 0
         self._n_before_reaping = 1
@@ -235,11 +229,6 @@ class NonBlockingPlans(PlanCache):
             )
         return decision
 
-    @property
-    def placement(self) -> Placement:
-        """Return where the ranks are."""
-        return self.setup.placement
-
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a program; where the spec allows no plan, it does so on no rank."""
         begin = perf_counter()
@@ -257,12 +246,7 @@ class NonBlockingPlans(PlanCache):
         return self._keep(Route(call, row, None, program, itemsize, *self._used_bytes(call, plan)))
 
     def run(
-        self,
-        route: Route,
-        sent_at: int,
-        received_at: int,
-        given: Any,
-        staged: Staged | None = None,
+        self, route: Route, sent_at: int, received_at: int, given: Any, staged: Staged | None = None
     ) -> MPI.Request:
         """Start a route's program on memory at two addresses; return a request of MPI's."""
         assert route.program is not None

@@ -53,6 +53,8 @@ class PlanCache(ABC):
     """
 
     is_blocking: ClassVar[bool] = True
+    placement: Placement
+    """Where the ranks are."""
 
     def __init__(self, comm: MPI.Intracomm, table: TuningTable | None, config: Config) -> None:
         self.comm, self.table, self.config = comm, table, config
@@ -64,7 +66,6 @@ class PlanCache(ABC):
         self.latest: Route | None = None
         """The last of them."""
         self._decided: dict[CollectiveCall, Route] = {}
-        self._n_made = 0
         sweeps = () if table is None else table.sweeps
         self._kinds = {sweep.collective for sweep in sweeps if sweep.complete}
 
@@ -167,11 +168,6 @@ class PlanCache(ABC):
         assert self.table is not None, "without a table there is a reason for native"
         return self.table.decide(call.kind, call.n_bytes, self.size, self.placement, call.commutes)
 
-    @property
-    @abstractmethod
-    def placement(self) -> Placement:
-        """Return where the ranks are."""
-
     def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - most need not
         """See that all ranks have come with the same call, where they may wait for each other."""
 
@@ -189,7 +185,6 @@ class PlanCache(ABC):
         return int(sizes[Buffer.SEND]) * itemsize, int(sizes[Buffer.RECV]) * itemsize
 
     def _keep(self, route: Route) -> Route:
-        route.number, self._n_made = self._n_made, self._n_made + 1
         self.kept[route.number] = self.latest = route
         return route
 

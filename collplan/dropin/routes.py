@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ctypes import memmove
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -63,7 +64,7 @@ class Route:
     n_left: int = 0
     sent_at: int = field(default=_NOWHERE, init=False)
     received_at: int = field(default=_NOWHERE, init=False)
-    number: int = field(default=-1, init=False)
+    number: int = field(default_factory=count().__next__, init=False)
     keys: set[Any] = field(default_factory=set, init=False)
     _stage: Bytes | None = field(default=None, init=False)
     _stage_at: int = field(default=0, init=False)
@@ -83,7 +84,11 @@ class Route:
         if self.bound is None:
             return sent_at >= 0 and received_at >= 0 and self.takes(sent_at, received_at)
         if sent_at == IN_PLACE_AT or received_at == IN_PLACE_AT:
-            stage_at = self._stage_at or self._make_stage()
+            if not self._stage_at:
+                # It lives as long as the route.
+                n_bytes = max(self.sent_bytes, self.received_bytes)
+                self._stage, self._stage_at = aligned_memory(n_bytes)
+            stage_at = self._stage_at
             if received_at == IN_PLACE_AT:
                 received_at = stage_at
             else:
@@ -104,12 +109,6 @@ class Route:
             self.bound.free()
         if self.program is not None:
             self.program.close()
-
-    def _make_stage(self) -> int:
-        """Return where memory is that lives as long as the route, aligned for any element."""
-        n_bytes = max(self.sent_bytes, self.received_bytes)
-        self._stage, self._stage_at = aligned_memory(n_bytes)
-        return self._stage_at
 
 
 def aligned_memory(n_bytes: int) -> tuple[Bytes, int]:

@@ -93,14 +93,7 @@ def _draw_chain(sheet: Sheet, frame: str, title: str, chain: list[_Step], first:
     sheet.titled_frame(frame, corners, title, drop=14)
     for i, step in enumerate(chain):
         box = replace(first, y=first.y + i * (_HEIGHT + _GAP))
-        sheet.box(
-            f"{frame}_{i}",
-            box,
-            _label(step),
-            inside=frame,
-            fillcolor=style.RANK_FILL,
-            color=style.LOCAL_COLOR,
-        )
+        sheet.box(f"{frame}_{i}", box, _label(step), inside=frame, **style.PLAIN_LOOK)
         if i:
             start, end, n_bytes = (box.x, box.top - _GAP), (box.x, box.top), chain[i - 1].n_bytes
             sheet.arrow(
@@ -181,9 +174,8 @@ def _label(step: _Step) -> list[str]:
 
 def _count_phase_dependencies(plan: Plan, leads: list[int]) -> dict[tuple[int, int], int]:
     """Return how many tasks of a column wait for tasks of another, by (before, after)."""
-    after = plan.deps.owner()
-    first = np.array(leads)
-    pairs = np.stack((first[plan.phase[plan.deps.task]], first[plan.phase[after]]))
+    lead = np.array(leads)[plan.phase]
+    pairs = np.stack((lead[plan.deps.task], lead[plan.deps.owner()]))
     pairs = pairs[:, pairs[0] != pairs[1]]
     if not pairs.size:
         return {}

@@ -202,8 +202,7 @@ def draw_ranks(sheet: Sheet, plan: Plan, top: float, flows: list[Flow]) -> Box:
                 boxes[rank],
                 [f"{word}{rank}"],
                 inside=f"node_{node}",
-                fillcolor=style.RANK_FILL,
-                color=style.LOCAL_COLOR,
+                **style.PLAIN_LOOK,
                 tooltip=f"rank {rank}: {style.format_count(int(tasks[rank]), 'task')}",
             )
     draw_flows(sheet, flows, boxes, "rank")

@@ -39,6 +39,8 @@ NODE_FILL: Final = "#f1f4f8"
 NODE_LINE: Final = "#c5cfdb"
 RANK_FILL: Final = "#ffffff"
 RANK_LINE: Final = "#e1e7ee"
+PLAIN_LOOK: Final = {"fillcolor": RANK_FILL, "color": LOCAL_COLOR}
+"""Boxes of ranks and rounds."""
 
 
 def lane_color(lane: int) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from collplan.planner.arrays import csr
 from collplan.planner.draw import style
 from collplan.planner.draw.sheet import Box, Point, Sheet
 from collplan.planner.errors import MatchError
@@ -264,7 +265,9 @@ def _draw_rounds(sheet: Sheet, grid: Grid) -> None:
 
 
 def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
-    place = _places(grid)
+    # The number of boxes above each task in its column.
+    order = np.argsort(grid.line, kind="stable")
+    place = csr.occurrence(plan.rank[order])[csr.inverse(order)].tolist()
     deps = plan.deps
     dependencies = zip(deps.owner().tolist(), deps.task.tolist(), deps.kind.tolist(), strict=True)
     for row, before, kind in dependencies:
@@ -285,16 +288,6 @@ def _draw_dependencies(sheet: Sheet, plan: Plan, grid: Grid) -> None:
             penwidth="0.8",
             tooltip=f"#{row} waits until #{before} {moment}",
         )
-
-
-def _places(grid: Grid) -> list[int]:
-    """Return how many boxes lie above each task in its column."""
-    n_above = dict.fromkeys(grid.column_x, 0)
-    places = [0] * len(grid.tasks)
-    for task in sorted(grid.tasks, key=lambda task: grid.line[task.row]):
-        places[task.row] = n_above[task.rank]
-        n_above[task.rank] += 1
-    return places
 
 
 def _bow(tail: Box, head: Box, n_between: int) -> list[Point]:

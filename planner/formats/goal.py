@@ -66,11 +66,10 @@ def _statements(plan: Plan, network: Network) -> Iterator[str]:
     bodies = _bodies(plan, network)
     indptr = plan.deps.indptr.tolist()
     before, kind = plan.deps.task.tolist(), plan.deps.kind.tolist()
-    by_priority = np.argsort(plan.priority, kind="stable")
-    ranked, indptr_of_ranks = csr.group_by(plan.rank[by_priority], plan.n_ranks)
-    order, first = by_priority[ranked], indptr_of_ranks.tolist()
-    labels = (csr.inverse(order) - indptr_of_ranks[plan.rank]).tolist()
-    rows = order.tolist()
+    order = np.lexsort((plan.priority, plan.rank))
+    rank_indptr = csr.indptr_of(plan.rank, plan.n_ranks)
+    labels = (csr.inverse(order) - rank_indptr[plan.rank]).tolist()
+    rows, first = order.tolist(), rank_indptr.tolist()
     yield f"num_ranks {plan.n_ranks}\n"
     for rank in range(plan.n_ranks):
         yield f"\nrank {rank} {{\n"

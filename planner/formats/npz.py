@@ -58,8 +58,8 @@ class _Member:
     columns: int | None = None
     may_be_constant: bool = False
 
-    def shape(self, rows: dict[str, int], constant: bool) -> tuple[int, ...]:
-        n = 1 if constant else rows[self.rows] + self.extra_rows
+    def shape(self, rows: dict[str, int]) -> tuple[int, ...]:
+        n = rows[self.rows] + self.extra_rows
         return (n,) if self.columns is None else (n, self.columns)
 
 
@@ -299,7 +299,8 @@ class _Reader:
         constant = name in self.meta["constant"]
         if constant and not member.may_be_constant:
             self.refuse(f"column {name} is marked constant, which it cannot be")
-        shape = member.shape(self.rows, constant)
+        whole = member.shape(self.rows)
+        shape = (1,) if constant else whole
         content = self.archive.read(f"{name}.npy")
         largest = np.dtype(member.dtype)
         for width in _WIDTHS:
@@ -318,9 +319,7 @@ class _Reader:
                 f"{n_bytes}"
             )
         array = np.frombuffer(content, dtype, offset=len(header)).reshape(shape)
-        wide: npt.NDArray[Any] = array.astype(largest, copy=False)
-        n = self.rows[member.rows] + member.extra_rows
-        return np.broadcast_to(wide, (n,)) if constant else wide
+        return np.broadcast_to(array.astype(largest, copy=False), whole)
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the plan's phases; files of older releases have only names of them."""
