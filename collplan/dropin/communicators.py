@@ -175,8 +175,7 @@ class Comm(Planned, MPI.Intracomm):
 
     def __new__(cls, comm: MPI.Comm | None = None, *_: Any, **__: Any) -> Self:
         """Share a communicator's handle."""
-        made: Self = super().__new__(cls, comm)
-        return made
+        return super().__new__(cls, comm)
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
     is_held : bool
         Whether the caller may free his datatypes before the end.
     """
-    itemsize, sent = route.itemsize, arguments.sent
+    itemsize, sent, received = route.itemsize, arguments.sent, arguments.received
     target = _target_of(arguments, route.received_bytes, itemsize)
     source = _NOTHING
     if route.sent_bytes:
@@ -69,12 +69,11 @@ def stage(route: Route, arguments: Arguments, rank: int, *, is_held: bool = Fals
     is_input = arguments.kind.traits.has_one_buffer and rank == route.call.root
     if arguments.surplus_bytes < 0:
         staged.finish = _refuse
-    elif len(target) and not (is_input or _is_target(arguments, itemsize)):
-        received, fits = arguments.received, not arguments.surplus_bytes
-        if received is not None:
-            if is_held:
-                received, staged.datatype = _hold(received)
-            staged.finish = partial(_unpack_all, target, received, fits=fits)
+    elif len(target) and received and not (is_input or _is_target(arguments, itemsize)):
+        if is_held:
+            received, staged.datatype = _hold(received)
+        fits = not arguments.surplus_bytes
+        staged.finish = partial(_unpack_all, target, received, fits=fits)
     return staged
 
 
@@ -94,10 +93,10 @@ def _hold(message: Message) -> tuple[Message, MPI.Datatype | None]:
 def _unpack_all(target: Bytes, received: Message, *, fits: bool) -> None:
     """Put what a plan has left in memory of its own where this rank receives."""
     if fits:
-        _unpack(target, received, len(target))
+        _unpack(target, received)
         return
     for number, block in enumerate(target.reshape(received.blocks, -1)):
-        _unpack(block, received.block(number), len(block))
+        _unpack(block, received.block(number))
 
 
 def _pack(message: Message) -> Bytes:
@@ -110,21 +109,20 @@ def _pack(message: Message) -> Bytes:
     return packed
 
 
-def _unpack(packed: Bytes, message: Message, n_bytes: int) -> None:
+def _unpack(packed: Bytes, message: Message) -> None:
     """Write the bytes of a signature to their place in a message."""
     if message.is_plain(1):
-        _bytes_at(message.address, n_bytes)[:] = packed[:n_bytes]
+        _bytes_at(message.address, len(packed))[:] = packed
         return
     buffer, _, displ, datatype = message.spec
-    spec = [buffer, n_bytes // message.element.size, displ, datatype]
-    _loop().Sendrecv([packed, n_bytes, MPI.BYTE], 0, recvbuf=spec, source=0)
+    spec = [buffer, len(packed) // message.element.size, displ, datatype]
+    _loop().Sendrecv([packed, len(packed), MPI.BYTE], 0, recvbuf=spec, source=0)
 
 
 def _is_target(arguments: Arguments, itemsize: int) -> bool:
     """Return whether a plan can write where this rank receives."""
     received = arguments.received
-    fits = not arguments.surplus_bytes
-    return received is not None and fits and received.is_plain(itemsize)
+    return received is not None and not arguments.surplus_bytes and received.is_plain(itemsize)
 
 
 def _target_of(arguments: Arguments, n_bytes: int, itemsize: int) -> Bytes:
