@@ -62,7 +62,7 @@ class Collectives:
 
     def Barrier(self) -> Any:
         """Wait for all ranks, as the table says."""
-        return _call(self, self._plans, _BARRIER, (), None, None)
+        return _call(self, self._plans, _BARRIER, (), None, None, None, 0)
 
     def barrier(self) -> None:
         """Wait for all ranks, as the table says."""
@@ -70,102 +70,99 @@ class Collectives:
 
     def Bcast(self, buf: Any, root: int = 0) -> Any:
         """Broadcast, as the table says."""
-        return _call(self, self._plans, _BCAST, (buf, root), None, buf, root)
+        return _call(self, self._plans, _BCAST, (buf, root), None, buf, None, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Gather blocks of equal size to the root, as the table says."""
-        return _call(self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
+        return _call(
+            self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
+        )
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Scatter blocks of equal size from the root, as the table says."""
-        return _call(self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
+        return _call(
+            self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
+        )
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Gather blocks of equal size to all ranks, as the table says."""
-        return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf)
+        return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Exchange blocks of equal size, as the table says."""
-        return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf)
+        return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Reduce to the root, as the table says."""
         return _call(
-            self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, root, op
+            self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root
         )
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce to all ranks, as the table says."""
-        return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce, and scatter blocks of equal size, as the table says."""
         return _call(
-            self, self._plans, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op
+            self, self._plans, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0
         )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks up to each, as the table says."""
-        return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks before each, as the table says."""
-        return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Ibarrier(self) -> Any:
         """Start `Barrier`."""
-        return _start(self, _BARRIER, (), None, None)
+        return _start(self, _BARRIER, (), None, None, None, 0)
 
     def Ibcast(self, buf: Any, root: int = 0) -> Any:
         """Start `Bcast`."""
-        return _start(self, _BCAST, (buf, root), None, buf, root)
+        return _start(self, _BCAST, (buf, root), None, buf, None, root)
 
     def Igather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Start `Gather`."""
-        return _start(self, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
+        return _start(self, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root)
 
     def Iscatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Start `Scatter`."""
-        return _start(self, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, root)
+        return _start(self, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root)
 
     def Iallgather(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Start `Allgather`."""
-        return _start(self, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf)
+        return _start(self, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Ialltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Start `Alltoall`."""
-        return _start(self, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf)
+        return _start(self, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Ireduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Start `Reduce`."""
-        return _start(self, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, root, op)
+        return _start(self, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root)
 
     def Iallreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Allreduce`."""
-        return _start(self, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _start(self, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Ireduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Reduce_scatter_block`."""
-        return _start(self, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _start(self, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Iscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Scan`."""
-        return _start(self, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _start(self, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Iexscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Start `Exscan`."""
-        return _start(self, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, 0, op)
+        return _start(self, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
 
 def _call(
-    comm: Any,
-    plans: Any,
-    kind: Kind,
-    given: Any,
-    sendbuf: Any,
-    recvbuf: Any,
-    root: int = 0,
-    op: Any = None,
+    comm: Any, plans: Any, kind: Kind, given: Any, sendbuf: Any, recvbuf: Any, op: Any, root: int
 ) -> Any:
     """Run or start a collective by the route of its call.
 

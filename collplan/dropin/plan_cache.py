@@ -54,7 +54,7 @@ class PlanCache(ABC):
 
     is_blocking: ClassVar[bool] = True
     placement: Placement
-    """Where the ranks are."""
+    """Nodes of the ranks."""
 
     def __init__(self, comm: MPI.Intracomm, table: TuningTable | None, config: Config) -> None:
         self.comm, self.table, self.config = comm, table, config
