@@ -264,9 +264,13 @@ def unpack(given: Any) -> tuple[Any, Any, Any, Any]:
     n_items = len(given)
     if n_items == 4:
         return given[0], given[1], given[2], given[3]
-    if n_items == 2 and isinstance(given[1], _DATATYPES):
-        return given[0], None, None, given[1]
-    buffer, count, datatype = given if n_items == 3 else (*given, None)
+    if n_items == 3:
+        buffer, count, datatype = given
+    else:
+        buffer, count = given
+        if isinstance(count, _DATATYPES):
+            return buffer, None, None, count
+        datatype = None
     if not isinstance(count, SEQUENCES):
         return buffer, count, None, datatype
     count, displ = count
@@ -291,9 +295,8 @@ def _datatype_of(buffer: Any) -> MPI.Datatype:
     try:
         code = memoryview(buffer).format
     except TypeError:
-        interface = getattr(buffer, "__cuda_array_interface__", None)
-        is_cuda = interface is not None
-        code = (np.dtype(interface["typestr"]) if is_cuda else np.from_dlpack(buffer).dtype).char
+        typestr = getattr(buffer, "__cuda_array_interface__", {}).get("typestr")
+        code = (np.from_dlpack(buffer).dtype if typestr is None else np.dtype(typestr)).char
     return MPI._typedict[code[1:] if code[0] in "@<" else code]
 
 

@@ -179,7 +179,9 @@ class NonBlockingPlans(PlanCache):
 
     def __init__(self, comm: MPI.Intracomm, config: Config, setup: NonBlockingSetup) -> None:
         super().__init__(comm, setup.table, config)
-        self.setup, self.placement = setup, Placement.of_nodes(setup.rank_to_node)
+        # Made together beforehand: later, nobody may wait for others.
+        self.private, self.placement = setup.comm, Placement.of_nodes(setup.rank_to_node)
+        self.setup = setup
         self._in_flight: deque[Started] = deque()
         self._n_started = 0
         self._n_before_reaping = 1
@@ -239,7 +241,7 @@ class NonBlockingPlans(PlanCache):
             return self._failed_route(call, decision, str(error))
         # Errors from here on, such as a lack of memory, are raised on this rank only, as in MPI.
         with as_loaded():
-            program = LocalProgram(plan, self.setup.comm)
+            program = LocalProgram(plan, self.private)
         self._make_room()
         row, itemsize = self._row(call, decision, planned=True), call.dtype.itemsize
         row.seconds += perf_counter() - begin

@@ -53,8 +53,6 @@ class PlanCache(ABC):
     """
 
     is_blocking: ClassVar[bool] = True
-    placement: Placement
-    """Nodes of the ranks."""
 
     def __init__(self, comm: MPI.Intracomm, table: TuningTable | None, config: Config) -> None:
         self.comm, self.table, self.config = comm, table, config
@@ -167,6 +165,16 @@ class PlanCache(ABC):
         """Return what the table says of a call; the same on all ranks."""
         assert self.table is not None, "without a table there is a reason for native"
         return self.table.decide(call.kind, call.n_bytes, self.size, self.placement, call.commutes)
+
+    @cached_property
+    def private(self) -> MPI.Intracomm:
+        """Return a communicator of the same ranks that only plans use; collective at first."""
+        return own_communicator(self.comm)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Return where the ranks are; collective on first use."""
+        return Placement.of_nodes(node_of_ranks(self.private))
 
     def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - most need not
         """See that all ranks have come with the same call, where they may wait for each other."""
@@ -284,16 +292,6 @@ class BlockingPlans(PlanCache):
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""
         return self._why_no_plans or super().why_native(call)
-
-    @cached_property
-    def placement(self) -> Placement:
-        """Return where the ranks are; collective on first use."""
-        return Placement.of_nodes(node_of_ranks(self.private))
-
-    @cached_property
-    def private(self) -> MPI.Intracomm:
-        """Return a communicator of the same ranks that only plans use; collective at first."""
-        return own_communicator(self.comm)
 
     def _make_route(self, call: CollectiveCall, decision: Decision) -> Route:
         """Return a route with a bound plan, or a native one if any rank fails for any reason."""

@@ -199,16 +199,21 @@ class _Reader:
             problem = f"label {label} is defined twice in its rank"
             self._fail(statement.start(), problem, "rename")
         labels[label] = self.n_tasks
-        task: _Task
         if calc is not None:
-            task = Op.COMPUTE, int(calc), NONE, NONE, int(calc_cpu or 0), NONE
-            is_legal = task[1] <= _MAX_NS
+            op, amount, to, number, core, lane = Op.COMPUTE, int(calc), NONE, NONE, calc_cpu, NONE
+            is_legal = amount <= _MAX_NS
         else:
-            op, amount = Op.SEND if receives is None else Op.RECV, int(sends or receives)
-            to, number = int(peer), int(tag or 0)
-            task = op, amount, to, number, int(cpu or 0), int(nic or 0)
+            op, core = Op.SEND if receives is None else Op.RECV, cpu
+            amount, to, number, lane = (
+                int(sends or receives),
+                int(peer),
+                int(tag or 0),
+                int(nic or 0),
+            )
             is_legal = 0 <= to < self.n_ranks and 0 <= number <= _MAX_TAG and amount <= _MAX_BYTES
-        if not is_legal or task[4] >= _MAX_UNITS or task[5] >= _MAX_UNITS:
+        unit = int(core or 0)
+        task = op, amount, to, number, unit, lane
+        if not is_legal or unit >= _MAX_UNITS or lane >= _MAX_UNITS:
             self._fail_task(statement, task)
         self.tasks.extend(task)
         self.n_tasks += 1
