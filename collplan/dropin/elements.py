@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
@@ -138,7 +139,4 @@ def unit_of(n_bytes: int) -> np.dtype[np.generic]:
     >>> unit_of(800), unit_of(12), unit_of(7)
     (dtype('int64'), dtype('int32'), dtype('int8'))
     """
-    for size in (8, 4, 2):
-        if n_bytes % size == 0:
-            return np.dtype(f"int{8 * size}")
-    return np.dtype("int8")
+    return np.dtype(f"int{8 * math.gcd(n_bytes, 8)}")

@@ -203,13 +203,8 @@ class _Reader:
             op, amount, to, number, core, lane = Op.COMPUTE, int(calc), NONE, NONE, calc_cpu, NONE
             is_legal = amount <= _MAX_NS
         else:
-            op, core = Op.SEND if receives is None else Op.RECV, cpu
-            amount, to, number, lane = (
-                int(sends or receives),
-                int(peer),
-                int(tag or 0),
-                int(nic or 0),
-            )
+            op, core, lane = Op.SEND if receives is None else Op.RECV, cpu, int(nic or 0)
+            amount, to, number = int(sends or receives), int(peer), int(tag or 0)
             is_legal = 0 <= to < self.n_ranks and 0 <= number <= _MAX_TAG and amount <= _MAX_BYTES
         unit = int(core or 0)
         task = op, amount, to, number, unit, lane
