@@ -180,7 +180,7 @@ class NonBlockingPlans(PlanCache):
     def __init__(self, comm: MPI.Intracomm, config: Config, setup: NonBlockingSetup) -> None:
         super().__init__(comm, setup.table, config)
         # Made together beforehand: later, nobody may wait for others.
-        self.private, self.placement = setup.comm, Placement.of_nodes(setup.rank_to_node)
+        self._private, self._placement = setup.comm, Placement.of_nodes(setup.rank_to_node)
         self.setup = setup
         self._in_flight: deque[Started] = deque()
         self._n_started = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from mpi4py import MPI
@@ -63,6 +62,8 @@ class PlanCache(ABC):
         """Routes with plans by their numbers, the longest unused first."""
         self.latest: Route | None = None
         """The last of them."""
+        self._private: MPI.Intracomm | None = None
+        self._placement: Placement | None = None
         self._decided: dict[CollectiveCall, Route] = {}
         sweeps = () if table is None else table.sweeps
         self._kinds = {sweep.collective for sweep in sweeps if sweep.complete}
@@ -166,15 +167,20 @@ class PlanCache(ABC):
         assert self.table is not None, "without a table there is a reason for native"
         return self.table.decide(call.kind, call.n_bytes, self.size, self.placement, call.commutes)
 
-    @cached_property
+    # A cached_property would make the instance's dictionary, and every attribute slower.
+    @property
     def private(self) -> MPI.Intracomm:
         """Return a communicator of the same ranks that only plans use; collective at first."""
-        return own_communicator(self.comm)
+        if self._private is None:
+            self._private = own_communicator(self.comm)
+        return self._private
 
-    @cached_property
+    @property
     def placement(self) -> Placement:
         """Return where the ranks are; collective on first use."""
-        return Placement.of_nodes(node_of_ranks(self.private))
+        if self._placement is None:
+            self._placement = Placement.of_nodes(node_of_ranks(self.private))
+        return self._placement
 
     def _meet(self, call: CollectiveCall) -> None:  # noqa: B027 - most need not
         """See that all ranks have come with the same call, where they may wait for each other."""
@@ -285,9 +291,9 @@ class BlockingPlans(PlanCache):
         if self._meetings is not None:
             self._meetings.end()
             self._meetings = None
-        if "private" in self.__dict__:
-            self.private.Free()
-            del self.private
+        if self._private is not None:
+            self._private.Free()
+            self._private = None
 
     def why_native(self, call: CollectiveCall) -> str | None:
         """Return why a call runs natively whatever the table says; None if it need not."""

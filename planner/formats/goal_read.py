@@ -263,7 +263,7 @@ class _Reader:
         raise GoalError(f"{self.name}:{line}: {problem}; {way_out}")
 
     def _plan(self) -> Plan:
-        op, amount, peer, tag, cpu, nic = np.array(self.tasks).reshape(-1, 6).T
+        op, amount, peer, tag, cpu, nic = np.array(self.tasks).reshape(-1, 6).T.copy()
         sends, receives = op == Op.SEND, op == Op.RECV
         received_bytes = amount[receives].sum(dtype=float)
         if received_bytes > _MAX_RECEIVED:
@@ -271,14 +271,14 @@ class _Reader:
                 f"{self.name}: all receives together have {received_bytes:.3g} bytes, at most "
                 f"2**62 can be; make messages smaller"
             )
-        ranks = np.arange(self.n_ranks)
+        ranks = np.arange(self.n_ranks, dtype=np.int32)
         rank = np.repeat(ranks, np.diff(self.rank_end, prepend=0))
         sizes = np.zeros((self.n_ranks, 3), dtype=np.int64)
         np.maximum.at(sizes[:, Buffer.SEND], rank[sends], amount[sends])
         np.add.at(sizes[:, Buffer.RECV], rank[receives], amount[receives])
         offset = np.zeros_like(amount)
         offset[receives] = csr.group_offsets(rank[receives], amount[receives])
-        after, before, kind = np.array(self.edges).reshape(-1, 3).T
+        after, before, kind = np.array(self.edges).reshape(-1, 3).T.copy()
         order, indptr = csr.group_by(after, self.n_tasks)
         constant = np.broadcast_to(np.int32(0), self.n_tasks)
         return Plan(
