@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_serializer, model_validator
 
 from collplan.specs.base import SpecModel, described
 from collplan.specs.errors import show_value

@@ -6,14 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer, model_validator
 
 from collplan.specs.base import SpecModel, described
 from collplan.specs.errors import show_value

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from collplan.cli.options import Json
+from collplan.cli.options import Json, argument, options_class
 from collplan.reports.output import print_json, print_table
 from collplan.specs.errors import CollplanError
 
@@ -14,17 +12,19 @@ if TYPE_CHECKING:
     from collplan.planner.algorithms import Algorithm
 
 
-def command(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="[KIND]", help="List only algorithms of this collective."),
-    ] = None,
-    as_json: Json = False,
-) -> int:
+@options_class
+class AlgorithmsOptions:
+    """Options of ``collplan algorithms``."""
+
+    kind: str | None = argument("[KIND]", "List only algorithms of this collective.", default=None)
+    as_json: Json = False
+
+
+def command(options: AlgorithmsOptions) -> int:
     """List the algorithms with their requirements."""
     from collplan.planner.algorithms import registry
 
-    kinds = registry.kinds()
+    kind, kinds = options.kind, registry.kinds()
     if kind is not None and kind not in kinds:
         raise CollplanError(f"{kind!r} is not a collective; valid: {', '.join(kinds)}")
     rows = [
@@ -32,7 +32,7 @@ def command(
         for each in (kinds if kind is None else (kind,))
         for algorithm in registry.of(each)
     ]
-    if as_json:
+    if options.as_json:
         print_json({"algorithms": rows})
         return 0
     print_table(

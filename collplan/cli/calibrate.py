@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from collplan.cli.options import (
     MeasuringOptions,
     Ranks,
     flag,
     option,
+    options_class,
     output_file,
     plot_file,
-    require_folder,
-    takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.measure.calibration.measurements import Measurements
 from collplan.planner.formats.output_files import write_text
-from collplan.reports.output import pick, print_json, print_line, print_table
+from collplan.reports.output import pick, print_json, print_line, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import machine_at_hand
@@ -28,26 +27,21 @@ if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration, Parameter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class CalibrateOptions(MeasuringOptions):
     """Options of ``collplan calibrate``."""
 
-    output: Annotated[
-        Path, output_file("The machine file to write.", "-o", "--output", metavar="FILE.yaml")
-    ]
+    output: Path = output_file(
+        "The machine file to write.", "-o", "--output", default=..., metavar="FILE.yaml"
+    )
     ranks: Ranks = None
-    lanes: Annotated[int | None, option("k", "Lanes per node; detected by default.", min=1)] = None
-    quick: Annotated[bool, flag("--quick", "Measure less, for rough numbers.")] = False
-    measurements: Annotated[
-        Path | None, output_file("Write the raw measurements, too.", metavar="FILE.json")
-    ] = None
-    fit: Annotated[
-        Path | None,
-        option("FILE.json", "Fit these measurements instead of measuring; needs no MPI."),
-    ] = None
-    plot: Annotated[
-        Path | None, plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
-    ] = None
+    lanes: int | None = option("k", "Lanes per node; detected by default.", min=1)
+    quick: bool = flag("--quick", "Measure less, for rough numbers.")
+    measurements: Path | None = output_file("Write the raw measurements, too.", metavar="FILE.json")
+    fit: Path | None = option(
+        "FILE.json", "Fit these measurements instead of measuring; needs no MPI."
+    )
+    plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +85,6 @@ class CalibrationBenchmark:
         _conclude(measurements, self.options)
 
 
-@takes(CalibrateOptions)
 def command(options: CalibrateOptions) -> int:
     """Measure the cost of communication on this machine; write a machine file.
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_spec
-from collplan.cli.options import CountSizes, Json, Plot, Spec, flag, option, parse_sizes, takes
+from collplan.cli.options import (
+    CountSizes,
+    Json,
+    Plot,
+    Spec,
+    flag,
+    option,
+    options_class,
+    parse_sizes,
+)
 from collplan.own_algorithms import import_own
 from collplan.reports.output import print_json
 from collplan.reports.progress import progress_bar, shows_progress
@@ -25,44 +33,27 @@ INTERPRETED: Final = 100
 """Factor by which simulations take longer that are not compiled yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@options_class
 class CompareOptions:
     """Options of ``collplan compare``."""
 
     source: Spec
     sizes: CountSizes = None
-    candidates: Annotated[
-        str | None,
-        option(
-            "NAME,...", "Only these candidates, by name or family, like 'ring,full_lane*,mesh'."
-        ),
-    ] = None
-    is_all: Annotated[
-        bool, flag("--all", "Simulate and show all; leave nothing out by bounds.")
-    ] = False
-    max_tasks: Annotated[
-        int | None, option("TASKS", "Simulate no larger plans; no limit by default.", min=1)
-    ] = None
-    seconds: Annotated[
-        float | None,
-        option(
-            "SECONDS",
-            "Time per processor for estimates and simulations; 40 by default.",
-            min=0,
-        ),
-    ] = None
+    candidates: str | None = option(
+        "NAME,...", "Only these candidates, by name or family, like 'ring,full_lane*,mesh'."
+    )
+    is_all: bool = flag("--all", "Simulate and show all; leave nothing out by bounds.")
+    max_tasks: int | None = option("TASKS", "Simulate no larger plans; no limit by default.", min=1)
+    seconds: float | None = option(
+        "SECONDS", "Time per processor for estimates and simulations; 40 by default.", min=0
+    )
     plot: Plot = None
-    metrics: Annotated[
-        bool,
-        flag(
-            "--metrics",
-            "Alltoall: resources per node of each design, beside the published formulas.",
-        ),
-    ] = False
+    metrics: bool = flag(
+        "--metrics", "Alltoall: resources per node of each design, beside the published formulas."
+    )
     as_json: Json = False
 
 
-@takes(CompareOptions)
 def command(options: CompareOptions) -> int:
     """Compare all candidates of the spec's collective over a range of sizes.
 

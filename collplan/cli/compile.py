@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from collplan.cli.inputs import compile_warning, open_spec
-from collplan.cli.options import Json, Spec, flag, output_file
+from collplan.cli.options import Json, Spec, flag, options_class, output_file
 from collplan.reports.output import (
     format_bytes,
     format_kernels,
@@ -25,20 +25,23 @@ if TYPE_CHECKING:
     from collplan.planner.plan.phases import Phase
 
 
-def command(
-    source: Spec,
-    output: Annotated[
-        Path | None, output_file("Write the plan here.", "-o", "--output", metavar="PLAN")
-    ] = None,
-    passes: Annotated[bool, flag("--passes", "Show what each pass changes.")] = False,
-    as_json: Json = False,
-) -> int:
+@options_class
+class CompileOptions:
+    """Options of ``collplan compile``."""
+
+    source: Spec
+    output: Path | None = output_file("Write the plan here.", "-o", "--output", metavar="PLAN")
+    passes: bool = flag("--passes", "Show what each pass changes.")
+    as_json: Json = False
+
+
+def command(options: CompileOptions) -> int:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.formats.npz import save
     from collplan.planner.metrics import measure
 
-    spec = open_spec(source)
+    spec = open_spec(options.source)
     import_module("collplan.planner.compiler")  # so that the time below leaves out imports
     watch = Stopwatch()
     plan = compile_warning(spec)
@@ -46,14 +49,14 @@ def command(
     document = measure(plan).to_json() | {"compile_s": compile_s}
     if spec.decomposition.name == "auto" and plan.spec is not None:
         document["chosen"] = _chosen(plan.spec, plan.phases)
-    if passes:
+    if options.passes:
         with spinner("simulating the plan after each pass"):
             document["passes"] = trace_passes(plan.spec or spec)
     document["kernels_s"] = watch.kernels_s
-    if output is not None:
-        save(plan, output)
-        document["output"] = str(output)
-    if as_json:
+    if options.output is not None:
+        save(plan, options.output)
+        document["output"] = str(options.output)
+    if options.as_json:
         print_json(document)
     else:
         _print_report(document)

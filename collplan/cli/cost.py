@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, flag, option, output_file
+from collplan.cli.options import Json, Schedule, flag, option, options_class, output_file
 from collplan.reports.output import print_json, print_line
 from collplan.reports.progress import spinner
 from collplan.specs import Network
@@ -20,30 +20,28 @@ LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 """LogGOPSim's own parameters, for schedules that come without a machine."""
 
 
-def command(
-    source: Schedule,
-    loggps: Annotated[
-        str | None,
-        option(
-            "L=..,o=..,g=..,G=..,O=..,S=..",
-            "Parameters of all links, in ns and bytes, instead of the machine's; GOAL "
-            "schedules use LogGOPSim's own by default.",
-        ),
-    ] = None,
-    trace: Annotated[
-        Path | None,
-        output_file("Also write the timeline: FILE.json for Perfetto, FILE.paje for Paje."),
-    ] = None,
-    allocated: Annotated[
-        bool,
-        flag(
-            "--allocated",
-            "Buffers as a bound plan's allocate() provides them: copies that only stage "
-            "them for other ranks take no time.",
-        ),
-    ] = False,
-    as_json: Json = False,
-) -> int:
+@options_class
+class CostOptions:
+    """Options of ``collplan cost``."""
+
+    source: Schedule
+    loggps: str | None = option(
+        "L=..,o=..,g=..,G=..,O=..,S=..",
+        "Parameters of all links, in ns and bytes, instead of the machine's; GOAL "
+        "schedules use LogGOPSim's own by default.",
+    )
+    trace: Path | None = output_file(
+        "Also write the timeline: FILE.json for Perfetto, FILE.paje for Paje."
+    )
+    allocated: bool = flag(
+        "--allocated",
+        "Buffers as a bound plan's allocate() provides them: copies that only stage "
+        "them for other ranks take no time.",
+    )
+    as_json: Json = False
+
+
+def command(options: CostOptions) -> int:
     """Simulate a plan or a GOAL schedule; needs no MPI.
 
     The model has one clock per core, and one per lane and direction of each
@@ -53,21 +51,22 @@ def command(
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.reports.cost import print_cost
 
+    trace = options.trace
     if trace is not None:
         from collplan.executors.cost.traces import check_trace_path
 
         check_trace_path(trace)
     watch = Stopwatch()
-    plan = open_plan(source, folds=trace is None)
-    network = choose_network(plan, loggps)
+    plan = open_plan(options.source, folds=trace is None)
+    network = choose_network(plan, options.loggps)
     with spinner(f"simulating {plan.n_tasks} tasks"):
-        timeline = simulate(plan, network, allocated)
+        timeline = simulate(plan, network, options.allocated)
         report = cost_report(plan, timeline, network)
     report["kernels_s"] = watch.kernels_s
     if trace is not None:
         _write_trace(trace, timeline, network)
         report["trace"] = str(trace)
-    if as_json:
+    if options.as_json:
         print_json(report)
     else:
         print_cost(report)

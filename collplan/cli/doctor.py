@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from collplan.cli.options import Json
+from collplan.cli.options import Json, options_class
 from collplan.reports.output import print_json, print_table
 from collplan.reports.progress import spinner
 
 
-def command(as_json: Json = False) -> int:
+@options_class
+class DoctorOptions:
+    """Options of ``collplan doctor``."""
+
+    as_json: Json = False
+
+
+def command(options: DoctorOptions) -> int:
     """Check MPI, mpiexec and graphviz, and report problems with them.
 
     Exit status 1 if something does not work.
@@ -19,7 +26,7 @@ def command(as_json: Json = False) -> int:
     with spinner("looking for MPI and graphviz"):
         findings = diagnose()
     ok = all(finding.ok for finding in findings)
-    if as_json:
+    if options.as_json:
         print_json({"ok": ok, "findings": [asdict(finding) for finding in findings]})
     else:
         print_table(

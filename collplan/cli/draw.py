@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, flag, output_file
+from collplan.cli.options import Json, Schedule, option, options_class, output_file
 from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
 
@@ -22,18 +21,23 @@ class By(StrEnum):
     node = "node"
 
 
-def command(
-    source: Schedule,
-    output: Annotated[Path, output_file("An SVG, PNG, PDF or dot file.", "-o", "--output")],
-    by: Annotated[By, flag("--by", "What becomes a box; auto collapses large graphs.")] = By.auto,
-    as_json: Json = False,
-) -> int:
+@options_class
+class DrawOptions:
+    """Options of ``collplan draw``."""
+
+    source: Schedule
+    output: Path = output_file("An SVG, PNG, PDF or dot file.", "-o", "--output", default=...)
+    by: By = option(None, "What becomes a box; auto collapses large graphs.", default=By.auto)
+    as_json: Json = False
+
+
+def command(options: DrawOptions) -> int:
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
     from collplan.planner.draw import draw
 
-    plan = open_plan(source, folds=True)
+    plan = open_plan(options.source, folds=True)
     with spinner(f"drawing {plan.n_tasks} tasks"):
-        path = draw(plan, output, by=by.value)
+        path = draw(plan, options.output, by=options.by.value)
     document = {"output": str(path), "n_tasks": plan.n_tasks * plan.n_copies}
-    print_result(document, f"wrote {path}", as_json=as_json)
+    print_result(document, f"wrote {path}", as_json=options.as_json)
     return 0

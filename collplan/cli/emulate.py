@@ -3,38 +3,34 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
-
-from collplan.cli.options import TimeoutOrNone, flag, option
+from collplan.cli.options import argument, flag, option, options_class
 from collplan.emulate.cluster import Cluster, EmulationError, parse_rate
 from collplan.reports.progress import PROGRESS, shows_progress
 
 
-def command(
-    program: Annotated[
-        list[str], typer.Argument(metavar="CMD...", help="The command of every rank, after '--'.")
-    ],
-    nodes: Annotated[int, option("N", "Number of nodes.")],
-    per_node: Annotated[
-        str, option("n", "Ranks per node, or a list with one number per node, as 5,5,2.")
-    ],
-    lanes: Annotated[int, option("k", "Network interfaces per node.")] = 1,
-    rate: Annotated[
-        str, option("R", "Rate of a lane in each direction, as 100Mbit, 1Gbit or 12.5MB/s.")
-    ] = "100Mbit",
-    order: Annotated[
-        str, option("ORDER", "block, cyclic, or the node of every rank, as 0,1,1,0.")
-    ] = "block",
-    mpi: Annotated[
-        str | None, option("mpich|openmpi", "Require this MPI in the environment.")
-    ] = None,
-    stripe: Annotated[
-        bool, flag("--stripe", "Let the MPI use all lanes, instead of one per rank.")
-    ] = False,
-    timeout: TimeoutOrNone = None,
-) -> int:
+@options_class
+class EmulateOptions:
+    """Options of ``collplan emulate``."""
+
+    program: list[str] = argument("CMD...", "The command of every rank, after '--'.")
+    nodes: int = option("N", "Number of nodes.", default=...)
+    per_node: str = option(
+        "n", "Ranks per node, or a list with one number per node, as 5,5,2.", default=...
+    )
+    lanes: int = option("k", "Network interfaces per node.", default=1)
+    rate: str = option(
+        "R", "Rate of a lane in each direction, as 100Mbit, 1Gbit or 12.5MB/s.", default="100Mbit"
+    )
+    order: str = option(
+        "ORDER", "block, cyclic, or the node of every rank, as 0,1,1,0.", default="block"
+    )
+    mpi: str | None = option("mpich|openmpi", "Require this MPI in the environment.")
+    stripe: bool = flag("--stripe", "Let the MPI use all lanes, instead of one per rank.")
+    timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
+
+
+def command(options: EmulateOptions) -> int:
     """Run CMD once per rank on a multi-lane cluster emulated on this machine.
 
     A node is a set of Linux namespaces, and a lane is a network interface limited
@@ -44,21 +40,28 @@ def command(
     """
     from collplan.emulate.running import run_emulated
 
-    ranks = _numbers("per-node", per_node)
+    order, ranks = options.order, _numbers("per-node", options.per_node)
     cluster = Cluster(
-        nodes=nodes,
+        nodes=options.nodes,
         ranks_per_node=ranks if len(ranks) > 1 else ranks[0],
-        lanes=lanes,
-        rate_bits_per_s=parse_rate(rate),
+        lanes=options.lanes,
+        rate_bits_per_s=parse_rate(options.rate),
         rank_order=order if order in ("block", "cyclic") else _numbers("order", order),
-        striped=stripe,
+        striped=options.stripe,
     )
     shown = shows_progress()
     if shown:
-        sys.stderr.write(f"collplan: building {nodes} nodes with {lanes} lanes each\n")
+        sys.stderr.write(
+            f"collplan: building {cluster.nodes} nodes with {cluster.lanes} lanes each\n"
+        )
     told = {PROGRESS: str(int(shown))}
     done = run_emulated(
-        cluster, program, timeout_s=timeout, environment=told, mpi=mpi, capture=False
+        cluster,
+        options.program,
+        timeout_s=options.timeout,
+        environment=told,
+        mpi=options.mpi,
+        capture=False,
     )
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 

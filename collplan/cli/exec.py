@@ -7,11 +7,9 @@ import sys
 import traceback
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
-from collplan.cli.options import TimeoutOrNone, flag, option
+from collplan.cli.options import argument, flag, option, options_class
 from collplan.cli.ranks import one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
@@ -21,29 +19,27 @@ CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
 
 
-def command(
-    program: Annotated[
-        list[str], typer.Argument(metavar="APP.py ARGS...", help="The program and its arguments.")
-    ],
-    table: Annotated[Path, option("TABLE", "The tuning table, as collplan tune writes it.")],
-    ranks: Annotated[
-        int | None,
-        option(
-            "RANKS",
-            "Number of ranks to start; under mpiexec it must match the world's.",
-            "-n",
-            "--ranks",
-            min=1,
-        ),
-    ] = None,
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="APP is a module's name, as for python -m.")
-    ] = False,
-    force: Annotated[
-        bool, flag("--force", "Use the table although it was tuned on another machine.")
-    ] = False,
-    timeout: TimeoutOrNone = None,
-) -> int:
+@options_class
+class ExecOptions:
+    """Options of ``collplan exec``."""
+
+    program: list[str] = argument("APP.py ARGS...", "The program and its arguments.")
+    table: Path = option("TABLE", "The tuning table, as collplan tune writes it.", default=...)
+    ranks: int | None = option(
+        "RANKS",
+        "Number of ranks to start; under mpiexec it must match the world's.",
+        "-n",
+        "--ranks",
+        min=1,
+    )
+    module: bool = option(
+        None, "APP is a module's name, as for python -m.", "-m", "--module", default=False
+    )
+    force: bool = flag("--force", "Use the table although it was tuned on another machine.")
+    timeout: float | None = option("SECONDS", "Give up after this long.", min=1)
+
+
+def command(options: ExecOptions) -> int:
     """Run an mpi4py program with the collectives of a tuning table.
 
     MPI.COMM_WORLD is replaced by a drop-in before the program imports it, and
@@ -55,16 +51,17 @@ def command(
     from collplan.executors.mpi.launch.jobs import take_input
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
-    if not module and not Path(program[0]).is_file():
+    program, ranks = options.program, options.ranks
+    if not options.module and not Path(program[0]).is_file():
         raise CollplanError(f"{program[0]}: no such file; give a Python program, or -m MODULE")
     if is_under_mpi() or ranks is None:
         take_input()
         with one_voice():
-            replace_world(table, ranks, force=force)
-        return _run_program(program, module=module)
+            replace_world(options.table, ranks, force=options.force)
+        return _run_program(program, module=options.module)
     # What is wrong with the file is said once, before any rank is started.
-    load_table(table)
-    return run_again(ranks, timeout, reads_input=True)
+    load_table(options.table)
+    return run_again(ranks, options.timeout, reads_input=True)
 
 
 def replace_world(table: Path, ranks: int | None = None, *, force: bool = False) -> Any:

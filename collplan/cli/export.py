@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, flag, option, output_file, takes
+from collplan.cli.options import Json, argument, flag, option, options_class, output_file
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_json, print_line
 from collplan.specs.errors import CollplanError, printable
@@ -32,45 +29,34 @@ class To(StrEnum):
     ucc = "ucc"
 
 
-@dataclass(frozen=True, slots=True)
+@options_class
 class ExportOptions:
     """Options of ``collplan export``."""
 
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SPEC|PLAN|TABLE", help="For goal a spec or a plan file, else a tuning table."
-        ),
-    ]
-    output: Annotated[Path, output_file("Write here.", "-o", "--output")]
-    to: Annotated[
-        To,
-        flag(
-            "--to",
-            "goal: LogGOPSim's and ATLAHS's schedules. For tables: "
-            "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
-            "mpich: MPICH's selection; ucc: UCC's tune string.",
-        ),
-    ]
-    defaults: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "For mpich: MPICH's library, or coll_selection.json of its sources, as rules for "
-            "cases that the table does not cover. By default the library of mpi4py.",
-        ),
-    ] = None
-    assume_commuting: Annotated[
-        bool,
-        flag(
-            "--assume-commuting",
-            "For ompi: include algorithms that are wrong for non-commutative operations.",
-        ),
-    ] = False
+    source: Path = argument(
+        "SPEC|PLAN|TABLE", "For goal a spec or a plan file, else a tuning table."
+    )
+    output: Path = output_file("Write here.", "-o", "--output", default=...)
+    to: To = option(
+        None,
+        "goal: LogGOPSim's and ATLAHS's schedules. For tables: "
+        "ompi, ompi-json: Open MPI's dynamic rules, classic (5.0.7 on) and JSON (6); "
+        "mpich: MPICH's selection; ucc: UCC's tune string.",
+        "--to",
+        default=...,
+    )
+    defaults: Path | None = option(
+        "FILE",
+        "For mpich: MPICH's library, or coll_selection.json of its sources, as rules for "
+        "cases that the table does not cover. By default the library of mpi4py.",
+    )
+    assume_commuting: bool = flag(
+        "--assume-commuting",
+        "For ompi: include algorithms that are wrong for non-commutative operations.",
+    )
     as_json: Json = False
 
 
-@takes(ExportOptions)
 def command(options: ExportOptions) -> int:
     """Write a plan or a tuning table in another project's format."""
     from collplan.planner.formats.goal import write_goal

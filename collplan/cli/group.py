@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from collplan.cli.options import guard_files, option, parse_size
+from collplan.cli.options import as_command, parse_size
 
 COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
@@ -53,7 +53,7 @@ class LazyGroup(TyperGroup):
             return typer.main.get_command(module.app)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
-        command = guard_files(module.command)
+        command = as_command(module.command)
         app.command(name=cmd_name, context_settings=settings)(command)
         return typer.main.get_command(app)
 
@@ -88,19 +88,18 @@ def _root(
     ] = False,
     imports: Annotated[
         list[Path] | None,
-        option(
-            "FILE.py",
-            "Import a Python file with algorithms, passes or operations of your own first; "
-            "may be repeated.",
+        typer.Option(
             "--import",
+            metavar="FILE.py",
+            help="Import a Python file with algorithms, passes or operations of your own first; "
+            "may be repeated.",
         ),
     ] = None,
     max_memory: Annotated[
         str | None,
-        option(
-            "SIZE",
-            "Memory that each process may take, as 2GiB; plans that need more are refused.",
-            "--max-memory",
+        typer.Option(
+            metavar="SIZE",
+            help="Memory that each process may take, as 2GiB; plans that need more are refused.",
         ),
     ] = None,
 ) -> None:

@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
@@ -25,19 +25,39 @@ from collplan.specs.numbers import parse_bytes
 T = TypeVar("T")
 
 
-def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:
-    """Return an option with a value: its name in the help, its help, its own names, and limits."""
-    return typer.Option(*names, metavar=metavar, help=text, **limits)
+def argument(metavar: str, text: str, default: Any = ...) -> Any:
+    """Return a field of options that is an argument; one to be given, unless it has a default."""
+    return _field(default, typer.Argument(metavar=metavar, help=text))
 
 
-def output_file(text: str, *names: str, metavar: str = "FILE") -> Any:
-    """Return an option that names a file to write; `guard_files` keeps it from others."""
-    return typer.Option(*names, writable=True, metavar=metavar, help=text)
+def option(metavar: str | None, text: str, *names: str, default: Any = None, **limits: Any) -> Any:
+    """Return a field of options with a value: the value's name in the help, its help, own names.
+
+    Without own names it is called as the field. As for typer, ``default=...`` requires a value;
+    further keywords are those of ``typer.Option``.
+    """
+    return _field(default, typer.Option(*names, metavar=metavar, help=text, **limits))
+
+
+def flag(name: str, text: str) -> Any:
+    """Return a field of options that is an option without a value, and False by default."""
+    return option(None, text, name, default=False)
+
+
+def output_file(
+    text: str, *names: str, metavar: str = "FILE", default: Any = None, **checks: Any
+) -> Any:
+    """Return a field that names a file to write; `as_command` keeps it from others."""
+    return option(metavar, text, *names, default=default, writable=True, **checks)
 
 
 def plot_file(text: str) -> Any:
-    """Return an option that names a picture to write, which is checked before anything is done."""
-    return typer.Option(writable=True, metavar="FILE", help=text, callback=_check_plot)
+    """Return a field that names a picture to write, which is checked before anything is done."""
+    return output_file(text, callback=_check_plot)
+
+
+def _field(default: Any, parameter: object) -> Any:
+    return field(default=MISSING if default is ... else default, metadata={"parameter": parameter})
 
 
 def _check_plot(path: Path | None) -> Path | None:
@@ -45,11 +65,6 @@ def _check_plot(path: Path | None) -> Path | None:
         if path is not None:
             check_plot_path(path)
     return path
-
-
-def flag(name: str, text: str) -> Any:
-    """Return an option without a value."""
-    return typer.Option(name, help=text)
 
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, as YAML or JSON.")]
@@ -60,106 +75,105 @@ Schedule = Annotated[
     Path,
     typer.Argument(metavar="SPEC|PLAN|FILE.goal", help="A spec, a plan file or a GOAL schedule."),
 ]
-Json = Annotated[bool, flag("--json", "Print one JSON object and nothing else.")]
-Ranks = Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", "--ranks", min=1)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Ranks = Annotated[
+    int | None,
+    typer.Option("-n", "--ranks", metavar="RANKS", min=1, help="Number of ranks to start."),
+]
 CountSizes = Annotated[
     str | None,
-    option(
-        "SIZE,...", "Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default."
+    typer.Option(
+        metavar="SIZE,...",
+        help="Bytes of the collective's count, like 1KiB,64KiB; the spec's own by default.",
     ),
 ]
 Repetitions = Annotated[int, typer.Option(min=2, help="Timed repetitions, after two warm-ups.")]
-TimeoutOrNone = Annotated[float | None, option("SECONDS", "Give up after this long.", min=1)]
-Plot = Annotated[Path | None, plot_file("Draw times against sizes into an SVG or PNG file.")]
 Progress = Annotated[
     bool | None,
-    flag(
+    typer.Option(
         "--progress/--no-progress",
-        "Show progress on standard error; by default where that is a terminal.",
+        help="Show progress on standard error; by default where that is a terminal.",
     ),
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(
+    frozen_default=True,
+    kw_only_default=True,
+    field_specifiers=(argument, option, flag, output_file, plot_file),
+)
+def options_class(fields: type[T]) -> type[T]:
+    """Make a class of fields the options of a command."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(fields)
+
+
+@options_class
 class MeasuringOptions:
     """Options of all commands that measure on ranks and start these themselves."""
 
-    timeout: Annotated[float, option("SECONDS", "Give up after this long.", min=1)] = 600
+    timeout: float = option("SECONDS", "Give up after this long.", default=600, min=1)
     progress: Progress = None
     as_json: Json = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class BenchmarkOptions(MeasuringOptions):
     """Options of all commands of ``collplan bench``."""
 
     repetitions: Repetitions = 20
-    plot: Plot = None
+    plot: Path | None = plot_file("Draw times against sizes into an SVG or PNG file.")
 
 
-def takes(options: type[T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
-    """Return a decorator for commands that take their parameters as one dataclass.
+def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
+    """Return the command that takes the fields of a function's options as its parameters.
+
+    It never overwrites what it reads, and prints JSON without progress. Where an option that
+    names a file to write names the standard output, what is reported goes to standard error.
 
     Parameters
     ----------
-    options : type
-        A dataclass whose fields are annotated as parameters of commands are.
+    run : callable
+        Its parameter `options` is annotated with a class of options.
     """
+    options = get_type_hints(run)["options"]
     hints = get_type_hints(options, include_extras=True)
-    parameters = [
-        one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
-        for one in signature(options).parameters.values()
-    ]
+    for one in fields(options):
+        if one.metadata:
+            hints[one.name] = Annotated[hints[one.name], one.metadata["parameter"]]
+    declared = {name: hint.__metadata__[0] for name, hint in hints.items()}
 
-    def decorate(command: Callable[[T], int]) -> Callable[..., int]:
-        @wraps(command)
-        def taking(**given: Any) -> int:
-            return command(options(**given))
-
-        taking.__annotations__ = {**hints, "return": int}
-        vars(taking)["__signature__"] = Signature(parameters)
-        return taking
-
-    return decorate
-
-
-def guard_files(command: Callable[..., int]) -> Callable[..., int]:
-    """Return a command that never overwrites what it reads, and prints JSON without progress.
-
-    Options that name a file to write are declared with ``writable=True``. Where one of
-    them is the standard output, what the command reports goes to standard error.
-    """
-    declared = {
-        name: next(iter(getattr(hint, "__metadata__", ())), None)
-        for name, hint in get_type_hints(command, include_extras=True).items()
-    }
-
-    @wraps(command)
-    def guarded(**arguments: Any) -> int:
+    @wraps(run)
+    def command(**given: Any) -> int:
         outputs: dict[str, Path] = {}
         inputs: dict[str, Path] = {}
-        for name, value in arguments.items():
-            option = declared[name]
-            if isinstance(value, str | Path) and option is not None:
+        for name, value in given.items():
+            if isinstance(value, str | Path):
+                parameter = declared[name]
                 # Of an annotation typer takes the default for the first name.
-                names = [option.default, *(option.param_decls or ()), _spelled(name)]
-                named = next(text for text in names if isinstance(text, str))
-                label = str(option.metavar) if isinstance(option, ArgumentInfo) else named
-                (outputs if option.writable else inputs)[label] = Path(value)
-        refuse_shared_files(outputs, inputs)
-        keep_quiet(bool(arguments.get("as_json")))
+                names = [parameter.default, *(parameter.param_decls or ()), _spelled(name)]
+                label = next(text for text in names if isinstance(text, str))
+                if isinstance(parameter, ArgumentInfo):
+                    label = str(parameter.metavar)
+                (outputs if parameter.writable else inputs)[label] = Path(value)
+        _refuse_shared_files(outputs, inputs)
+        keep_quiet(bool(given.get("as_json")))
         is_shown = any(is_standard_output(path) for path in outputs.values())
         with redirect_stdout(sys.stderr) if is_shown else nullcontext():
-            return command(**arguments)
+            return run(options(**given))
 
-    return guarded
+    parameters = signature(options).parameters.values()
+    command.__annotations__ = {**hints, "return": int}
+    vars(command)["__signature__"] = Signature(
+        [one.replace(annotation=hints[one.name]) for one in parameters]
+    )
+    return command
 
 
 def _spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
+def _refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
     """Raise where a file that is to be written is read, too, or written twice.
 
     Parameters
@@ -187,14 +201,6 @@ def refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path])
                     f"{option}: {path} is what {name} names, and would be overwritten; "
                     f"give another file"
                 )
-
-
-def require_folder(option: str, path: Path) -> None:
-    """Raise `CollplanError` where no file can be at `path`, as there is no folder or it is one."""
-    if not path.parent.is_dir():
-        raise CollplanError(f"{option}: there is no folder {path.parent}; make it first")
-    if path.is_dir():
-        raise CollplanError(f"{option}: {path} is a folder; give a file in it")
 
 
 def parse_size(option: str, text: str | int) -> int:

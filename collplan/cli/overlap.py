@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from collplan.cli.options import Json, flag, option, parse_size, plot_file, takes
+from collplan.cli.options import Json, flag, option, options_class, parse_size, plot_file
 from collplan.reports.output import print_json, print_line
 from collplan.reports.progress import spinner
 from collplan.specs import Machine
@@ -20,47 +19,35 @@ CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
 
 
-@dataclass(frozen=True, slots=True)
+@options_class
 class OverlapOptions:
     """Options of ``collplan overlap``."""
 
-    collective: Annotated[
-        str, option("KIND", "reduce, bcast, gather, scatter or allreduce, as binomial trees.")
-    ] = "reduce"
-    cores: Annotated[int | None, option("CORES", f"Cores of the node; {CORES} by default.")] = None
-    simulates: Annotated[bool, flag("--simulate", "Also simulate plans, and print both times.")] = (
-        False
+    collective: str = option(
+        "KIND", "reduce, bcast, gather, scatter or allreduce, as binomial trees.", default="reduce"
     )
-    machine: Annotated[
-        str | None,
-        option(
-            "PRESET|FILE",
-            "A preset or a machine file, of which one node is simulated. By default every "
-            "transfer takes one unit of time, and nothing else takes time.",
-        ),
-    ] = None
-    size: Annotated[
-        str | None,
-        option(
-            "SIZE",
-            "Bytes of a transfer on that machine: of the buffer, or of one rank's block; "
-            "2MiB by default.",
-            "--bytes",
-        ),
-    ] = None
-    transport: Annotated[
-        str | None,
-        option(
-            "TRANSPORT",
-            "Transport between simulated ranks: shared or messages; by default the better "
-            "one for the collective.",
-        ),
-    ] = None
-    plot: Annotated[Path | None, plot_file("Draw the times into an SVG or PNG file.")] = None
+    cores: int | None = option("CORES", f"Cores of the node; {CORES} by default.")
+    simulates: bool = flag("--simulate", "Also simulate plans, and print both times.")
+    machine: str | None = option(
+        "PRESET|FILE",
+        "A preset or a machine file, of which one node is simulated. By default every "
+        "transfer takes one unit of time, and nothing else takes time.",
+    )
+    size: str | None = option(
+        "SIZE",
+        "Bytes of a transfer on that machine: of the buffer, or of one rank's block; "
+        "2MiB by default.",
+        "--bytes",
+    )
+    transport: str | None = option(
+        "TRANSPORT",
+        "Transport between simulated ranks: shared or messages; by default the better "
+        "one for the collective.",
+    )
+    plot: Path | None = plot_file("Draw the times into an SVG or PNG file.")
     as_json: Json = False
 
 
-@takes(OverlapOptions)
 def command(options: OverlapOptions) -> int:
     """Find the best number of tree levels on application cores, for every number of ranks.
 

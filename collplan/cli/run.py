@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from collplan.cli.inputs import open_source, prove_file
-from collplan.cli.options import Json, SpecOrPlan, flag, option, output_file, takes
+from collplan.cli.options import Json, SpecOrPlan, flag, option, options_class, output_file
 from collplan.cli.ranks import ending_all, one_voice, run_again
 from collplan.reports.measured import (
     check_trace,
@@ -33,55 +31,40 @@ if TYPE_CHECKING:
     from collplan.planner.plan.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
+@options_class
 class RunOptions:
     """Options of ``collplan run``."""
 
     source: SpecOrPlan
-    ranks: Annotated[
-        int | None,
-        option(
-            "RANKS",
-            "Number of ranks. Must be the plan's own; a spec of one node is planned for "
-            "this many ranks instead.",
-            "-n",
-            "--ranks",
-            min=1,
-        ),
-    ] = None
-    repetitions: Annotated[
-        int, typer.Option(min=1, help="Timed runs, interleaved with native ones.")
-    ] = 20
-    check: Annotated[bool, flag("--check/--no-check", "Compare the results with numpy's.")] = True
-    timeout: Annotated[
-        float,
-        option(
-            "SECONDS",
-            "Give up after this time. If a plan makes no progress for half of it, the ranks "
-            "report what they wait for.",
-            min=1,
-        ),
-    ] = 600
-    cores: Annotated[
-        str | None,
-        option(
-            "P,...",
-            "Processor of each core of a node: ranks and their progress threads are bound "
-            "to it. Cores may share processors.",
-        ),
-    ] = None
-    predict: Annotated[
-        bool, flag("--predict", "Also record every task; compare with the machine's model.")
-    ] = False
-    trace: Annotated[
-        Path | None,
-        output_file(
-            "Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Paje."
-        ),
-    ] = None
-    oversubscribe: Annotated[bool, flag("--oversubscribe", "Allow more than 8 ranks per core.")] = (
-        False
+    ranks: int | None = option(
+        "RANKS",
+        "Number of ranks. Must be the plan's own; a spec of one node is planned for "
+        "this many ranks instead.",
+        "-n",
+        "--ranks",
+        min=1,
     )
+    repetitions: int = option(None, "Timed runs, interleaved with native ones.", default=20, min=1)
+    check: bool = option(
+        None, "Compare the results with numpy's.", "--check/--no-check", default=True
+    )
+    timeout: float = option(
+        "SECONDS",
+        "Give up after this time. If a plan makes no progress for half of it, the ranks "
+        "report what they wait for.",
+        default=600,
+        min=1,
+    )
+    cores: str | None = option(
+        "P,...",
+        "Processor of each core of a node: ranks and their progress threads are bound "
+        "to it. Cores may share processors.",
+    )
+    predict: bool = flag("--predict", "Also record every task; compare with the machine's model.")
+    trace: Path | None = output_file(
+        "Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Paje."
+    )
+    oversubscribe: bool = flag("--oversubscribe", "Allow more than 8 ranks per core.")
     as_json: Json = False
 
     @property
@@ -95,7 +78,6 @@ class RunOptions:
         return self.timeout / 2
 
 
-@takes(RunOptions)
 def command(options: RunOptions) -> int:
     """Run a plan under MPI; check it against numpy, time it against the native collective.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-from collplan.cli.options import Json, output_file
+from collplan.cli.options import Json, options_class, output_file
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_line, print_result
 from collplan.specs import json_schema
@@ -17,18 +16,23 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def command(
-    output: Annotated[Path | None, output_file("Write to this file.", "-o", "--output")] = None,
-    as_json: Json = False,
-) -> int:
+@options_class
+class SchemaOptions:
+    """Options of ``collplan schema``."""
+
+    output: Path | None = output_file("Write to this file.", "-o", "--output")
+    as_json: Json = False
+
+
+def command(options: SchemaOptions) -> int:
     """Write the JSON Schema of specs, so that editors complete and check them.
 
     Begin a spec with '# yaml-language-server: $schema=FILE' to have it used.
     """
-
+    output = options.output
     if output is None:
         print_line(schema_text().rstrip("\n"))
         return 0
     write_text(output, schema_text())
-    print_result({"output": str(output)}, f"wrote {output}", as_json=as_json)
+    print_result({"output": str(output)}, f"wrote {output}", as_json=options.as_json)
     return 0

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, option
+from collplan.cli.options import Json, Schedule, option, options_class
 from collplan.reports.output import print_line, print_result
 from collplan.specs.errors import CollplanError
 
 
-def command(
-    source: Schedule,
-    rank: Annotated[int | None, option("RANK", "Only this rank's tasks.", "--rank")] = None,
-    as_json: Json = False,
-) -> int:
+@options_class
+class ShowOptions:
+    """Options of ``collplan show``."""
+
+    source: Schedule
+    rank: int | None = option("RANK", "Only this rank's tasks.")
+    as_json: Json = False
+
+
+def command(options: ShowOptions) -> int:
     """Print a plan as text, a line per task, grouped by rank."""
     from collplan.planner.formats.text import to_text, where_and_when
 
-    plan = open_plan(source)
+    plan = open_plan(options.source)
+    rank = options.rank
     if rank is not None and not 0 <= rank < plan.n_ranks:
         raise CollplanError(f"--rank: {rank} is not a rank; the plan's are 0 to {plan.n_ranks - 1}")
-    if rank is None and not as_json:
+    if rank is None and not options.as_json:
         print_line(to_text(plan).rstrip("\n"))
         return 0
     rows = range(plan.n_tasks) if rank is None else (plan.rank == rank).nonzero()[0].tolist()
     tasks = [" ".join((str(task), *where_and_when(plan, task))) for task in map(plan.task, rows)]
     document = {"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks}
-    print_result(document, "\n".join(tasks), as_json=as_json)
+    print_result(document, "\n".join(tasks), as_json=options.as_json)
     return 0

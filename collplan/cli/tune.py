@@ -7,30 +7,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
     Json,
     MeasuringOptions,
     Progress,
+    argument,
     flag,
     option,
+    options_class,
     output_file,
     parse_sizes,
-    require_folder,
-    takes,
 )
-from collplan.cli.ranks import (
-    Advance,
-    Document,
-    ranks_to_start,
-    run_again,
-    run_benchmark,
-)
-from collplan.reports.output import print_json
+from collplan.cli.ranks import Advance, Document, ranks_to_start, run_again, run_benchmark
+from collplan.reports.output import print_json, require_folder
 from collplan.reports.plots import check_plot_path
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
@@ -49,85 +41,64 @@ _SOME: Final = 1 << 16
 """Elements of a collective whose size is not said yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@options_class
 class TuneOptions:
     """Options of ``collplan tune``, and the job that they describe."""
 
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[SPEC]",
-            help="A spec: its machine for predictions and ranks, its collective to tune.",
-        ),
-    ] = None
-    output: Annotated[
-        Path | None,
-        output_file("The table to write, as YAML or .json.", "-o", "--output", metavar="TABLE"),
-    ] = None
-    start: Annotated[int | None, option("RANKS", "Number of ranks to start.", "-n", min=1)] = None
-    collectives: Annotated[
-        str | None,
-        option("KIND,...", "Collectives to tune; by default the spec's, or all without a spec."),
-    ] = None
-    ranks: Annotated[
-        str | None,
-        option("RANKS,...", "Numbers of ranks to tune for, filling nodes in order. Default: all."),
-    ] = None
-    sizes: Annotated[str, option("SIZE,...", "Bytes of the vector, or of one block.")] = (
-        "64B,1KiB,16KiB,256KiB,1MiB"
+    source: Path | None = argument(
+        "[SPEC]",
+        "A spec: its machine for predictions and ranks, its collective to tune.",
+        default=None,
     )
-    datatype: Annotated[
-        str | None, typer.Option(help="Datatype of the elements; the spec's or float64 by default.")
-    ] = None
-    op: Annotated[
-        str | None, typer.Option(help="Operation of reductions; the spec's or sum by default.")
-    ] = None
-    machine: Annotated[
-        str | None,
-        option(
-            "FILE|PRESET",
-            "Machine for predictions, as written by collplan calibrate; by default the "
-            "spec's, or that of the emulated cluster.",
-        ),
-    ] = None
-    keep_within: Annotated[
-        float,
-        option("FACTOR", "Measure only candidates predicted within FACTOR of the best.", min=1),
-    ] = 1.5
-    at_most: Annotated[
-        int | None, option("COUNT", "Measure at most COUNT candidates, the best predicted.", min=1)
-    ] = None
-    tight: Annotated[
-        str,
-        option(
-            "PERCENT",
-            "Repeat until the 95 % interval of the median is within this part of it.",
-        ),
-    ] = "5%"
-    least: Annotated[int, typer.Option(min=6, help="Least number of repetitions.")] = 8
-    most: Annotated[int, typer.Option(min=6, help="Largest number of repetitions.")] = 100
-    seconds: Annotated[float, option("SECONDS", "Time limit per measurement series.", min=0)] = 10.0
-    give_up: Annotated[
-        float,
-        option(
-            "SECONDS",
-            "Give up on a candidate whose call exceeds both SECONDS and 20 native calls.",
-            "--give-up",
-            min=1,
-        ),
-    ] = 60.0
-    again: Annotated[bool, flag("--again", "Measure again what the table already has.")] = False
-    restart: Annotated[
-        bool, flag("--restart", "Start over; replace the whole table when all is measured.")
-    ] = False
-    lists: Annotated[
-        bool, flag("--list", "Print the candidates and measure nothing; needs no MPI.")
-    ] = False
-    timeout: Annotated[float | None, option("SECONDS", "Stop after this long.", min=1)] = None
+    output: Path | None = output_file(
+        "The table to write, as YAML or .json.", "-o", "--output", metavar="TABLE"
+    )
+    start: int | None = option("RANKS", "Number of ranks to start.", "-n", min=1)
+    collectives: str | None = option(
+        "KIND,...", "Collectives to tune; by default the spec's, or all without a spec."
+    )
+    ranks: str | None = option(
+        "RANKS,...", "Numbers of ranks to tune for, filling nodes in order. Default: all."
+    )
+    sizes: str = option(
+        "SIZE,...", "Bytes of the vector, or of one block.", default="64B,1KiB,16KiB,256KiB,1MiB"
+    )
+    datatype: str | None = option(
+        None, "Datatype of the elements; the spec's or float64 by default."
+    )
+    op: str | None = option(None, "Operation of reductions; the spec's or sum by default.")
+    machine: str | None = option(
+        "FILE|PRESET",
+        "Machine for predictions, as written by collplan calibrate; by default the "
+        "spec's, or that of the emulated cluster.",
+    )
+    keep_within: float = option(
+        "FACTOR", "Measure only candidates predicted within FACTOR of the best.", default=1.5, min=1
+    )
+    at_most: int | None = option(
+        "COUNT", "Measure at most COUNT candidates, the best predicted.", min=1
+    )
+    tight: str = option(
+        "PERCENT",
+        "Repeat until the 95 % interval of the median is within this part of it.",
+        default="5%",
+    )
+    least: int = option(None, "Least number of repetitions.", default=8, min=6)
+    most: int = option(None, "Largest number of repetitions.", default=100, min=6)
+    seconds: float = option("SECONDS", "Time limit per measurement series.", default=10.0, min=0)
+    give_up: float = option(
+        "SECONDS",
+        "Give up on a candidate whose call exceeds both SECONDS and 20 native calls.",
+        "--give-up",
+        default=60.0,
+        min=1,
+    )
+    again: bool = flag("--again", "Measure again what the table already has.")
+    restart: bool = flag("--restart", "Start over; replace the whole table when all is measured.")
+    lists: bool = flag("--list", "Print the candidates and measure nothing; needs no MPI.")
+    timeout: float | None = option("SECONDS", "Stop after this long.", min=1)
     progress: Progress = None
-    plot: Annotated[
-        Path | None, output_file("Draw speed-ups against sizes into an SVG or PNG file.")
-    ] = None
+    plot: Path | None = output_file("Draw speed-ups against sizes into an SVG or PNG file.")
     as_json: Json = False
 
     def ranks_to_start(self) -> int | None:
@@ -304,7 +275,6 @@ class TuningBenchmark:
             plot_speedups(options.plot, tuned.table)
 
 
-@takes(TuneOptions)
 def command(options: TuneOptions) -> int:
     """Measure candidates for collectives on this machine; write a table of the best.
 

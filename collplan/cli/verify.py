@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, SpecOrPlan
+from collplan.cli.options import Json, SpecOrPlan, options_class
 from collplan.planner.errors import PlanError
 from collplan.reports.output import format_kernels, format_seconds, print_result
 from collplan.reports.progress import spinner
 
 
-def command(source: SpecOrPlan, as_json: Json = False) -> int:
+@options_class
+class VerifyOptions:
+    """Options of ``collplan verify``."""
+
+    source: SpecOrPlan
+    as_json: Json = False
+
+
+def command(options: VerifyOptions) -> int:
     """Prove that a plan computes its collective, without race or deadlock.
 
     Exit status 1 if the plan is wrong; the counter-example names the tasks.
@@ -17,6 +25,7 @@ def command(source: SpecOrPlan, as_json: Json = False) -> int:
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.verify import verify
 
+    source, as_json = options.source, options.as_json
     whole = Stopwatch()
     plan = open_plan(source, folds=True)
     proof = Stopwatch()

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
+from collplan.reports.output import (
+    format_bytes,
+    format_seconds,
+    print_line,
+    print_table,
+    require_folder,
+)
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 
@@ -27,8 +33,7 @@ def check_trace(path: Path | None, is_predicting: bool) -> None:
     if not is_predicting:
         raise CollplanError("--trace: shows what --predict finds; add --predict")
     check_trace_path(path)
-    if not path.parent.is_dir():
-        raise CollplanError(f"--trace: there is no folder {path.parent}; make it first")
+    require_folder("--trace", path)
 
 
 def simulate_on_own_machine(plan: Plan) -> Timeline | None:

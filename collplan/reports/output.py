@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from collplan.specs.errors import CollplanError
+
 _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PIPE_WIDTH: Final = 10_000
 _CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -195,6 +197,14 @@ def print_table(
     with _writing(), console.capture() as capture:
         console.print(table)
     write(capture.get())
+
+
+def require_folder(option: str, path: Path) -> None:
+    """Raise `CollplanError` where no file can be at `path`, as there is no folder or it is one."""
+    if not path.parent.is_dir():
+        raise CollplanError(f"{option}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise CollplanError(f"{option}: {path} is a folder; give a file in it")
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.planner.formats.output_files import replacing
-from collplan.reports.output import format_bytes, format_seconds
+from collplan.reports.output import format_bytes, format_seconds, require_folder
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ def check_plot_path(path: Path) -> None:
             f"--plot: {path} ends with {path.suffix or 'nothing'}; "
             f"plots are written as {' or '.join(SUFFIXES)}"
         )
-    if path.is_dir():
-        raise CollplanError(f"--plot: {path} is a folder; give a file in it")
-    if not path.parent.is_dir():
-        raise CollplanError(f"--plot: there is no folder {path.parent}; make it first")
+    require_folder("--plot", path)
 
 
 def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: str) -> None:

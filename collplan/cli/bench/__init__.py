@@ -7,7 +7,7 @@ from typing import Final
 import typer
 
 from collplan.cli.bench import guideline, lanes, overlap
-from collplan.cli.options import guard_files
+from collplan.cli.options import as_command
 
 app: Final = typer.Typer(
     add_completion=False,
@@ -19,10 +19,10 @@ app: Final = typer.Typer(
     for a picture.
     """,
 )
-app.command("lane-pattern")(guard_files(lanes.lane_pattern))
-app.command("multi-collective")(guard_files(lanes.multi_collective))
-app.command("guideline")(guard_files(guideline.command))
-app.command("overlap")(guard_files(overlap.command))
+app.command("lane-pattern")(as_command(lanes.lane_pattern))
+app.command("multi-collective")(as_command(lanes.multi_collective))
+app.command("guideline")(as_command(guideline.command))
+app.command("overlap")(as_command(overlap.command))
 
 
 @app.callback()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
@@ -14,8 +14,8 @@ from collplan.cli.options import (
     Ranks,
     Spec,
     option,
+    options_class,
     parse_sizes,
-    takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
@@ -25,17 +25,16 @@ from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class GuidelineOptions(BenchmarkOptions):
     """Options of ``collplan bench guideline``."""
 
     source: Spec
     ranks: Ranks = None
     sizes: CountSizes = None
-    candidate: Annotated[
-        list[str] | None,
-        option("NAME=SPEC", "Another spec of the same collective; may be given several times."),
-    ] = None
+    candidate: list[str] | None = option(
+        "NAME=SPEC", "Another spec of the same collective; may be given several times."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,6 @@ class GuidelineBenchmark:
             plot_rows(self.options.plot, document["rows"], names, title=title, size_label=label)
 
 
-@takes(GuidelineOptions)
 def command(options: GuidelineOptions) -> int:
     """Time the native collective beside its decompositions.
 

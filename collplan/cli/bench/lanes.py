@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
@@ -16,8 +14,8 @@ from collplan.cli.options import (
     Ranks,
     Repetitions,
     option,
+    options_class,
     parse_sizes,
-    takes,
 )
 from collplan.cli.ranks import Advance, Document, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
@@ -32,41 +30,36 @@ SIZES: Final = "4KiB,64KiB,1MiB"
 """Sizes where none are asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class LaneOptions(BenchmarkOptions):
     """Options of both benchmarks of lanes."""
 
     sizes: str
     ranks: Ranks = None
     repetitions: Repetitions = 80
-    nodes_from: Annotated[
-        Path | None,
-        option(
-            "SPEC",
-            "Let ranks stand for nodes as this spec's machine says; by default MPI says "
-            "who shares a node.",
-        ),
-    ] = None
+    nodes_from: Path | None = option(
+        "SPEC",
+        "Let ranks stand for nodes as this spec's machine says; by default MPI says "
+        "who shares a node.",
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class PatternOptions(LaneOptions):
     """Options of ``collplan bench lane-pattern``."""
 
-    sizes: Annotated[str, option("SIZE,...", "Bytes that leave a node in an exchange.")] = SIZES
-    inner: Annotated[
-        int, typer.Option(min=1, help="Exchanges back to back that make a repetition.")
-    ] = 100
+    sizes: str = option("SIZE,...", "Bytes that leave a node in an exchange.", default=SIZES)
+    inner: int = option(None, "Exchanges back to back that make a repetition.", default=100, min=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class CollectiveOptions(LaneOptions):
     """Options of ``collplan bench multi-collective``."""
 
-    collective: Annotated[str, option("KIND", "The native collective that lanes run.")] = "alltoall"
-    sizes: Annotated[
-        str, option("SIZE,...", "Bytes of each lane: of the vector, or of all blocks together.")
-    ] = SIZES
+    collective: str = option("KIND", "The native collective that lanes run.", default="alltoall")
+    sizes: str = option(
+        "SIZE,...", "Bytes of each lane: of the vector, or of all blocks together.", default=SIZES
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +182,6 @@ def _name(n_lanes: int) -> str:
     return "1 lane" if n_lanes == 1 else f"{n_lanes} lanes"
 
 
-@takes(PatternOptions)
 def lane_pattern(options: PatternOptions) -> int:
     """Time how much faster k ranks per node send data than one rank.
 
@@ -201,7 +193,6 @@ def lane_pattern(options: PatternOptions) -> int:
     return run_benchmark(options, _prepare)
 
 
-@takes(CollectiveOptions)
 def multi_collective(options: CollectiveOptions) -> int:
     """Time the same native collective on k lane communicators at once.
 

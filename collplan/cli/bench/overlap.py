@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from collplan.cli.bench.overlap_jobs import (
     ASYNCHRONOUS,
@@ -21,10 +18,10 @@ from collplan.cli.options import (
     BenchmarkOptions,
     flag,
     option,
+    options_class,
     output_file,
     parse_size,
     plot_file,
-    takes,
 )
 from collplan.cli.ranks import Document, run_benchmark
 from collplan.reports.progress import shows_progress, spinner
@@ -39,68 +36,47 @@ if TYPE_CHECKING:
     from collplan.reports.overlap import Report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options_class
 class OverlapOptions(BenchmarkOptions):
     """Options of ``collplan bench overlap``, and the sweep they ask for."""
 
-    collective: Annotated[
-        str, option("KIND", "bcast, reduce, gather, scatter, allreduce, scan or exscan.")
-    ] = "reduce"
-    cores: Annotated[
-        int | None, option("CORES", "Cores of the node; as many as processors by default.", min=1)
-    ] = None
-    ranks: Annotated[
-        str | None,
-        option(
-            "RANKS,...",
-            "Numbers of ranks, each below the cores; the others make communication progress.",
-            "-n",
-            "--ranks",
-        ),
-    ] = None
-    levels: Annotated[
-        str | None,
-        option("S,...", "Levels of the tree on the ranks' own cores; 0 to 3 by default."),
-    ] = None
-    policy: Annotated[
-        str | None, option("POLICY,...", "For chains: bind, numa, odd_even; all by default.")
-    ] = None
-    n_bytes: Annotated[str, option("SIZE", "Bytes of MPI's count.", "--bytes")] = "2MiB"
-    computation: Annotated[
-        float | None,
-        option(
-            "SECONDS",
-            "Time of the computation on all cores; by default the time of the blocking "
-            "collective there.",
-            min=0,
-        ),
-    ] = None
-    transport: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Transport: shared or messages; by default shared for reduce and chains, which "
-            "stay trees and chains then.",
-        ),
-    ] = None
-    machine: Annotated[
-        str | None,
-        option(
-            "NAME|FILE",
-            "A preset or machine file: its cores, NUMA domains, and network to simulate.",
-        ),
-    ] = None
-    simulate: Annotated[
-        bool, flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
-    ] = False
-    plot: Annotated[Path | None, plot_file("Draw times against ranks into an SVG or PNG file.")] = (
-        None
+    collective: str = option(
+        "KIND", "bcast, reduce, gather, scatter, allreduce, scan or exscan.", default="reduce"
     )
-    trace: Annotated[
-        Path | None,
-        output_file("Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."),
-    ] = None
-    job: Annotated[Path | None, typer.Option(hidden=True)] = None
+    cores: int | None = option(
+        "CORES", "Cores of the node; as many as processors by default.", min=1
+    )
+    ranks: str | None = option(
+        "RANKS,...",
+        "Numbers of ranks, each below the cores; the others make communication progress.",
+        "-n",
+        "--ranks",
+    )
+    levels: str | None = option(
+        "S,...", "Levels of the tree on the ranks' own cores; 0 to 3 by default."
+    )
+    policy: str | None = option("POLICY,...", "For chains: bind, numa, odd_even; all by default.")
+    n_bytes: str = option("SIZE", "Bytes of MPI's count.", "--bytes", default="2MiB")
+    computation: float | None = option(
+        "SECONDS",
+        "Time of the computation on all cores; by default the time of the blocking "
+        "collective there.",
+        min=0,
+    )
+    transport: str | None = option(
+        "NAME",
+        "Transport: shared or messages; by default shared for reduce and chains, which "
+        "stay trees and chains then.",
+    )
+    machine: str | None = option(
+        "NAME|FILE", "A preset or machine file: its cores, NUMA domains, and network to simulate."
+    )
+    simulate: bool = flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
+    plot: Path | None = plot_file("Draw times against ranks into an SVG or PNG file.")
+    trace: Path | None = output_file(
+        "Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."
+    )
+    job: Path | None = option(None, "", hidden=True)
 
     def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
         """Return what is to be run.
@@ -166,7 +142,6 @@ class OverlapOptions(BenchmarkOptions):
         return Report(sweep, repetitions, self.plot, self.trace, self.as_json)
 
 
-@takes(OverlapOptions)
 def command(options: OverlapOptions) -> int:
     """Time a collective, computation, and both at once, on fewer ranks than cores.
 
