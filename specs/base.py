@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.config import JsonDict
 
 
@@ -26,6 +26,24 @@ class SpecModel(BaseModel):
         """
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(values | changes))
+
+
+class ShortModel(SpecModel):
+    """The base of specs that users may write shorter than by all their fields."""
+
+    text_is: ClassVar[str | None] = None
+    """The key that a text alone is the value of, if it can stand for the whole."""
+
+    @classmethod
+    def complete(cls, fields: Mapping[str, Any]) -> Any:
+        """Return the fields of what was written as a mapping; raise `ValueError` if it has none."""
+        return fields
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_short(cls, value: Any) -> Any:
+        fields = {cls.text_is: value} if isinstance(value, str) and cls.text_is else value
+        return cls.complete(fields) if isinstance(fields, Mapping) else fields
 
 
 def described(change: Callable[[dict[str, Any]], dict[str, Any]]) -> ConfigDict:

@@ -39,9 +39,6 @@ Count = Annotated[
     BeforeValidator(_refuse_size),
 ]
 Root = Annotated[Rank, Field(description="Rank the collective starts from or ends at.")]
-InPlace = Annotated[
-    Flag, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")
-]
 
 
 class CollectiveModel(SpecModel):
@@ -245,94 +242,96 @@ class Reducing(Moving):
         return self
 
 
+class Rooted(CollectiveModel):
+    """The base of collectives that start from one rank or end at it."""
+
+    root: Root = 0
+
+
+class InPlace(CollectiveModel):
+    """The base of collectives that can take their input from the receive buffer."""
+
+    in_place: Annotated[
+        Flag, Field(description="MPI_IN_PLACE: the input lies in the receive buffer already.")
+    ] = False
+
+
 @register_collective
-class Bcast(Moving):
+class Bcast(Rooted, Moving):
     """The root's `count` elements reach every rank; every rank's buffer is `recv`."""
 
     sender: ClassVar = "root"
     has_one_buffer: ClassVar = True
     kind: Literal["bcast"] = "bcast"
-    root: Root = 0
 
 
 @register_collective
-class Gather(Moving):
+class Gather(InPlace, Rooted, Moving):
     """The root collects `count` elements from every rank, in rank order."""
 
     receiver: ClassVar = "root"
     receives_blocks: ClassVar = True
     kind: Literal["gather"] = "gather"
-    root: Root = 0
-    in_place: InPlace = False
 
 
 @register_collective
-class Scatter(Moving):
+class Scatter(InPlace, Rooted, Moving):
     """The root deals `count` elements to every rank, in rank order."""
 
     sender: ClassVar = "root"
     sends_blocks: ClassVar = True
     kind: Literal["scatter"] = "scatter"
-    root: Root = 0
-    in_place: InPlace = False
 
 
 @register_collective
-class Reduce(Reducing):
+class Reduce(InPlace, Rooted, Reducing):
     """The root gets the combination of all ranks' `count` elements."""
 
     receiver: ClassVar = "root"
     kind: Literal["reduce"] = "reduce"
-    root: Root = 0
-    in_place: InPlace = False
 
 
 @register_collective
-class Allgather(Moving):
+class Allgather(InPlace, Moving):
     """Every rank collects `count` elements from every rank."""
 
     receives_blocks: ClassVar = True
     with_one_block: ClassVar = "bcast"
     kind: Literal["allgather"] = "allgather"
-    in_place: InPlace = False
 
 
 @register_collective
-class Allreduce(Reducing):
+class Allreduce(InPlace, Reducing):
     """Every rank gets the combination of all ranks' `count` elements."""
 
     kind: Literal["allreduce"] = "allreduce"
-    in_place: InPlace = False
 
 
 @register_collective
-class ReduceScatterBlock(Reducing):
+class ReduceScatterBlock(InPlace, Reducing):
     """Every rank gets its own `count` elements of the combination of all."""
 
     sends_blocks: ClassVar = True
     staged: ClassVar = "output"
     with_one_block: ClassVar = "reduce"
     kind: Literal["reduce_scatter_block"] = "reduce_scatter_block"
-    in_place: InPlace = False
 
 
 @register_collective
-class Scan(Reducing):
+class Scan(InPlace, Reducing):
     """Every rank gets the combination of `count` elements of ranks up to its own."""
 
     is_prefix: ClassVar = True
     kind: Literal["scan"] = "scan"
-    in_place: InPlace = False
 
 
 @register_collective
-class Exscan(Reducing):
+class Exscan(InPlace, Reducing):
     """Every rank but 0 gets the combination of `count` elements of the ranks before it."""
 
     is_prefix: ClassVar = True
     staged: ClassVar = "input"
     kind: Literal["exscan"] = "exscan"
-    in_place: InPlace = False
 
     def result_count(self, rank: int, n_ranks: int) -> int | None:
         """Return `count`, but None for rank 0, which is promised nothing."""
@@ -340,7 +339,7 @@ class Exscan(Reducing):
 
 
 @register_collective
-class Alltoall(Moving):
+class Alltoall(InPlace, Moving):
     """Every rank sends `count` elements of its own to every rank."""
 
     sends_blocks: ClassVar = True
@@ -348,7 +347,6 @@ class Alltoall(Moving):
     staged: ClassVar = "input"
     with_one_block: ClassVar = "gather"
     kind: Literal["alltoall"] = "alltoall"
-    in_place: InPlace = False
 
 
 @register_collective

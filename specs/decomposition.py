@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_serializer, model_validator
 
-from collplan.specs.base import SpecModel, described
+from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
 from collplan.specs.numbers import NumberOfRanks
 
@@ -60,7 +60,7 @@ def _schema(fields: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [names, mapping], "description": "A name, or {name: ..., option: value}."}
 
 
-class Decomposition(SpecModel):
+class Decomposition(ShortModel):
     """A decomposition by name, with what it needs; a name alone may stand for it.
 
     Parameters
@@ -93,6 +93,7 @@ class Decomposition(SpecModel):
     """
 
     model_config = described(_schema)
+    text_is: ClassVar = "name"
 
     name: str
     leaders: NumberOfRanks | None = None
@@ -102,20 +103,16 @@ class Decomposition(SpecModel):
     lane: Decomposition | None = None
     form: str | None = None
 
-    @model_validator(mode="before")
     @classmethod
-    def _accept_name(cls, value: Any) -> Any:
-        fields = {"name": value} if isinstance(value, str) else value
-        if isinstance(fields, Mapping):
-            _require_depth(fields)
-            name = fields.get("name")
-            if name not in DECOMPOSITIONS:
-                problem = (
-                    "a decomposition needs a name"
-                    if name is None
-                    else f"{show_value(name)} is not a decomposition"
-                )
-                raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
+    def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields; raise where they nest too deeply, or the name is not a valid one."""
+        _require_depth(fields)
+        name = fields.get("name")
+        if name not in DECOMPOSITIONS:
+            problem = f"{show_value(name)} is not a decomposition"
+            if name is None:
+                problem = "a decomposition needs a name"
+            raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
         return fields
 
     @model_validator(mode="after")

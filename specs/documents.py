@@ -6,14 +6,14 @@ import json
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.specs.errors import SpecError, show_value
 
 if TYPE_CHECKING:
-    from yaml.events import Event, ScalarEvent
+    from yaml.events import ScalarEvent
 
 MAX_BYTES: Final = 2**25
 """Largest document; a tuning table of 100,000 times has about 10 MB."""
@@ -110,23 +110,18 @@ def parse_json(text: str, source: str) -> Any:
         raise SpecError(f"{source}: {word} is not JSON; give a finite number")
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            seen: set[str] = set()
-            for key, _ in pairs:
-                if key in seen:
-                    raise SpecError(f"{source}: {key} is there twice in a mapping; keep one")
-                seen.add(key)
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise SpecError(f"{source}: {key} is there twice in a mapping; keep one")
+            found[key] = value
         return found
-
-    def read_integer(digits: str) -> int:
-        return _integer(digits, source)
 
     try:
         document = json.loads(
             text,
             object_pairs_hook=collect,
-            parse_int=read_integer,
+            parse_int=partial(_integer, source=source),
             parse_constant=refuse_constant,
         )
     except json.JSONDecodeError as error:
@@ -189,7 +184,7 @@ def parse_yaml(text: str, source: str) -> Any:
     # libyaml, where PyYAML has it, is 16 times as fast; only its events are used.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _Construction(source).run(yaml.parse(text, Loader=loader))
+        return _Construction(yaml.parse(text, Loader=loader), source).run()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         # libyaml counts the end of the text as a line.
@@ -212,155 +207,129 @@ def write_yaml(document: Any, **layout: Any) -> str:
     return str(yaml.dump(document, Dumper=Dumper, sort_keys=False, **layout))
 
 
-@dataclass(slots=True)
-class _Open:
-    """A list or mapping whose end has not come yet."""
-
-    items: list[Any]
-    """Entries of a list; keys and values of a mapping in turn."""
-    is_mapping: bool
-    anchor: str | None
-    begin: int
-    """Nodes of the document before it."""
-    merged: list[Any]
-    """Mappings that merge keys add."""
-    keys: set[str]
-
-
 class _Construction:
-    """The value of a document, built from its events without recursion."""
+    """The value of a document, built from its events; `MAX_DEPTH` limits the recursion."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, events: Iterator[Any], source: str) -> None:
+        self.events = events
+        self.event: Any = None
+        """The event that was read last; errors name its line."""
         self.source = source
         self.anchors: dict[str, tuple[Any, int]] = {}
         """Values by anchor, with the number of nodes of each, aliases expanded."""
         self.n_nodes = 0
-        self.open: list[_Open] = []
+        self.open: list[str | None] = []
+        """Anchors of the lists and mappings that have begun."""
 
-    def run(self, events: Iterator[Event]) -> Any:
+    def run(self) -> Any:
         """Return the value of the one document, None where it is empty."""
         import yaml
 
-        root: list[Any] = []
-        for event in events:
-            if isinstance(event, yaml.ScalarEvent):
-                value, begin = self._scalar(event), self.n_nodes
-                self._count(event, 1)
-                self._register(event.anchor, value, begin)
-            elif isinstance(event, yaml.AliasEvent):
-                value = self._alias(event)
-            elif isinstance(event, yaml.CollectionStartEvent):
-                self._begin(event)
-                continue
-            elif isinstance(event, yaml.CollectionEndEvent):
-                value = self._end(event)
-            elif isinstance(event, yaml.DocumentStartEvent) and root:
-                raise self._error(event, "a second document begins; keep one")
-            else:
-                continue
-            self._add(event, value, self.open[-1] if self.open else None, root)
-        return root[0] if root else None
+        found: list[Any] = []
+        for event in self.events:
+            self.event = event
+            if isinstance(event, yaml.DocumentStartEvent):
+                if found:
+                    raise self._error("a second document begins; keep one")
+                found.append(self._value())
+        return found[0] if found else None
 
-    def _error(self, event: Event, problem: str) -> SpecError:
-        return SpecError(f"{self.source}: line {_line(event)}: {problem}")
+    @property
+    def _where(self) -> str:
+        mark = self.event.start_mark
+        return f"{self.source}: line {1 if mark is None else mark.line + 1}"
 
-    def _count(self, event: Event, n_nodes: int) -> None:
+    def _error(self, problem: str) -> SpecError:
+        return SpecError(f"{self._where}: {problem}")
+
+    def _count(self, n_nodes: int) -> None:
         self.n_nodes += n_nodes
         if self.n_nodes > MAX_NODES:
-            raise SpecError(_too_many(f"{self.source}: line {_line(event)}"))
+            raise SpecError(_too_many(self._where))
 
-    def _register(self, anchor: str | None, value: Any, begin: int) -> None:
-        if anchor is not None:
-            self.anchors[anchor] = value, self.n_nodes - begin
-
-    def _alias(self, event: Any) -> Any:
-        name = event.anchor
-        if any(entry.anchor == name for entry in self.open):
-            raise self._error(event, f"*{name} is inside the value it stands for; write it out")
-        if name not in self.anchors:
-            raise self._error(event, f"*{name} stands for nothing; mark a value before it: &{name}")
-        value, n_nodes = self.anchors[name]
-        self._count(event, n_nodes)
-        return value
-
-    def _begin(self, event: Any) -> None:
+    def _value(self) -> Any:
+        """Return the value that begins with the next event, `_END` if a list or mapping ends."""
         import yaml
 
-        is_mapping = isinstance(event, yaml.MappingStartEvent)
-        if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
-            raise self._error(event, _unknown_tag(event.tag))
-        if len(self.open) == MAX_DEPTH:
-            raise SpecError(_too_deep(f"{self.source}: line {_line(event)}"))
+        event = self.event = next(self.events)
+        if isinstance(event, yaml.CollectionEndEvent):
+            return _END
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event.anchor)
         begin = self.n_nodes
-        self._count(event, 1)
-        self.open.append(_Open([], is_mapping, event.anchor, begin, [], set()))
-
-    def _end(self, event: Event) -> Any:
-        done = self.open.pop()
-        value: Any = done.items
-        if done.is_mapping:
-            given = dict(zip(done.items[::2], done.items[1::2], strict=True))
-            value = {}
-            for mapping in reversed(done.merged):
-                value |= mapping
-            value |= given
-        self._register(done.anchor, value, done.begin)
+        if isinstance(event, yaml.ScalarEvent):
+            value = self._scalar(event)
+            self._count(1)
+        else:
+            is_mapping = isinstance(event, yaml.MappingStartEvent)
+            if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
+                raise self._error(_unknown_tag(event.tag))
+            if len(self.open) == MAX_DEPTH:
+                raise SpecError(_too_deep(self._where))
+            self._count(1)
+            self.open.append(event.anchor)
+            value = self._mapping() if is_mapping else list(iter(self._value, _END))
+            self.open.pop()
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value, self.n_nodes - begin
         return value
 
-    def _add(self, event: Event, value: Any, parent: _Open | None, root: list[Any]) -> None:
-        """Put a finished value where it belongs."""
-        if parent is None:
-            root.append(value)
-        elif not parent.is_mapping:
-            parent.items.append(value)
-        elif len(parent.items) % 2 == 0:
-            self._add_key(event, value, parent)
-        elif parent.items[-1] is _MERGE:
-            parent.items.pop()
-            mappings = value if isinstance(value, list) else [value]
-            if not all(isinstance(mapping, dict) for mapping in mappings):
-                raise self._error(
-                    event, "<< merges mappings, and this is none; use an alias of one"
-                )
-            parent.merged.extend(mappings)
-        else:
-            parent.items.append(value)
+    def _alias(self, name: str) -> Any:
+        if name in self.open:
+            raise self._error(f"*{name} is inside the value it stands for; write it out")
+        if name not in self.anchors:
+            raise self._error(f"*{name} stands for nothing; mark a value before it: &{name}")
+        value, n_nodes = self.anchors[name]
+        self._count(n_nodes)
+        return value
 
-    def _add_key(self, event: Any, key: Any, parent: _Open) -> None:
-        """Take a key as its text, once."""
-        if isinstance(key, list | dict):
-            raise self._error(event, "a key is a list or a mapping; keys are words")
-        if getattr(event, "value", None) == "<<" and event.implicit[0]:
-            parent.items.append(_MERGE)
-            return
-        text = getattr(event, "value", key)
-        if not isinstance(text, str):
-            raise self._error(event, "a key is an alias of no text; write the key")
-        if text in parent.keys:
-            raise self._error(event, f"{text} is there twice; keep one")
-        parent.keys.add(text)
-        parent.items.append(text)
+    def _mapping(self) -> dict[str, Any]:
+        """Return the rest of a mapping: keys are texts, each there once."""
+        given: dict[str, Any] = {}
+        merged: list[dict[str, Any]] = []
+        for key in iter(self._value, _END):
+            if isinstance(key, list | dict):
+                raise self._error("a key is a list or a mapping; keys are words")
+            text = getattr(self.event, "value", key)
+            if text == "<<" and getattr(self.event, "implicit", (False,))[0]:
+                merged += self._merged()
+                continue
+            if not isinstance(text, str):
+                raise self._error("a key is an alias of no text; write the key")
+            if text in given:
+                raise self._error(f"{text} is there twice; keep one")
+            given[text] = self._value()
+        base: dict[str, Any] = {}
+        for mapping in reversed(merged):
+            base |= mapping
+        return base | given
+
+    def _merged(self) -> list[dict[str, Any]]:
+        """Return the mappings that a merge key adds."""
+        value = self._value()
+        mappings = value if isinstance(value, list) else [value]
+        if not all(isinstance(mapping, dict) for mapping in mappings):
+            raise self._error("<< merges mappings, and this is none; use an alias of one")
+        return mappings
 
     def _scalar(self, event: ScalarEvent) -> Any:
         """Return a scalar's value: by its tag, or as the core schema reads plain text."""
-        text = event.value
-        tag = event.tag
-        if tag == "!" or (tag is None and not event.implicit[0]):
+        text, tag = event.value, event.tag
+        is_text = tag in ("!", f"{_TAG}str") or (tag is None and not event.implicit[0])
+        if is_text:
             return text
-        if tag not in (None, f"{_TAG}str", *_TYPES):
-            raise self._error(event, _unknown_tag(str(tag)))
-        if tag == f"{_TAG}str":
-            return text
-        found, value = self._plain(event, text)
+        if tag not in (None, *_TYPES):
+            raise self._error(_unknown_tag(str(tag)))
+        found, value = self._plain(text)
         if tag in (None, found):
             return value
         if (tag, found) == (f"{_TAG}float", f"{_TAG}int"):
             return float(value)
         raise self._error(
-            event, f"{show_value(text)} is not {_TYPES[tag]}, as its tag says; remove the tag"
+            f"{show_value(text)} is not {_TYPES[tag]}, as its tag says; remove the tag"
         )
 
-    def _plain(self, event: ScalarEvent, text: str) -> tuple[str, Any]:
+    def _plain(self, text: str) -> tuple[str, Any]:
         """Return the type and value of a plain scalar."""
         if text in _CONSTANTS:
             return _CONSTANTS[text]
@@ -368,19 +337,18 @@ class _Construction:
             return f"{_TAG}str", text
         if _LEADING_ZERO.fullmatch(text):
             raise self._error(
-                event,
                 f"{show_value(text, plain=True)} has a leading zero, which YAML 1.1 reads as octal "
-                f"and YAML 1.2 does not; write it without, or in quotes if it is text",
+                f"and YAML 1.2 does not; write it without, or in quotes if it is text"
             )
         if _INTEGER.fullmatch(text):
-            return f"{_TAG}int", _integer(text, f"{self.source}: line {_line(event)}")
+            return f"{_TAG}int", _integer(text, self._where)
         if _FLOAT.fullmatch(text):
             return f"{_TAG}float", float(text.replace(".inf", "inf").replace(".nan", "nan"))
         return f"{_TAG}str", text
 
 
-_MERGE: Final = object()
-"""Stands for the key ``<<`` until its value comes."""
+_END: Final = object()
+"""Stands for the end of a list or mapping."""
 
 
 def _integer(text: str, source: str) -> int:
@@ -405,8 +373,3 @@ def _too_many(source: str) -> str:
         f"{source}: more than {MAX_NODES:,} values, aliases written out; "
         f"a document here has far fewer"
     )
-
-
-def _line(event: Event) -> int:
-    """Return the line an event begins in, from 1."""
-    return 1 if event.start_mark is None else event.start_mark.line + 1

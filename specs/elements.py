@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import BeforeValidator, WithJsonSchema
 
@@ -12,9 +13,7 @@ from collplan.specs.errors import show_value, suggest
 if TYPE_CHECKING:
     import numpy as np
 
-from pydantic import model_validator
-
-from collplan.specs.base import SpecModel, described
+from collplan.specs.base import ShortModel, described
 from collplan.specs.numbers import Flag
 
 SCALARS: Final = (
@@ -124,7 +123,7 @@ def _operation_schema(fields: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [{"enum": list(BUILTIN)}, fields], "description": about}
 
 
-class Operation(SpecModel):
+class Operation(ShortModel):
     """A reduction operation: a predefined name, or any other with `commutative` said.
 
     Parameters
@@ -145,6 +144,7 @@ class Operation(SpecModel):
     """
 
     model_config = described(_operation_schema)
+    text_is: ClassVar = "name"
 
     name: str
     commutative: Flag = True
@@ -154,21 +154,17 @@ class Operation(SpecModel):
         """Return whether MPI predefines the operation."""
         return self.name in BUILTIN
 
-    @model_validator(mode="before")
     @classmethod
-    def _accept_name(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"name": value}
-        if not isinstance(value, dict):
-            return value
-        value = {key: entry for key, entry in value.items() if entry is not None}
-        name = value.get("name")
-        if isinstance(name, str) and name not in BUILTIN and "commutative" not in value:
+    def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is given; raise if it is not said of an own operation that it commutes."""
+        given = {key: entry for key, entry in fields.items() if entry is not None}
+        name = given.get("name")
+        if isinstance(name, str) and name not in BUILTIN and "commutative" not in given:
             raise ValueError(
                 f"{name!r} is not a predefined operation ({', '.join(BUILTIN)}); "
                 f"for your own, say {{name: {name}, commutative: true or false}}"
             )
-        return value
+        return given
 
     def check_datatype(self, datatype: str) -> None:
         """Raise `ValueError` where MPI does not define the operation on `datatype`."""

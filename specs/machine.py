@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from collplan.specs.base import SpecModel, described, raise_together
+from collplan.specs.base import ShortModel, described, raise_together
 from collplan.specs.errors import show_value
 from collplan.specs.network import Network
 from collplan.specs.numbers import (
@@ -79,7 +79,7 @@ def _schema(fields: dict[str, Any]) -> dict[str, Any]:
     return {"anyOf": [names, fields, file], "description": about}
 
 
-class Machine(SpecModel):
+class Machine(ShortModel):
     """Nodes of cores in NUMA domains, joined by lanes, with ranks placed on them.
 
     On a node, local rank i runs on core i and receives on lane ``i mod
@@ -114,6 +114,7 @@ class Machine(SpecModel):
     """
 
     model_config = described(_schema)
+    text_is: ClassVar = "preset"
 
     nodes: NumberOfNodes = 1
     ranks_per_node: Annotated[
@@ -125,15 +126,13 @@ class Machine(SpecModel):
     rank_order: RankOrder = "block"
     network: Network = Network()
 
-    @model_validator(mode="before")
     @classmethod
-    def _expand_preset(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"preset": value}
-        if not isinstance(value, Mapping) or "preset" not in value:
-            return value
-        changes = {key: entry for key, entry in value.items() if key != "preset"}
-        return _merge(load_preset(value["preset"]), changes)
+    def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the fields, those that a preset gives among them."""
+        if "preset" not in fields:
+            return fields
+        changes = {key: entry for key, entry in fields.items() if key != "preset"}
+        return _merge(load_preset(fields["preset"]), changes)
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:

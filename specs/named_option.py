@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_serializer
 
-from collplan.specs.base import SpecModel, described
+from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
 
 MAX_OPTION: Final = 2**62
@@ -40,7 +40,7 @@ def _choice_schema(_: object) -> dict[str, Any]:
     return {"anyOf": [name, mapping], "description": "A name, or {name: ..., option: value}."}
 
 
-class NamedOption(SpecModel):
+class NamedOption(ShortModel):
     """A name with options; written ``name`` or ``{name: ..., option: value}``.
 
     Option values stay as they were written: what the name stands for
@@ -60,29 +60,26 @@ class NamedOption(SpecModel):
     """
 
     model_config = described(_choice_schema)
+    text_is: ClassVar = "name"
 
     name: str
     options: dict[str, Option] = Field(default_factory=dict)
 
-    @model_validator(mode="before")
     @classmethod
-    def _collect_options(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"name": value}
-        if not isinstance(value, Mapping):
-            return value
-        if "name" not in value:
-            keys = show_value(", ".join(map(str, value)), plain=True) or "nothing"
+    def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the name, and all other keys as options."""
+        if "name" not in fields:
+            keys = show_value(", ".join(map(str, fields)), plain=True) or "nothing"
             raise ValueError(
                 f"a mapping needs a name, got {keys}; give {{name: NAME, OPTION: VALUE}}"
             )
-        options = value.get("options", {})
+        options = fields.get("options", {})
         if not isinstance(options, Mapping):
             raise ValueError(
                 f"options is {show_value(options)}; give a mapping of option names to values"
             )
-        loose = {key: entry for key, entry in value.items() if key not in ("name", "options")}
-        return {"name": value["name"], "options": {**options, **loose}}
+        loose = {key: entry for key, entry in fields.items() if key not in ("name", "options")}
+        return {"name": fields["name"], "options": {**options, **loose}}
 
     @model_serializer
     def _write_flat(self) -> dict[str, Any]:
@@ -106,7 +103,14 @@ ROLES_TAG: Final = "roles"
 _ROLE: Final = re.compile(r"[a-z_]+(\.[a-z_]+)*(/[a-z_]+)?")
 
 
-class AlgorithmsByRole(SpecModel):
+def _by_role(fields: Mapping[str, Any], role: re.Pattern[str], example: str) -> dict[str, Any]:
+    for key in fields:
+        if not isinstance(key, str) or not role.fullmatch(key):
+            raise ValueError(f"{show_value(key)} is not a role; use node, lane, or as {example}")
+    return {"roles": dict(fields)}
+
+
+class AlgorithmsByRole(ShortModel):
     """An algorithm for every role that a decomposition has components in.
 
     A role is where a component runs, as ``node`` or ``lane``, nested ones
@@ -125,17 +129,12 @@ class AlgorithmsByRole(SpecModel):
 
     roles: dict[str, AlgorithmChoice]
 
-    @model_validator(mode="before")
     @classmethod
-    def _collect_roles(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and "name" not in value and "roles" not in value:
-            for role in value:
-                if not isinstance(role, str) or not _ROLE.fullmatch(role):
-                    raise ValueError(
-                        f"{show_value(role)} is not a role; use node, lane, or as node/allgather"
-                    )
-            return {"roles": dict(value)}
-        return value
+    def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the roles."""
+        if "name" in fields or "roles" in fields:
+            return fields
+        return _by_role(fields, _ROLE, "node/allgather")
 
     @model_serializer
     def _write_flat(self) -> dict[str, Any]:
@@ -177,7 +176,7 @@ def _transport_schema(_: object) -> dict[str, Any]:
     return {"anyOf": [names, mapping], "description": "A name, or {role: name}."}
 
 
-class Transport(SpecModel):
+class Transport(ShortModel):
     """A transport for all phases, or one for each role; a name alone may stand for it.
 
     Parameters
@@ -197,33 +196,25 @@ class Transport(SpecModel):
     """
 
     model_config = described(_transport_schema)
+    text_is: ClassVar = "name"
 
     name: str = "messages"
     roles: dict[str, str] = Field(default_factory=dict)
 
-    @model_validator(mode="before")
     @classmethod
-    def _accept_short(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"name": value}
-        if not isinstance(value, Mapping):
-            return value
-        if "name" not in value:  # no role is called so
-            for role in value:
-                if not isinstance(role, str) or not _PLACE.fullmatch(role):
-                    raise ValueError(
-                        f"{show_value(role)} is not a role; use node, lane, or as node.row"
-                    )
-            value = {"roles": dict(value)}
-        roles = value.get("roles", {})
+    def complete(cls, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the name of the transport, or the roles."""
+        if "name" not in fields:  # no role is called so
+            fields = _by_role(fields, _PLACE, "node.row")
+        roles = fields.get("roles", {})
         if not isinstance(roles, Mapping):
             raise ValueError(f"roles is {show_value(roles)}; give {{role: transport}}")
-        for name in (value.get("name", "messages"), *roles.values()):
+        for name in (fields.get("name", "messages"), *roles.values()):
             if name not in TRANSPORTS:
                 raise ValueError(
                     f"{show_value(name)} is not a transport; use {' or '.join(TRANSPORTS)}"
                 )
-        return value
+        return fields
 
     @property
     def shared_roles(self) -> tuple[str, ...] | None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from pydantic import model_validator
-
-from collplan.specs.base import SpecModel, described
+from collplan.specs.base import ShortModel, SpecModel, described
 from collplan.specs.numbers import Bytes, Flag, Nanoseconds, Positive, PositiveBytes, Seconds
 
 LINKS: Final = ("core", "numa", "node", "network")
@@ -89,7 +87,7 @@ class Nic(SpecModel):
     warm: Flag = False
 
 
-class Network(SpecModel):
+class Network(ShortModel):
     """Links by the distance of two ranks, and the costs of memory.
 
     The defaults are estimates for a current two-socket node on one 100 Gbit/s
@@ -161,15 +159,12 @@ class Network(SpecModel):
     nic: Nic | None = None
     switch_s: Seconds = 0.0
 
-    @model_validator(mode="before")
     @classmethod
-    def _complete_links(cls, value: Any) -> Any:
+    def complete(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Give links that are stated in part the defaults of their class for the rest."""
-        if not isinstance(value, Mapping):
-            return value
         completed = {
-            name: {**cls.model_fields[name].default.model_dump(), **value[name]}
+            name: {**cls.model_fields[name].default.model_dump(), **fields[name]}
             for name in LINKS
-            if isinstance(value.get(name), Mapping)
+            if isinstance(fields.get(name), Mapping)
         }
-        return {**value, **completed}
+        return {**fields, **completed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from collplan.cli.options import (
     output_file,
     plot_file,
 )
-from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.cli.ranks import Advance, Benchmark, Document, run_benchmark
 from collplan.measure.calibration.measurements import Measurements
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import pick, print_json, print_line, print_table, require_folder
@@ -44,47 +44,6 @@ class CalibrateOptions(MeasuringOptions):
     plot: Path | None = plot_file("Draw ping-pongs and their fit into an SVG or PNG file.")
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrationBenchmark:
-    """Measurements to be made.
-
-    Parameters
-    ----------
-    options : CalibrateOptions
-    lanes : int or None
-        Lanes of a node, if known.
-    n_ranks : int or None
-        How many ranks it must be.
-    """
-
-    options: CalibrateOptions
-    lanes: int | None
-    n_ranks: int | None
-
-    @property
-    def n_steps(self) -> int:
-        """Return how often measuring advances."""
-        from collplan.measure.calibration.measure import n_steps
-
-        return n_steps(self.options.quick)
-
-    def measure(self, comm: Any, advance: Advance) -> Document:
-        """Measure on the ranks of a communicator; return the same on all."""
-        from collplan.measure.calibration.measure import measure_machine
-
-        found = measure_machine(comm, lanes=self.lanes, quick=self.options.quick, advance=advance)
-        return {"measurements": found}
-
-    def show(self, document: Document) -> None:
-        """Fit a machine to what was measured; write and print it."""
-        measurements: Measurements = document["measurements"]
-        if self.options.measurements is not None:
-            from collplan.planner.formats.output_files import write_text
-
-            write_text(self.options.measurements, measurements.to_text())
-        _conclude(measurements, self.options)
-
-
 def command(options: CalibrateOptions) -> int:
     """Measure the cost of communication on this machine; write a machine file.
 
@@ -96,7 +55,10 @@ def command(options: CalibrateOptions) -> int:
 
     if options.fit is not None:
         return _fit(options.fit, options)
-    return run_benchmark(options, _prepare, default=default_ranks, example=2)
+    prepare = partial(_prepare, options)
+    return run_benchmark(
+        prepare, options.timeout, options.progress, default=default_ranks, example=2
+    )
 
 
 def _fit(source: Path, options: CalibrateOptions) -> int:
@@ -116,7 +78,7 @@ def _fit(source: Path, options: CalibrateOptions) -> int:
     return 0
 
 
-def _prepare(options: CalibrateOptions) -> CalibrationBenchmark:
+def _prepare(options: CalibrateOptions) -> Benchmark:
     """Check what the options say, before anything is measured.
 
     Raises
@@ -129,7 +91,27 @@ def _prepare(options: CalibrateOptions) -> CalibrationBenchmark:
     _check_outputs(options)
     machine = machine_at_hand()  # the emulated cluster that this runs on, if any
     lanes = options.lanes or (None if machine is None else machine.lanes)
-    return CalibrationBenchmark(options, lanes, options.ranks)
+
+    def measure(comm: Any, advance: Advance) -> Document:
+        from collplan.measure.calibration.measure import measure_machine
+
+        found = measure_machine(comm, lanes=lanes, quick=options.quick, advance=advance)
+        return {"measurements": found}
+
+    def count_steps() -> int:
+        from collplan.measure.calibration.measure import n_steps
+
+        return n_steps(options.quick)
+
+    return Benchmark(measure, partial(_show, options), options.ranks, count_steps)
+
+
+def _show(options: CalibrateOptions, document: Document) -> None:
+    """Fit a machine to what was measured; write and print it."""
+    measurements: Measurements = document["measurements"]
+    if options.measurements is not None:
+        write_text(options.measurements, measurements.to_text())
+    _conclude(measurements, options)
 
 
 def _check_outputs(options: CalibrateOptions) -> None:
@@ -184,7 +166,6 @@ def _print(calibration: Calibration, measurements: Measurements, path: Path) -> 
             ]
             for parameter in calibration.parameters
         ],
-        plain=True,  # Open MPI gives its ranks a pseudo-terminal.
     )
     print_line(f"wrote {path}")
 

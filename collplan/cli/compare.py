@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
     CountSizes,
     Json,
-    Plot,
     Spec,
     flag,
     option,
     options_class,
     parse_sizes,
+    plot_file,
+    split_list,
 )
 from collplan.own_algorithms import import_own
 from collplan.reports.output import print_json
@@ -47,7 +49,7 @@ class CompareOptions:
     seconds: float | None = option(
         "SECONDS", "Time per processor for estimates and simulations; 40 by default.", min=0
     )
-    plot: Plot = None
+    plot: Path | None = plot_file("Draw times against sizes into an SVG or PNG file.")
     metrics: bool = flag(
         "--metrics", "Alltoall: resources per node of each design, beside the published formulas."
     )
@@ -68,8 +70,7 @@ def command(options: CompareOptions) -> int:
     spec, plot = open_spec(options.source), options.plot
     itemsize = spec.collective.itemsize
     specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, options.sizes)]
-    names = options.candidates
-    patterns = [] if names is None else [part.strip() for part in names.split(",")]
+    patterns = [] if options.candidates is None else split_list(options.candidates)
     if options.metrics:
         return _count_designs(specs, patterns, options)
     title = f"{spec.collective.kind} on {spec.machine.n_ranks} ranks"

@@ -14,8 +14,8 @@ from collplan.reports.output import (
     format_kernels,
     format_seconds,
     pick,
-    print_json,
     print_line,
+    print_result,
     print_table,
 )
 from collplan.reports.progress import spinner
@@ -56,10 +56,7 @@ def command(options: CompileOptions) -> int:
     if options.output is not None:
         save(plan, options.output)
         document["output"] = str(options.output)
-    if options.as_json:
-        print_json(document)
-    else:
-        _print_report(document)
+    print_result(document, _print_report, as_json=options.as_json)
     return 0
 
 

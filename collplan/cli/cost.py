@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, option, options_class, output_file
-from collplan.reports.output import print_json, print_line
+from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Network
 
@@ -66,12 +66,7 @@ def command(options: CostOptions) -> int:
     if trace is not None:
         _write_trace(trace, timeline, network)
         report["trace"] = str(trace)
-    if options.as_json:
-        print_json(report)
-    else:
-        print_cost(report)
-        if trace is not None:
-            print_line(f"wrote {trace}")
+    print_result(report, print_cost, as_json=options.as_json)
     return 0
 
 

@@ -136,7 +136,8 @@ def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
         Its parameter `options` is annotated with a class of options.
     """
     options = get_type_hints(run)["options"]
-    hints = get_type_hints(options, include_extras=True)
+    annotated = get_type_hints(options, include_extras=True)
+    hints = {one.name: annotated[one.name] for one in fields(options)}
     for one in fields(options):
         if one.metadata:
             hints[one.name] = Annotated[hints[one.name], one.metadata["parameter"]]
@@ -201,6 +202,25 @@ def _refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path]
                     f"{option}: {path} is what {name} names, and would be overwritten; "
                     f"give another file"
                 )
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of an option's list."""
+    return [part.strip() for part in text.split(",")]
+
+
+def parse_numbers(text: str) -> tuple[int, ...] | None:
+    """Return the whole numbers of an option's list; None if not all parts are such.
+
+    Examples
+    --------
+    >>> parse_numbers("0,1, 1"), parse_numbers("1,-1")
+    ((0, 1, 1), None)
+    """
+    parts = split_list(text)
+    if not all(part.isascii() and part.isdecimal() for part in parts):
+        return None
+    return tuple(map(int, parts))
 
 
 def parse_size(option: str, text: str | int) -> int:

@@ -7,9 +7,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import typer
 
@@ -85,42 +86,40 @@ def run_again(
             os.environ[PROGRESS] = before
 
 
-class Measuring(Protocol):
-    """Options of a command that measures on ranks."""
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A measurement to make: checked input, the same on all ranks.
 
-    @property
-    def timeout(self) -> float:
-        """Return when started ranks are given up, in s."""
+    Parameters
+    ----------
+    measure : callable
+        Measures on the ranks of a communicator, and calls its second argument whenever it
+        advances; returns the same on all.
+    show : callable
+        Prints what was measured, then plots it, which may fail; called on one rank.
+    n_ranks : int, optional
+        How many ranks it needs, None if any number will do.
+    n_steps : callable
+        Returns how often `measure` advances; called on ranks.
+    """
 
-    @property
-    def progress(self) -> bool | None:
-        """Return whether to show progress; by default where standard error is a terminal."""
+    measure: Callable[[Any, Advance], Document]
+    show: Callable[[Document], object]
+    n_ranks: int | None
+    n_steps: Callable[[], int]
 
 
-Options = TypeVar("Options", bound=Measuring)
+def count_repetitions(n_series: int, repetitions: int) -> int:
+    """Return the number of repetitions in some series, warm-ups included."""
+    from collplan.measure.timing import WARM_UPS
 
-
-class Benchmark(Protocol):
-    """A measurement to make: checked input, the same on all ranks."""
-
-    @property
-    def n_ranks(self) -> int | None:
-        """Return how many ranks it needs, None if any number will do."""
-
-    @property
-    def n_steps(self) -> int:
-        """Return how often `measure` says that it has advanced."""
-
-    def measure(self, comm: Any, advance: Advance) -> Document:
-        """Measure on the ranks of a communicator; return the same on all."""
-
-    def show(self, document: Document) -> None:
-        """Print what was measured, then plot it, which may fail; called on one rank."""
+    return n_series * (WARM_UPS + repetitions)
 
 
 def run_benchmark(
-    options: Options,
-    prepare: Callable[[Options], Benchmark],
+    prepare: Callable[[], Benchmark],
+    timeout_s: float | None,
+    progress: bool | None,
     *,
     default: Callable[[], int | None] = lambda: None,
     example: int = 8,
@@ -129,9 +128,12 @@ def run_benchmark(
 
     Parameters
     ----------
-    options : Measuring
     prepare : callable
-        Reads what the options say; called here before ranks are started, and on each rank.
+        Reads what options say; called here before ranks are started, and on each rank.
+    timeout_s : float, optional
+        When started ranks are given up.
+    progress : bool, optional
+        Whether to show progress; by default where standard error is a terminal.
     default : callable
         Number of ranks to start where the input does not say it, if there is one.
     example : int
@@ -149,12 +151,12 @@ def run_benchmark(
     """
     from collplan.executors.mpi.launch.launcher import is_under_mpi
 
-    shown = shows_progress(options.progress)
+    shown = shows_progress(progress)
     if is_under_mpi():
         with one_voice():
-            return _run_as_rank(partial(prepare, options), shown)
-    n_ranks = ranks_to_start(prepare(options).n_ranks or default(), example)
-    return run_again(n_ranks, options.timeout, shown=shown)
+            return _run_as_rank(prepare, shown)
+    n_ranks = ranks_to_start(prepare().n_ranks or default(), example)
+    return run_again(n_ranks, timeout_s, shown=shown)
 
 
 def ranks_to_start(n_ranks: int | None, example: int) -> int:
@@ -174,7 +176,7 @@ def _run_as_rank(prepare: Callable[[], Benchmark], is_shown: bool) -> int:
     with ending_all(comm):
         benchmark = together(comm, prepare)
         join_world(benchmark.n_ranks)
-        with progress_bar("measuring", benchmark.n_steps, is_shown and comm.rank == 0) as update:
+        with progress_bar("measuring", benchmark.n_steps(), is_shown and comm.rank == 0) as update:
             document = benchmark.measure(comm, partial(update, advance=1))
     if comm.rank == 0:
         benchmark.show(document)

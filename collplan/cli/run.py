@@ -5,23 +5,29 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.cli.inputs import open_source, prove_file
-from collplan.cli.options import Json, SpecOrPlan, flag, option, options_class, output_file
+from collplan.cli.options import (
+    Json,
+    SpecOrPlan,
+    flag,
+    option,
+    options_class,
+    output_file,
+    parse_numbers,
+)
 from collplan.cli.ranks import ending_all, one_voice, run_again
 from collplan.reports.measured import (
     check_trace,
     prediction_report,
-    print_prediction,
     print_run,
     simulate_on_own_machine,
     write_both,
 )
-from collplan.reports.output import print_json, print_line, warn
+from collplan.reports.output import Document, print_line, print_result, warn
 from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs.errors import CollplanError
 
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
     from collplan.measure.task_times import TaskTimes
     from collplan.planner.plan.plan import Plan
+
+    Recorded = tuple[Timeline, TaskTimes]
 
 
 @options_class
@@ -72,11 +80,6 @@ class RunOptions:
         """Return the processors of a node's cores."""
         return parse_cores(self.cores)
 
-    @property
-    def stall_s(self) -> float:
-        """Return the time without progress after which ranks report: half of the time-out."""
-        return self.timeout / 2
-
 
 def command(options: RunOptions) -> int:
     """Run a plan under MPI; check it against numpy, time it against the native collective.
@@ -113,15 +116,6 @@ def command(options: RunOptions) -> int:
         return run_again(plan.n_ranks, options.timeout, shown=shows_progress())
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Result of a run; on rank 0, with recorded tasks, also the content of a trace."""
-
-    document: dict[str, Any]
-    simulated: Timeline | None = None
-    measured: TaskTimes | None = None
-
-
 def _run_as_rank(options: RunOptions) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.executors.mpi.world import join_world
@@ -136,71 +130,59 @@ def _run_as_rank(options: RunOptions) -> int:
             ending_all(comm, TOO_LARGE),
             progress_bar("preparing", WARM_UPS + options.repetitions, is_shown) as update,
         ):
-            outcome = _measure(comm, options, update)
+            document, recorded = _measure(comm, options, update)
     if comm.rank == 0:
-        _show(outcome, options)
-    return 1 if outcome.document["correct"] is False else 0
+        _show(options, document, recorded)
+    return 1 if document["correct"] is False else 0
 
 
-def _show(outcome: Outcome, options: RunOptions) -> None:
+def _show(options: RunOptions, document: Document, recorded: Recorded | None) -> None:
     """Print what was measured, then write the trace, which may fail."""
-    if outcome.document["why_caller"] is not None:
+    if document["why_caller"] is not None:
         sys.stderr.write(
             "collplan: warning: communication cores are not used, callers run background tasks: "
-            f"{outcome.document['why_caller'].replace('bind(cores=[...])', '--cores P,...')}\n"
+            f"{document['why_caller'].replace('bind(cores=[...])', '--cores P,...')}\n"
         )
-    if options.as_json:
-        print_json(outcome.document)
-    else:
-        print_run(outcome.document)
-        if options.predict:
-            print_prediction(outcome.document)
-    if options.trace is not None and outcome.simulated and outcome.measured:
-        write_both(options.trace, outcome.simulated, outcome.measured)
+    print_result(document, print_run, as_json=options.as_json)
+    if options.trace is not None and recorded is not None:
+        write_both(options.trace, *recorded)
         if not options.as_json:
             print_line(f"wrote {options.trace}")
 
 
-def _measure(comm: Any, options: RunOptions, update: Callable[..., None]) -> Outcome:
-    """Run on `comm`, and show how far it is; return the result."""
+def _measure(
+    comm: Any, options: RunOptions, update: Callable[..., None]
+) -> tuple[Document, Recorded | None]:
+    """Run on `comm`, and show how far it is; on rank 0 also return what a trace shows."""
     # Only here: without mpi4py these are no modules that can be imported.
     from collplan.executors.mpi.world import join_world
     from collplan.measure.run import run_plan
+    from collplan.measure.task_times import record_plan
 
     plan, timeline = _agree_on_plan(comm, options)
     join_world(plan.n_ranks)
     go_to_core(comm, plan, options.places)
+    repetitions, stall_s = options.repetitions, options.timeout / 2
     report = run_plan(
         plan,
         comm,
-        repetitions=options.repetitions,
+        repetitions=repetitions,
         check=options.check,
-        timeout_s=options.stall_s,
+        timeout_s=stall_s,
         cores=options.places,
         advance=partial(update, advance=1, description="running"),
     )
-    return _record(comm, plan, timeline, options, report.to_json(), update)
-
-
-def _record(
-    comm: Any,
-    plan: Plan,
-    timeline: Timeline | None,
-    options: RunOptions,
-    document: dict[str, Any],
-    update: Callable[..., None],
-) -> Outcome:
-    """Add what recorded tasks show beside simulated ones, where that is asked for."""
-    from collplan.measure.task_times import record_plan
-
+    document = report.to_json()
     if not options.predict:
-        return Outcome(document)
+        return document, None
     update(description="recording")
-    times = record_plan(plan, comm, repetitions=options.repetitions, timeout_s=options.stall_s)
+    times = record_plan(plan, comm, repetitions=repetitions, timeout_s=stall_s)
     if times is None or timeline is None:
-        return Outcome(document)
-    trace = {} if options.trace is None else {"trace": str(options.trace)}
-    return Outcome(document | prediction_report(timeline, times) | trace, timeline, times)
+        return document, None
+    document |= prediction_report(timeline, times)
+    if options.trace is not None:
+        document["trace"] = str(options.trace)
+    return document, (timeline, times)
 
 
 def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | None]:
@@ -260,13 +242,13 @@ def parse_cores(text: str | None) -> tuple[int, ...] | None:
     """
     if text is None:
         return None
-    numbers = [part.strip() for part in text.split(",")]
-    if not all(number.isdecimal() for number in numbers):
+    numbers = parse_numbers(text)
+    if numbers is None:
         raise CollplanError(
             f"--cores: {text!r} is not a list of processors; name one for each core of a node, "
             "as in 0,1,1"
         )
-    return tuple(int(number) for number in numbers)
+    return numbers
 
 
 def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:

@@ -5,25 +5,33 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
     Json,
-    MeasuringOptions,
     Progress,
     argument,
     flag,
     option,
     options_class,
     output_file,
+    parse_numbers,
     parse_sizes,
+    plot_file,
+    split_list,
 )
-from collplan.cli.ranks import Advance, Document, ranks_to_start, run_again, run_benchmark
-from collplan.reports.output import print_json, require_folder
-from collplan.reports.plots import check_plot_path
+from collplan.cli.ranks import (
+    Advance,
+    Benchmark,
+    Document,
+    ranks_to_start,
+    run_again,
+    run_benchmark,
+)
+from collplan.reports.output import print_json, print_result, require_folder
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective
@@ -98,7 +106,7 @@ class TuneOptions:
     lists: bool = flag("--list", "Print the candidates and measure nothing; needs no MPI.")
     timeout: float | None = option("SECONDS", "Stop after this long.", min=1)
     progress: Progress = None
-    plot: Path | None = output_file("Draw speed-ups against sizes into an SVG or PNG file.")
+    plot: Path | None = plot_file("Draw speed-ups against sizes into an SVG or PNG file.")
     as_json: Json = False
 
     def ranks_to_start(self) -> int | None:
@@ -125,10 +133,10 @@ class TuneOptions:
         if self.most < self.least:
             raise CollplanError(f"--most: {self.most} is less than --least {self.least}; raise it")
         collectives = tuple(self._collectives())
-        machine = self._machine() or Machine()
+        first, machine = collectives[0], self._machine()
         return TuningJob(
             collectives=collectives,
-            sizes=self._sizes(collectives[0]),
+            sizes=tuple(parse_sizes(self.sizes, first.itemsize, first.datatype, MAX_COUNT)),
             ranks=self._ranks(),
             rules=Rules(_parse_percent(self.tight), self.least, self.most, self.seconds),
             keep_within=self.keep_within,
@@ -142,7 +150,7 @@ class TuneOptions:
 
     def specs_to_list(self) -> list[PlanSpec]:
         """Return a spec of each collective on the machine, to list candidates of."""
-        machine = self._machine() or Machine()
+        machine = self._machine()
         return [
             resize(PlanSpec(machine=machine, collective=collective), self.start)
             for collective in self._collectives()
@@ -157,8 +165,6 @@ class TuneOptions:
                 f"-o: {self.output} is not a regular file, and a table is read again to add to it; "
                 f"give another file"
             )
-        if self.plot is not None:
-            check_plot_path(self.plot)
 
     def _spec(self) -> PlanSpec | None:
         from collplan.select.candidates import require_known_algorithms
@@ -169,23 +175,20 @@ class TuneOptions:
         require_known_algorithms(spec)
         return spec
 
-    def _machine(self) -> Machine | None:
-        """Return the machine to predict for; None where none is known."""
+    def _machine(self) -> Machine:
+        """Return the machine to predict for."""
         if self.machine is not None:
             return load_machine(self.machine)
         spec = self._spec()
         if spec is not None and "machine" in spec.model_fields_set:
             return spec.machine
-        return machine_at_hand()
+        return machine_at_hand() or Machine()
 
     def _collectives(self) -> Iterator[Collective]:
         """Yield each collective once, with datatype and operation."""
         spec = self._spec()
         own = None if spec is None else spec.collective
-        if self.collectives is not None:
-            names = [name.strip() for name in self.collectives.split(",")]
-        else:
-            names = [_ALL] if own is None else [own.kind]
+        names = split_list(self.collectives or (_ALL if own is None else own.kind))
         if names == [_ALL]:
             names = list(COLLECTIVES)
         for name in dict.fromkeys(names):
@@ -197,82 +200,22 @@ class TuneOptions:
 
     def _collective(self, kind: str, own: Collective | None) -> Collective:
         """Return a collective of a few elements, like the spec's as far as that goes."""
+        given: dict[str, Any] = {} if own is None else own.model_dump()
+        asked = {"kind": kind, "count": _SOME, "datatype": self.datatype, "op": self.op}
+        given |= {name: value for name, value in asked.items() if value is not None}
         known = COLLECTIVES[kind].model_fields
-        given: dict[str, Any] = {} if own is None else own.model_dump(exclude={"kind"})
-        given |= {"datatype": self.datatype} if self.datatype is not None else {}
-        given |= {"op": self.op} if self.op is not None else {}
-        given = {name: value for name, value in given.items() if name in known}
-        given |= {"kind": kind} | ({"count": _SOME} if "count" in known else {})
         with explaining():
-            return validate_collective(given)
-
-    def _sizes(self, collective: Collective) -> tuple[int, ...]:
-        if not collective.has_data:
-            return tuple(parse_sizes(self.sizes))
-        datatype = str(collective.datatype)
-        return tuple(parse_sizes(self.sizes, collective.itemsize, datatype, MAX_COUNT))
+            return validate_collective({name: given[name] for name in known if name in given})
 
     def _ranks(self) -> tuple[int, ...]:
         if self.ranks is None or self.ranks == _ALL:
             return ()
-        words = [word.strip() for word in self.ranks.split(",")]
-        if not all(word.isdecimal() and int(word) > 0 for word in words):
+        numbers = parse_numbers(self.ranks)
+        if numbers is None or 0 in numbers:
             raise CollplanError(
                 f"--ranks: {self.ranks!r} is not a list of numbers of ranks; give it as 4,8, or all"
             )
-        return tuple(sorted({int(word) for word in words}))
-
-
-@dataclass(frozen=True, slots=True)
-class TuningBenchmark:
-    """Checked input of a tuning run, the same on all ranks."""
-
-    options: TuneOptions
-    job: TuningJob
-    shows_progress: bool
-
-    @property
-    def n_ranks(self) -> int | None:
-        """Return how many ranks it needs, None if any number will do."""
-        return self.options.ranks_to_start()
-
-    @property
-    def n_steps(self) -> int:
-        """Return 0: how far it is, it shows by itself."""
-        return 0
-
-    def measure(self, comm: Any, advance: Advance) -> Document:
-        """Tune on the ranks of a communicator; return the same on all."""
-        from collplan.tune.tuner import tune
-
-        output = self.options.output
-        assert output is not None
-        is_shown = self.shows_progress and comm.rank == 0
-        with progress_bar("tuning", 1.0, is_shown, speed_estimate_period=_SPEED_FROM_S) as update:
-
-            def on_progress(what: str, part: float) -> None:
-                update(description=what, completed=part)
-
-            tuned = tune(
-                comm,
-                self.job,
-                output,
-                restart=self.options.restart,
-                on_progress=on_progress if is_shown else None,
-            )
-        return {"tuned": tuned, "correct": not tuned.wrong and not tuned.failures}
-
-    def show(self, document: Document) -> None:
-        """Print what was measured, then plot it, which may fail; called on one rank."""
-        from collplan.reports.tuning import plot_speedups, print_tuned, to_json
-
-        tuned, options = document["tuned"], self.options
-        if options.as_json:
-            print_json({"output": options.output} | to_json(tuned))
-        else:
-            print_tuned(tuned, str(options.output))
-        if options.plot is not None:
-            plot_speedups(options.plot, tuned.table)
+        return tuple(sorted({*numbers}))
 
 
 def command(options: TuneOptions) -> int:
@@ -285,17 +228,12 @@ def command(options: TuneOptions) -> int:
     extended. Exit status 1 if a candidate's result is wrong, or if it crashes or
     hangs; it is then left out.
     """
-    return _list(options) if options.lists else _tune(options)
-
-
-def _list(options: TuneOptions) -> int:
     from collplan.reports.tuning import candidates_to_json, print_candidates
 
-    specs = options.specs_to_list()
-    if options.as_json:
-        print_json(candidates_to_json(specs))
-    else:
-        print_candidates(specs)
+    if not options.lists:
+        return _tune(options)
+    document = candidates_to_json(options.specs_to_list())
+    print_result(document, print_candidates, as_json=options.as_json)
     return 0
 
 
@@ -306,12 +244,14 @@ def _tune(options: TuneOptions) -> int:
 
     shown = shows_progress(options.progress)
 
-    def prepare() -> TuningBenchmark:
-        return TuningBenchmark(options, options.job(), shown)
+    def prepare() -> Benchmark:
+        measure = partial(_measure, options, options.job(), shown)
+        # How far it is, it shows by itself.
+        return Benchmark(measure, partial(_show, options), options.ranks_to_start(), lambda: 0)
 
     if is_under_mpi():
         end_with_parents()
-        return run_benchmark(MeasuringOptions(progress=False), lambda _: prepare())
+        return run_benchmark(prepare, None, progress=False)
     n_ranks = ranks_to_start(prepare().n_ranks or default_ranks(), 8)
     os.environ[STARTER] = name_starter()
     assert options.output is not None, "prepare() refuses that"
@@ -327,6 +267,42 @@ def _tune(options: TuneOptions) -> int:
         sys.stderr.write(f"collplan: {failure}; going on without it\n")
         # A second time nothing may be forgotten, or never ends.
         forgotten = ("--restart",)
+
+
+def _measure(
+    options: TuneOptions, job: TuningJob, shows_progress: bool, comm: Any, _: Advance
+) -> Document:
+    """Tune on the ranks of a communicator; return the same on all."""
+    from collplan.tune.tuner import tune
+
+    assert options.output is not None, "prepare() refuses that"
+    is_shown = shows_progress and comm.rank == 0
+    with progress_bar("tuning", 1.0, is_shown, speed_estimate_period=_SPEED_FROM_S) as update:
+
+        def on_progress(what: str, part: float) -> None:
+            update(description=what, completed=part)
+
+        tuned = tune(
+            comm,
+            job,
+            options.output,
+            restart=options.restart,
+            on_progress=on_progress if is_shown else None,
+        )
+    return {"tuned": tuned, "correct": not tuned.wrong and not tuned.failures}
+
+
+def _show(options: TuneOptions, document: Document) -> None:
+    """Print what was measured, then plot it, which may fail."""
+    from collplan.reports.tuning import plot_speedups, print_tuned, to_json
+
+    tuned = document["tuned"]
+    if options.as_json:
+        print_json({"output": options.output} | to_json(tuned))
+    else:
+        print_tuned(tuned, str(options.output))
+    if options.plot is not None:
+        plot_speedups(options.plot, tuned.table)
 
 
 def _parse_percent(text: str) -> float:

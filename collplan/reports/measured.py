@@ -89,7 +89,6 @@ def print_prediction(report: Report) -> None:
             ]
             for row in (*report["phases"], whole.to_json())
         ],
-        plain=True,
     )
     count = len(report["recorded_makespans_s"])
     print_line(f"measured: of {count} recorded starts the one of median makespan")
@@ -102,7 +101,7 @@ def _span(*ends: float) -> str:
 
 
 def print_run(report: dict[str, Any]) -> None:
-    """Print whether a run's results are right, and its times beside native ones."""
+    """Print whether a run's results are right, its times beside native ones, and the model's."""
     from collplan.measure.run import WrongElement
 
     if report["correct"] is None:
@@ -125,13 +124,14 @@ def print_run(report: dict[str, Any]) -> None:
             ]
             for name, prefix in (("plan", ""), ("native", "native_"))
         ],
-        plain=True,  # Open MPI gives its ranks a pseudo-terminal.
     )
     print_line(
         f"ratio {report['ratio']:.3g}, quartiles "
         f"{' to '.join(f'{ratio:.3g}' for ratio in report['ratio_quartiles'])}, "
         f"over {report['repetitions']} repetitions; the slowest rank of each counts"
     )
+    if "phases" in report:
+        print_prediction(report)
 
 
 def print_statistics(
@@ -167,7 +167,6 @@ def print_statistics(
             for name, row in zip(names, rows, strict=True)
             if row["bytes"] == size
         ],
-        plain=True,  # Open MPI gives its ranks a pseudo-terminal.
     )
 
 

@@ -9,13 +9,15 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from collplan.specs.errors import CollplanError
+
+Document = dict[str, Any]
 
 _BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PIPE_WIDTH: Final = 10_000
@@ -124,21 +126,33 @@ def forget_warnings() -> None:
     _warnings.clear()
 
 
-def print_json(document: Mapping[str, Any]) -> None:
+def print_json(document: Document) -> None:
     """Print `document` as one line of JSON, with the ``warnings`` that there were.
 
     Infinities and NaN would not be JSON and are refused.
     """
     if _warnings:
-        document = {**document, "warnings": list(_warnings)}
+        document = document | {"warnings": list(_warnings)}
     text = json.dumps(document, allow_nan=False, default=_convert)
     write(text + "\n")
 
 
-def print_result(document: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """Print what a command found: as one line of JSON, or as text for people."""
+def print_result(
+    document: Document, text: str | Callable[[Document], object], *, as_json: bool
+) -> None:
+    """Print what a command found: as one line of JSON, or as text for people.
+
+    Parameters
+    ----------
+    document : mapping
+    text : str or callable
+        Lines for people, or what prints them, given the document.
+    as_json : bool
+    """
     if as_json:
         print_json(document)
+    elif callable(text):
+        text(document)
     else:
         print_line(text)
 
@@ -157,19 +171,18 @@ def _escape(text: str) -> str:
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, plain: bool = False
-) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; columns of numbers go right.
 
     Where a terminal is too narrow, long cells are broken over several lines; short
-    ones are shown whole. `plain` is for where standard output looks like a terminal
-    and is none.
+    ones are shown whole.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from collplan.executors.mpi.launch.launcher import is_under_mpi
 
     cells = [[_escape(str(cell)) for cell in row] for row in rows]
     table = Table(box=box.SIMPLE_HEAD)
@@ -185,8 +198,9 @@ def print_table(
         )
     for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    # A file or a pipe has no width: let no line be broken there.
-    is_terminal = sys.stdout.isatty() and not plain
+    # A file or a pipe has no width, nor has the pseudo-terminal that Open MPI gives its ranks: let
+    # no line be broken there.
+    is_terminal = sys.stdout.isatty() and not is_under_mpi()
     console = Console(
         file=sys.stdout,
         highlight=False,

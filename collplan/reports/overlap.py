@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from collplan.reports.output import (
+    Document,
     format_bytes,
     format_seconds,
     pick,
-    print_json,
     print_line,
+    print_result,
     print_table,
 )
-from collplan.reports.plots import COLOURS, Series, clear_frame, new_figure, plot_by_ranks
+from collplan.reports.plots import COLOURS, Series, finish, new_figure, plot_by_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,6 @@ _NARROW: Final = 8
 """Below this ratio of the axis' ends, powers of two make too few ticks."""
 _DARK, _GREY = COLOURS[0], "#8a8f98"
 _LINES: Final = (*COLOURS[1:], "#8c564b")
-Document = dict[str, Any]
 _COLUMNS: Final = ("communication", "computation", "both", "overlap")
 
 
@@ -63,43 +63,34 @@ def to_json(model: OverlapTable, simulated: SimulatedOverlap | None = None) -> d
         `simulation` has `machine`, `transport`, `transfer_bytes`, `transfer_s`, and
         `references`, `best`, `switches` and `best_overall` as above.
     """
-    places = [(row, levels) for row in range(model.n_cores - 1) for levels in range(model.n_levels)]
+    times = {"time": model.overlapped, "communication": model.communication}
+    more = {}
+    if simulated is not None:
+        table = simulated.table
+        times |= {"simulated": table.overlapped, "simulated_communication": table.communication}
+        about = pick(simulated, "machine transport transfer_bytes transfer_s")
+        more["simulation"] = about | _choices(table)
     rows = [
-        {
-            "ranks": row + 1,
-            "levels": levels,
-            "time": float(model.overlapped[row, levels]),
-            "communication": float(model.communication[row, levels]),
-        }
-        for row, levels in places
+        {"ranks": row + 1, "levels": levels}
+        | {name: float(each[row, levels]) for name, each in times.items()}
+        for row in range(model.n_cores - 1)
+        for levels in range(model.n_levels)
     ]
-    document = {
+    return {
         "collective": model.collective,
         "cores": model.n_cores,
         "rows": rows,
         **_choices(model),
+        **more,
     }
-    if simulated is not None:
-        table = simulated.table
-        for place, entry in zip(places, rows, strict=True):
-            entry["simulated"] = float(table.overlapped[place])
-            entry["simulated_communication"] = float(table.communication[place])
-        document["simulation"] = {
-            **pick(simulated, "machine transport transfer_bytes transfer_s"),
-            **_choices(table),
-        }
-    return document
 
 
 def _choices(table: OverlapTable) -> dict[str, Any]:
+    times = zip(table.blocking.tolist(), table.compute.tolist(), strict=True)
     return {
         "references": [
-            {
-                "ranks": row + 1,
-                "blocking": float(table.blocking[row]),
-                "compute": float(table.compute[row]),
-            }
-            for row in range(table.n_cores - 1)
+            {"ranks": ranks, "blocking": blocking, "compute": compute}
+            for ranks, (blocking, compute) in enumerate(times, 1)
         ],
         "best": [one._asdict() for one in table.best()],
         "switches": [one._asdict() for one in table.switches()],
@@ -186,8 +177,8 @@ def plot_overlap(path: Path, model: OverlapTable, simulated: OverlapTable | None
         one_after_other = model.compute + model.blocking
         _draw(both, one_after_other, "computation, then blocking", _DARK, "--")
         if simulated is not None:
-            _draw_points(alone, simulated.communication)
-            _draw_points(both, simulated.overlapped)
+            _draw_levels(alone, simulated.communication, simulated=True)
+            _draw_levels(both, simulated.overlapped, simulated=True)
         where = f"{model.collective} on {model.n_cores} cores"
         _furnish(alone, f"{where}: communication alone")
         _furnish(both, f"{where}: with computation")
@@ -205,20 +196,15 @@ def _draw(axes: Axes, times: Times, label: str | None, colour: str, style: str) 
     )
 
 
-def _draw_levels(axes: Axes, times: Times) -> None:
+def _draw_levels(axes: Axes, times: Times, *, simulated: bool = False) -> None:
     for levels, line in enumerate(times.T[:_MOST_LINES]):
-        _draw(axes, line, f"S = {levels}", _LINES[levels], "-")
-
-
-def _draw_points(axes: Axes, times: Times) -> None:
-    for levels, line in enumerate(times.T[:_MOST_LINES]):
-        _draw(axes, line, "simulated" if levels == 0 else None, _LINES[levels], ".")
+        label = f"S = {levels}" if not simulated else "simulated" if levels == 0 else None
+        _draw(axes, line, label, _LINES[levels], "." if simulated else "-")
 
 
 def _furnish(axes: Axes, title: str) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-    axes.set_title(title, fontsize=11, loc="left")
     axes.set_xlabel("ranks; the other cores are communication cores")
     axes.set_ylabel("time, in transfers")
     axes.set_yscale("log", base=2)
@@ -227,8 +213,7 @@ def _furnish(axes: Axes, title: str) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(7))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
-    clear_frame(axes)
-    axes.legend(frameon=False, fontsize=8, ncols=2)
+    finish(axes, title, fontsize=8, ncols=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +249,7 @@ class Report:
             For the trace.
         """
         document = self._document(found)
-        if self.as_json:
-            print_json(document)
-        else:
-            self._print(document)
+        print_result(document, self._print, as_json=self.as_json)
         if self.plot is not None:
             self._plot(self.plot, document)
         if self.trace is not None:
@@ -306,7 +288,6 @@ class Report:
         print_table(
             ["ranks", "method", *(["progress"] if measured else []), *_COLUMNS],
             [self._cells(row, (row["ranks"], row["method"]) in best) for row in document["rows"]],
-            plain=True,  # Open MPI gives its ranks a pseudo-terminal.
         )
         print_line("* the least time of both for this number of ranks")
         levels = {entry["ranks"]: entry["model_levels"] for entry in document["best"]}

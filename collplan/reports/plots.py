@@ -159,10 +159,7 @@ def _plot(
         for i, line in enumerate(drawn):
             _draw_line(axes, line, i)
         furnish(axes, sorted({size for line in drawn for size in line.sizes}))
-        axes.set_title(title, fontsize=11, loc="left")
-        clear_frame(axes)
-        if drawn:
-            axes.legend(frameon=False)
+        finish(axes, title)
 
 
 @contextmanager
@@ -213,12 +210,15 @@ def new_figure(path: Path, size_inches: tuple[float, float] = _SIZE_INCHES) -> I
             )
 
 
-def clear_frame(axes: Axes) -> None:
-    """Give axes a light grid, and no frame above and to the right."""
+def finish(axes: Axes, title: str, **legend: Any) -> None:
+    """Give axes a title, a light grid, no frame above and to the right, and a legend of lines."""
+    axes.set_title(title, fontsize=11, loc="left")
     axes.grid(visible=True, color="#e3e5e8", linewidth=0.7)
     axes.set_axisbelow(True)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, **legend)
 
 
 def _draw_line(axes: Axes, line: Series, place: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
-from collplan.reports.plots import COLOURS, clear_frame, furnish_sizes, new_figure
+from collplan.reports.plots import COLOURS, finish, furnish_sizes, new_figure
 from collplan.tune.sweep import NATIVE_LABEL, Point, Sweep
 
 if TYPE_CHECKING:
@@ -87,7 +87,6 @@ def print_tuned(tuned: Tuned, output: str) -> None:
         print_table(
             [str(placement), "size", "winner", "time", "native", "speed-up", "measured", "skipped"],
             [_cells(s, point) for s, point in _points(table) if s.placement == placement],
-            plain=True,  # Open MPI gives its ranks a pseudo-terminal.
         )
     resumed = f", {tuned.n_resumed} of them by earlier runs" if tuned.n_resumed else ""
     skipped = sum(point.skipped for _, point in _points(table))
@@ -156,9 +155,7 @@ def plot_speedups(path: Path, table: TuningTable) -> None:
         furnish_sizes(axes, sizes, "bytes of the vector, or of one block")
         axes.set_ylabel("times faster than native")
         axes.set_ylim(bottom=0)
-        axes.set_title(f"Winners beside native, {table.fingerprint.mpi}", fontsize=11, loc="left")
-        clear_frame(axes)
-        axes.legend(frameon=False, fontsize=8)
+        finish(axes, f"Winners beside native, {table.fingerprint.mpi}", fontsize=8)
 
 
 def _listed(spec: PlanSpec) -> list[dict[str, Any]]:
@@ -185,21 +182,12 @@ def candidates_to_json(specs: Sequence[PlanSpec]) -> dict[str, Any]:
     }
 
 
-def print_candidates(specs: Sequence[PlanSpec]) -> None:
-    """Print all candidates, collective by collective."""
-    for spec in specs:
-        listed = _listed(spec)
-        print_table(
-            [f"{spec.collective.kind} on {spec.machine.n_ranks} ranks", "family", "segments"],
-            [
-                [
-                    one["name"],
-                    one["topology"] or one["family"],
-                    f"{format_bytes(one['segments'][0])} to {format_bytes(one['segments'][-1])}"
-                    if one["segments"]
-                    else "",
-                ]
-                for one in listed
-            ],
-        )
+def print_candidates(document: dict[str, Any]) -> None:
+    """Print all candidates of `candidates_to_json`, collective by collective."""
+    for kind, listed in document["candidates"].items():
+        rows = []
+        for one in listed:
+            ends = [format_bytes(size) for size in one["segments"][:1] + one["segments"][-1:]]
+            rows.append([one["name"], one["topology"] or one["family"], " to ".join(ends)])
+        print_table([f"{kind} on {document['ranks']} ranks", "family", "segments"], rows)
         print_line(f"{len(listed)} candidates beside native, not counting sizes of segments")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from collplan.cli.options import (
     options_class,
     parse_sizes,
 )
-from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
-from collplan.reports.output import pick, print_json, print_line
+from collplan.reports.output import pick, print_line, print_result
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
@@ -37,79 +37,6 @@ class GuidelineOptions(BenchmarkOptions):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GuidelineBenchmark:
-    """Candidates of a collective to be timed beside native.
-
-    Parameters
-    ----------
-    options : GuidelineOptions
-    spec : PlanSpec
-        The collective and the machine.
-    candidates : dict of str to PlanSpec
-        More candidates, by name.
-    counts : list of int
-        Counts of the collective, one for each size.
-    """
-
-    options: GuidelineOptions
-    spec: PlanSpec
-    candidates: dict[str, PlanSpec]
-    counts: list[int]
-
-    @property
-    def n_ranks(self) -> int:
-        """Return the ranks of the spec's machine."""
-        return self.spec.machine.n_ranks
-
-    @property
-    def n_steps(self) -> int:
-        """Return the number of repetitions, warm-ups included."""
-        from collplan.measure.timing import WARM_UPS
-
-        return len(self.counts) * (WARM_UPS + self.options.repetitions)
-
-    def measure(self, comm: Any, advance: Advance) -> Document:
-        """Measure on the ranks of a communicator; return the same on all."""
-        from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
-        from collplan.measure.lanes import node_of_ranks
-        from collplan.measure.timing import library_name
-
-        more = [Candidate(name, spec) for name, spec in self.candidates.items()]
-        found = measure_guideline(
-            comm,
-            self.spec,
-            [*standard_candidates(self.spec), *more],
-            self.counts,
-            repetitions=self.options.repetitions,
-            advance=advance,
-        )
-        return {
-            "library": library_name(),
-            "collective": self.spec.collective.kind,
-            "ranks": comm.size,
-            "nodes": len(set(node_of_ranks(comm))),
-            "repetitions": self.options.repetitions,
-            "rows": [row.to_json() for row in found.rows],
-            "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
-            "violations": sum(row.violation for row in found.rows),
-            "correct": found.is_correct,
-            "checked_against": found.checked_against,
-        }
-
-    def show(self, document: Document) -> None:
-        """Print what was measured, and plot it if asked to."""
-        if self.options.as_json:
-            print_json(document)
-        else:
-            _print(document, self.spec.machine.nodes)
-        if self.options.plot is not None:
-            title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
-            names = [row["candidate"] for row in document["rows"]]
-            label = "bytes of the count"
-            plot_rows(self.options.plot, document["rows"], names, title=title, size_label=label)
-
-
 def command(options: GuidelineOptions) -> int:
     """Time the native collective beside its decompositions.
 
@@ -119,10 +46,10 @@ def command(options: GuidelineOptions) -> int:
     factor. A violation is a finding, and exit status 0; a candidate's wrong
     result is 1.
     """
-    return run_benchmark(options, _prepare)
+    return run_benchmark(partial(_prepare, options), options.timeout, options.progress)
 
 
-def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
+def _prepare(options: GuidelineOptions) -> Benchmark:
     """Read what the options say.
 
     Raises
@@ -145,7 +72,12 @@ def _prepare(options: GuidelineOptions) -> GuidelineBenchmark:
         if name in {"native", "hierarchical", "full_lane", "best", *named}:
             raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
         named[name] = other
-    return GuidelineBenchmark(options, spec, named, counts)
+    return Benchmark(
+        partial(_measure, spec, named, counts, options.repetitions),
+        partial(_show, options, spec.machine.nodes),
+        spec.machine.n_ranks,
+        partial(count_repetitions, len(counts), options.repetitions),
+    )
 
 
 def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
@@ -166,7 +98,52 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
     return name, other
 
 
-def _print(document: Document, n_nodes: int) -> None:
+def _measure(
+    spec: PlanSpec,
+    candidates: Mapping[str, PlanSpec],
+    counts: Sequence[int],
+    repetitions: int,
+    comm: Any,
+    advance: Advance,
+) -> Document:
+    """Time candidates beside native, for each count of the collective."""
+    from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
+    from collplan.measure.lanes import node_of_ranks
+    from collplan.measure.timing import library_name
+
+    more = [Candidate(name, other) for name, other in candidates.items()]
+    found = measure_guideline(
+        comm,
+        spec,
+        [*standard_candidates(spec), *more],
+        counts,
+        repetitions=repetitions,
+        advance=advance,
+    )
+    return {
+        "library": library_name(),
+        "collective": spec.collective.kind,
+        "ranks": comm.size,
+        "nodes": len(set(node_of_ranks(comm))),
+        "repetitions": repetitions,
+        "rows": [row.to_json() for row in found.rows],
+        "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
+        "violations": sum(row.violation for row in found.rows),
+        "correct": found.is_correct,
+        "checked_against": found.checked_against,
+    }
+
+
+def _show(options: GuidelineOptions, n_nodes: int, document: Document) -> None:
+    print_result(document, partial(_print, n_nodes), as_json=options.as_json)
+    if options.plot is not None:
+        title = f"{document['collective']} on {document['ranks']} ranks, {document['library']}"
+        names = [row["candidate"] for row in document["rows"]]
+        label = "bytes of the count"
+        plot_rows(options.plot, document["rows"], names, title=title, size_label=label)
+
+
+def _print(n_nodes: int, document: Document) -> None:
     on = f"{document['nodes']} node" + ("s" if document["nodes"] > 1 else "")
     planned = "" if n_nodes == document["nodes"] else f" (the spec says {n_nodes})"
     print_line(

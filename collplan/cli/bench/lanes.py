@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, ClassVar, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
@@ -17,14 +16,11 @@ from collplan.cli.options import (
     options_class,
     parse_sizes,
 )
-from collplan.cli.ranks import Advance, Document, run_benchmark
+from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
-from collplan.reports.output import print_json, print_line
+from collplan.reports.output import print_line, print_result
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, suggest
-
-if TYPE_CHECKING:
-    from collplan.measure.lanes import Lanes, LaneTimes
 
 SIZES: Final = "4KiB,64KiB,1MiB"
 """Sizes where none are asked for."""
@@ -50,6 +46,14 @@ class PatternOptions(LaneOptions):
 
     sizes: str = option("SIZE,...", "Bytes that leave a node in an exchange.", default=SIZES)
     inner: int = option(None, "Exchanges back to back that make a repetition.", default=100, min=1)
+    compared: ClassVar = "speedup"
+    """What a row says of its time beside that of one lane."""
+    size_label: ClassVar = "bytes out of each node"
+
+    @property
+    def title(self) -> str:
+        """Return what is timed."""
+        return f"{self.inner} exchanges of the lane pattern"
 
 
 @options_class
@@ -60,126 +64,16 @@ class CollectiveOptions(LaneOptions):
     sizes: str = option(
         "SIZE,...", "Bytes of each lane: of the vector, or of all blocks together.", default=SIZES
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LaneBenchmark:
-    """Traffic over one lane and over several, to be timed.
-
-    Parameters
-    ----------
-    options : LaneOptions
-    sizes : list of int
-        Bytes.
-    n_ranks : int, optional
-        How many ranks it must be.
-    rank_to_node : tuple of int, optional
-        The node of every rank, where it is not MPI that says.
-    inner : int
-        Exchanges in a repetition of the lane pattern.
-    collective : str, optional
-        Which collective; None for the lane pattern.
-    """
-
-    options: LaneOptions
-    sizes: list[int]
-    n_ranks: int | None
-    rank_to_node: tuple[int, ...] | None
-    inner: int = 1
-    collective: str | None = None
+    compared: ClassVar = "slowdown"
+    size_label: ClassVar = "bytes of each lane"
 
     @property
-    def n_steps(self) -> int:
-        """Return the number of repetitions, warm-ups included."""
-        from collplan.measure.timing import WARM_UPS
-
-        return len(self.sizes) * (WARM_UPS + self.options.repetitions)
-
-    @property
-    def compared(self) -> str:
-        """Return what a row says of its time beside that of one lane."""
-        return "speedup" if self.collective is None else "slowdown"
-
-    def measure(self, comm: Any, advance: Advance) -> Document:
-        """Measure on the ranks of a communicator; return the same on all."""
-        from collplan.measure.lanes import split_lanes
-        from collplan.measure.timing import library_name
-
-        lanes = split_lanes(comm, self.rank_to_node)
-        asked = {"repetitions": self.options.repetitions}
-        if self.collective is None:
-            asked["inner"] = self.inner
-        document = {
-            "library": library_name(),
-            "ranks": comm.size,
-            "nodes": lanes.n_nodes,
-            "ranks_per_node": lanes.ranks_per_node,
-            "idle_ranks": lanes.n_idle,
-            "rows": self._rows(self._times(comm, lanes, advance)),
-            **asked,
-        }
-        lanes.free()
-        return document
-
-    def _times(self, comm: Any, lanes: Lanes, advance: Advance) -> list[LaneTimes]:
-        from collplan.measure.lanes import lane_pattern, multi_collective
-
-        if self.collective is None:
-            run = partial(lane_pattern, comm, lanes, inner=self.inner)
-        else:
-            run = partial(multi_collective, comm, lanes, self.collective)
-        return run(sizes=self.sizes, repetitions=self.options.repetitions, advance=advance)
-
-    def _rows(self, times: Sequence[LaneTimes]) -> list[Document]:
-        one = {entry.bytes: entry.summary.median_s for entry in times if entry.lanes == 1}
-        rows = []
-        for entry in times:
-            slowdown = entry.summary.median_s / one[entry.bytes]
-            row = {"bytes": entry.bytes, "lanes": entry.lanes, **entry.summary.to_json()}
-            row[self.compared] = slowdown if self.collective else 1 / slowdown
-            rows.append(row)
-        return rows
-
-    def show(self, document: Document) -> None:
-        """Print what was measured, and plot it if asked to."""
-        if self.options.as_json:
-            print_json(document)
-        else:
-            self._print(document)
-        if self.options.plot is not None:
-            names = [_name(row["lanes"]) for row in document["rows"]]
-            label = "bytes of each lane" if self.collective else "bytes out of each node"
-            title = f"{self._title}, {document['library']}"
-            plot_rows(self.options.plot, document["rows"], names, title=title, size_label=label)
-
-    @property
-    def _title(self) -> str:
-        if self.collective is not None:
-            return f"{self.collective} on each lane"
-        return f"{self.inner} exchanges of the lane pattern"
-
-    def _print(self, document: Document) -> None:
-        print_line(
-            f"{self._title}: {document['nodes']} nodes, {document['ranks']} ranks, "
-            f"{document['library']}"
-        )
-        if document["idle_ranks"]:
-            print_line(
-                f"nodes have different numbers of ranks: {document['ranks_per_node']} of each take "
-                f"part; idle: {document['idle_ranks']} of {document['ranks']}"
-            )
-        for size in self.sizes:
-            print_statistics(
-                size,
-                document["rows"],
-                [_name(row["lanes"]) for row in document["rows"]],
-                {self.compared: lambda row: f"{row[self.compared]:.2f}"},
-            )
-        print_line(f"{self.options.repetitions} repetitions; the slowest rank of each counts")
+    def title(self) -> str:
+        """Return what is timed."""
+        return f"{self.collective} on each lane"
 
 
-def _name(n_lanes: int) -> str:
-    return "1 lane" if n_lanes == 1 else f"{n_lanes} lanes"
+AnyOptions = PatternOptions | CollectiveOptions
 
 
 def lane_pattern(options: PatternOptions) -> int:
@@ -190,7 +84,7 @@ def lane_pattern(options: PatternOptions) -> int:
     expect a speed-up of k' from k = k' on. If nodes have different numbers of
     ranks, the smallest number takes part on each.
     """
-    return run_benchmark(options, _prepare)
+    return run_benchmark(partial(_prepare, options), options.timeout, options.progress)
 
 
 def multi_collective(options: CollectiveOptions) -> int:
@@ -201,10 +95,10 @@ def multi_collective(options: CollectiveOptions) -> int:
     as much. With k' lanes, expect no slow-down up to k = k', and a slow-down of
     k / k' beyond.
     """
-    return run_benchmark(options, _prepare)
+    return run_benchmark(partial(_prepare, options), options.timeout, options.progress)
 
 
-def _prepare(options: LaneOptions) -> LaneBenchmark:
+def _prepare(options: AnyOptions) -> Benchmark:
     """Read what the options say.
 
     Raises
@@ -224,12 +118,14 @@ def _prepare(options: LaneOptions) -> LaneBenchmark:
                 f"leave -n out"
             )
         ranks = len(rank_to_node)
-    if isinstance(options, CollectiveOptions):
-        sizes = parse_sizes(options.sizes, 4, "int32")
-        return LaneBenchmark(options, sizes, ranks, rank_to_node, collective=options.collective)
-    assert isinstance(options, PatternOptions)
-    sizes = parse_sizes(options.sizes)
-    return LaneBenchmark(options, sizes, ranks, rank_to_node, inner=options.inner)
+    of_elements = (4, "int32") if isinstance(options, CollectiveOptions) else ()
+    sizes = parse_sizes(options.sizes, *of_elements)
+    return Benchmark(
+        partial(_measure, options, sizes, rank_to_node),
+        partial(_show, options),
+        ranks,
+        partial(count_repetitions, len(sizes), options.repetitions),
+    )
 
 
 def _check_collective(kind: str) -> None:
@@ -244,3 +140,68 @@ def _check_collective(kind: str) -> None:
     raise CollplanError(
         f"--collective: {kind!r} is not a collective; {hint}valid: {', '.join(kinds)}"
     )
+
+
+def _measure(
+    options: AnyOptions,
+    sizes: Sequence[int],
+    rank_to_node: Sequence[int] | None,
+    comm: Any,
+    advance: Advance,
+) -> Document:
+    """Time traffic over one lane and over several; MPI says who shares a node by default."""
+    from collplan.measure.lanes import lane_pattern, multi_collective, split_lanes
+    from collplan.measure.timing import library_name
+
+    lanes = split_lanes(comm, rank_to_node)
+    asked = {"repetitions": options.repetitions}
+    if isinstance(options, CollectiveOptions):
+        run = partial(multi_collective, comm, lanes, options.collective)
+    else:
+        run = partial(lane_pattern, comm, lanes, inner=options.inner)
+        asked["inner"] = options.inner
+    times = run(sizes=sizes, repetitions=options.repetitions, advance=advance)
+    one = {entry.bytes: entry.summary.median_s for entry in times if entry.lanes == 1}
+    rows = []
+    for entry in times:
+        row = {"bytes": entry.bytes, "lanes": entry.lanes, **entry.summary.to_json()}
+        slowdown = entry.summary.median_s / one[entry.bytes]
+        row[options.compared] = slowdown if options.compared == "slowdown" else 1 / slowdown
+        rows.append(row)
+    document = {
+        "library": library_name(),
+        "ranks": comm.size,
+        "nodes": lanes.n_nodes,
+        "ranks_per_node": lanes.ranks_per_node,
+        "idle_ranks": lanes.n_idle,
+        "rows": rows,
+        **asked,
+    }
+    lanes.free()
+    return document
+
+
+def _show(options: AnyOptions, document: Document) -> None:
+    rows = document["rows"]
+    names = ["1 lane" if row["lanes"] == 1 else f"{row['lanes']} lanes" for row in rows]
+    print_result(document, partial(_print, options, names), as_json=options.as_json)
+    if options.plot is not None:
+        title = f"{options.title}, {document['library']}"
+        plot_rows(options.plot, rows, names, title=title, size_label=options.size_label)
+
+
+def _print(options: AnyOptions, names: Sequence[str], document: Document) -> None:
+    rows = document["rows"]
+    print_line(
+        f"{options.title}: {document['nodes']} nodes, {document['ranks']} ranks, "
+        f"{document['library']}"
+    )
+    if document["idle_ranks"]:
+        print_line(
+            f"nodes have different numbers of ranks: {document['ranks_per_node']} of each take "
+            f"part; idle: {document['idle_ranks']} of {document['ranks']}"
+        )
+    compared = {options.compared: lambda row: f"{row[options.compared]:.2f}"}
+    for size in sorted({row["bytes"] for row in rows}):
+        print_statistics(size, rows, names, compared)
+    print_line(f"{options.repetitions} repetitions; the slowest rank of each counts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,9 @@ from collplan.cli.bench.overlap_jobs import (
     ASYNCHRONOUS,
     WITHOUT,
     Job,
-    RankBenchmark,
     job_benchmark,
     launch_all,
+    rank_benchmark,
 )
 from collplan.cli.options import (
     BenchmarkOptions,
@@ -20,10 +21,12 @@ from collplan.cli.options import (
     option,
     options_class,
     output_file,
+    parse_numbers,
     parse_size,
     plot_file,
+    split_list,
 )
-from collplan.cli.ranks import Document, run_benchmark
+from collplan.cli.ranks import Benchmark, Document, run_benchmark
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
@@ -110,7 +113,7 @@ class OverlapOptions(BenchmarkOptions):
             self._machine(n_processors),
             ranks,
             _split_numbers("--levels", self.levels),
-            _split(self.policy),
+            None if self.policy is None else split_list(self.policy),
             self.transport,
         )
 
@@ -156,11 +159,12 @@ def command(options: OverlapOptions) -> int:
 
     job = options.job
     if job is not None:
-        return run_benchmark(options, lambda _: job_benchmark(job))
+        return run_benchmark(lambda: job_benchmark(job), options.timeout, options.progress)
     if options.simulate:
         return _simulate(options.report(n_cores()), options.computation)
     if is_under_mpi():
-        return run_benchmark(options, _on_these_ranks)
+        prepare = partial(_on_these_ranks, options)
+        return run_benchmark(prepare, options.timeout, options.progress)
     return _launch(options, options.report(n_cores()))
 
 
@@ -182,7 +186,7 @@ def _simulate(report: Report, computation_s: float | None) -> int:
     return 0
 
 
-def _on_these_ranks(options: OverlapOptions) -> RankBenchmark:
+def _on_these_ranks(options: OverlapOptions) -> Benchmark:
     """Return the benchmark for the ranks that mpiexec has started."""
     from collplan.executors.mpi.host.cores import usable_processors
     from collplan.executors.mpi.world import join_world
@@ -192,7 +196,7 @@ def _on_these_ranks(options: OverlapOptions) -> RankBenchmark:
     if options.computation is None:
         report.sweep.blocking_ratio(report.sweep.ranks[0])  # raises where there is none
     job = Job(report.sweep, "methods", options.computation, options.repetitions)
-    return RankBenchmark(job, lambda document: _show(report, [("methods", document)], None))
+    return rank_benchmark(job, lambda document: _show(report, [("methods", document)], None))
 
 
 def _launch(options: OverlapOptions, report: Report) -> int:
@@ -236,14 +240,10 @@ def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None)
     return 1 if wrong else 0
 
 
-def _split(text: str | None) -> list[str] | None:
-    """Return the parts of an option's list, None where it was not given."""
-    return None if text is None else [part.strip() for part in text.split(",")]
-
-
 def _split_numbers(option: str, text: str | None) -> list[int] | None:
-    parts = _split(text)
-    for part in parts or ():
-        if not (part.isascii() and part.isdecimal()):
+    if text is None:
+        return None
+    for part in split_list(text):
+        if parse_numbers(part) is None:
             raise CollplanError(f"{option}: {part!r} is not a whole number; give them as 1,2,3")
-    return None if parts is None else [int(part) for part in parts]
+    return [int(part) for part in split_list(text)]

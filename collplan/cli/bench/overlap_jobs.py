@@ -7,15 +7,16 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
-from collplan.cli.ranks import Advance, Document, own_command
+from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, own_command
 
 if TYPE_CHECKING:
-    from collplan.measure.overlap.sweep import OverlapMethod, Sweep
+    from collplan.measure.overlap.sweep import Sweep
 
 Part = Literal["blocking", "methods", "asynchronous"]
 
@@ -70,63 +71,42 @@ class Job:
         return cls(**(document | {"sweep": Sweep.from_json(document["sweep"])}))
 
 
-@dataclass(frozen=True, slots=True)
-class RankBenchmark:
-    """A job on the ranks that are there; rank 0 delivers what was measured."""
+def rank_benchmark(job: Job, deliver: Callable[[Document], object]) -> Benchmark:
+    """Return a job on the ranks that are there; rank 0 delivers what was measured."""
+    n_timed = 2 if job.part == "methods" and job.computation_s is None else 1
+    count_steps = partial(count_repetitions, n_timed, job.repetitions)
+    return Benchmark(partial(_measure, job), deliver, job.n_ranks, count_steps)
 
-    job: Job
-    deliver: Callable[[Document], object]
 
-    @property
-    def n_ranks(self) -> int:
-        """Return how many ranks it needs."""
-        return self.job.n_ranks
+def _measure(job: Job, comm: Any, advance: Advance) -> Document:
+    from collplan.measure.overlap.sweep import ASYNCHRONOUS, NATIVE
+    from collplan.measure.overlap.timing import measure_blocking, measure_overlap
+    from collplan.measure.timing import library_name
 
-    @property
-    def n_steps(self) -> int:
-        """Return the number of repetitions, warm-ups included."""
-        from collplan.measure.timing import WARM_UPS
-
-        n_timed = 2 if self.job.part == "methods" and self.job.computation_s is None else 1
-        return n_timed * (WARM_UPS + self.job.repetitions)
-
-    def measure(self, comm: Any, advance: Advance) -> Document:
-        """Measure on the ranks of a communicator; all of them know the result."""
-        from collplan.measure.overlap.timing import measure_blocking, measure_overlap
-        from collplan.measure.timing import library_name
-
-        job, library = self.job, {"library": library_name()}
-        if job.part == "blocking":
-            seconds = measure_blocking(comm, job.sweep, job.repetitions, advance)
-            return library | {"blocking_s": seconds}
-        found = measure_overlap(
-            comm,
-            job.sweep,
-            self._methods(),
-            on_all_cores_s=job.computation_s,
-            repetitions=job.repetitions,
-            advance=advance,
-        )
-        return library | {
-            "rows": found.rows,
-            "states": [states.to_json() for states in found.states],
-            "wrong": found.wrong,
-            "correct": not found.wrong,
-            "computation_s": found.on_all_cores_s,
-            "processors": len(found.processors),
-        }
-
-    def _methods(self) -> list[OverlapMethod]:
-        from collplan.measure.overlap.sweep import ASYNCHRONOUS, NATIVE
-
-        if self.job.part == "asynchronous":
-            return [ASYNCHRONOUS]
-        own = self.job.sweep.methods(self.job.sweep.ranks[0])
-        return [*own, NATIVE[0], ASYNCHRONOUS if _is_asynchronous() else NATIVE[1]]
-
-    def show(self, document: Document) -> None:
-        """Hand over what was measured."""
-        self.deliver(document)
+    library = {"library": library_name()}
+    if job.part == "blocking":
+        seconds = measure_blocking(comm, job.sweep, job.repetitions, advance)
+        return library | {"blocking_s": seconds}
+    methods = [ASYNCHRONOUS]
+    if job.part == "methods":
+        native = (NATIVE[0], ASYNCHRONOUS if _is_asynchronous() else NATIVE[1])
+        methods = [*job.sweep.methods(job.sweep.ranks[0]), *native]
+    found = measure_overlap(
+        comm,
+        job.sweep,
+        methods,
+        on_all_cores_s=job.computation_s,
+        repetitions=job.repetitions,
+        advance=advance,
+    )
+    return library | {
+        "rows": found.rows,
+        "states": [states.to_json() for states in found.states],
+        "wrong": found.wrong,
+        "correct": not found.wrong,
+        "computation_s": found.on_all_cores_s,
+        "processors": len(found.processors),
+    }
 
 
 def _is_asynchronous() -> bool:
@@ -197,10 +177,10 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         return document
 
 
-def job_benchmark(path: Path) -> RankBenchmark:
+def job_benchmark(path: Path) -> Benchmark:
     """Return the benchmark that a launched rank finds in its job's file."""
     result = _result_path(path)
-    return RankBenchmark(
+    return rank_benchmark(
         Job.read(path), lambda document: result.write_text(json.dumps(document, allow_nan=False))
     )
 
