@@ -38,7 +38,6 @@ Count = Annotated[
     WHOLE,
     BeforeValidator(_refuse_size),
 ]
-Root = Annotated[Rank, Field(description="Rank the collective starts from or ends at.")]
 
 
 class CollectiveModel(SpecModel):
@@ -245,7 +244,7 @@ class Reducing(Moving):
 class Rooted(CollectiveModel):
     """The base of collectives that start from one rank or end at it."""
 
-    root: Root = 0
+    root: Annotated[Rank, Field(description="Rank the collective starts from or ends at.")] = 0
 
 
 class InPlace(CollectiveModel):

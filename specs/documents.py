@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -136,19 +137,14 @@ def _check_size(document: Any, source: str) -> None:
     """Raise `SpecError` where a document without aliases has too many values or levels."""
     level, n_nodes, depth = [document], 1, 0
     while level:
-        below: list[Any] = []
-        for value in level:
-            if isinstance(value, dict):
-                n_nodes += 2 * len(value)
-                below.extend(value.values())
-            elif isinstance(value, list):
-                n_nodes += len(value)
-                below.extend(value)
+        inner = [value for value in level if isinstance(value, dict | list)]
+        n_nodes += sum(len(value) * (2 if isinstance(value, dict) else 1) for value in inner)
         if n_nodes > MAX_NODES:
             raise SpecError(_too_many(source))
-        if depth == MAX_DEPTH and any(isinstance(value, dict | list) for value in level):
+        if depth == MAX_DEPTH and inner:
             raise SpecError(_too_deep(source))
-        level, depth = below, depth + 1
+        values = (one.values() if isinstance(one, dict) else one for one in inner)
+        level, depth = list(chain.from_iterable(values)), depth + 1
 
 
 def parse_yaml(text: str, source: str) -> Any:

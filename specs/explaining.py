@@ -85,7 +85,8 @@ def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> l
     for detail in details:
         if detail["type"] == "extra_forbidden":
             *parents, key = detail["loc"]
-            meant.add((*parents, _closest(str(key), _valid_keys(parents, model))))
+            close = difflib.get_close_matches(str(key), _valid_keys(parents, model), n=1)
+            meant.update((*parents, word) for word in close)
     return [
         detail for detail in details if detail["type"] != "missing" or detail["loc"] not in meant
     ]
@@ -158,10 +159,6 @@ def _without_tags(where: Where) -> Where:
     return tuple(found)
 
 
-def _closest(word: str, valid: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, valid, n=1)), None)
-
-
 def _explain_unknown_kind(kind: str) -> str:
     hint = suggest(kind, COLLECTIVES)
     return f"{show_value(kind)} is not a collective; {hint}valid: {', '.join(COLLECTIVES)}"
@@ -169,10 +166,8 @@ def _explain_unknown_kind(kind: str) -> str:
 
 def _explain_unknown_key(where: Where, model: type[BaseModel]) -> str:
     valid = _valid_keys(where[:-1], model)
-    close = _closest(str(where[-1]), valid)
-    if close:
-        return f"unknown key; did you mean {close!r}?"
-    return f"unknown key; valid: {', '.join(valid)}"
+    hint = suggest(str(where[-1]), valid).strip()
+    return f"unknown key; {hint or 'valid: ' + ', '.join(valid)}"
 
 
 def _valid_keys(where: Iterable[int | str], model: type[BaseModel]) -> list[str]:

@@ -18,13 +18,13 @@ from collplan.cli.options import (
 from collplan.cli.ranks import Advance, Benchmark, Document, run_benchmark
 from collplan.measure.calibration.measurements import Measurements
 from collplan.planner.formats.output_files import write_text
-from collplan.reports.output import pick, print_json, print_line, print_table, require_folder
+from collplan.reports.output import pick, print_line, print_result, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import machine_at_hand
 
 if TYPE_CHECKING:
-    from collplan.measure.calibration.fit import Calibration, Parameter
+    from collplan.measure.calibration.fit import Calibration
 
 
 @options_class
@@ -131,43 +131,33 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
 
     calibration = fit_machine(measurements)
     write_text(options.output, machine_text(calibration, measurements))
-    if options.as_json:
-        print_json(
-            {
-                "output": options.output,
-                "host": measurements.host,
-                "library": measurements.mpi,
-                "date": measurements.date,
-                "ranks": len(measurements.place.rank_to_node),
-                "parameters": [
-                    pick(parameter, "name value interval method")
-                    for parameter in calibration.parameters
-                ],
-                "machine": calibration.machine.model_dump(mode="json"),
-            }
-        )
-    else:
-        _print(calibration, measurements, options.output)
+    document = {
+        "output": options.output,
+        "host": measurements.host,
+        "library": measurements.mpi,
+        "date": measurements.date,
+        "ranks": len(measurements.place.rank_to_node),
+        "parameters": [pick(one, "name value interval method") for one in calibration.parameters],
+        "machine": calibration.machine.model_dump(mode="json"),
+    }
+    print_result(document, _print, as_json=options.as_json)
     if options.plot is not None:
         _plot(options.plot, calibration, measurements)
 
 
-def _print(calibration: Calibration, measurements: Measurements, path: Path) -> None:
-    n_ranks = len(measurements.place.rank_to_node)
-    print_line(f"{n_ranks} ranks, {measurements.mpi}, {measurements.host}, {measurements.date}")
-    print_table(
-        ["parameter", "value", "95 % interval", "measured by"],
+def _print(document: Document) -> None:
+    print_line("{ranks} ranks, {library}, {host}, {date}".format(**document))
+    rows = [
         [
-            [
-                parameter.name.removeprefix("network."),
-                _shown(parameter.value),
-                _interval(parameter),
-                parameter.method,
-            ]
-            for parameter in calibration.parameters
-        ],
-    )
-    print_line(f"wrote {path}")
+            one["name"].removeprefix("network."),
+            _shown(one["value"]),
+            "" if one["interval"] is None else "{:.4g} to {:.4g}".format(*one["interval"]),
+            one["method"],
+        ]
+        for one in document["parameters"]
+    ]
+    print_table(["parameter", "value", "95 % interval", "measured by"], rows)
+    print_line(f"wrote {document['output']}")
 
 
 def _shown(value: object) -> str:
@@ -176,24 +166,16 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
 
 
-def _interval(parameter: Parameter) -> str:
-    if parameter.interval is None:
-        return ""
-    low, high = parameter.interval
-    return f"{low:.4g} to {high:.4g}"
-
-
 def _plot(path: Path, calibration: Calibration, measurements: Measurements) -> None:
     """Draw each class of link's ping-pongs, and what the fitted link says of them."""
     from statistics import median
 
     series = []
     network = calibration.machine.network
-    for link in dict.fromkeys(entry.link for entry in measurements.ping_pongs):
-        times: dict[int, list[float]] = {}
-        for entry in measurements.ping_pongs:
-            if entry.link == link:
-                times.setdefault(entry.bytes, []).extend(entry.seconds)
+    found: dict[str, dict[int, list[float]]] = {}
+    for entry in measurements.ping_pongs:
+        found.setdefault(entry.link, {}).setdefault(entry.bytes, []).extend(entry.seconds)
+    for link, times in found.items():
         sizes = sorted(times)
         fitted = getattr(network, link)
         per_byte = max(fitted.G_ns_per_byte, fitted.O_ns_per_byte)

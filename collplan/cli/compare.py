@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,15 +16,14 @@ from collplan.cli.options import (
     flag,
     option,
     options_class,
-    parse_sizes,
+    parse_counts,
     plot_file,
     split_list,
 )
 from collplan.own_algorithms import import_own
-from collplan.reports.output import print_json
+from collplan.reports.output import print_json, print_result
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import PlanSpec
-from collplan.specs.collective import MAX_COUNT
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def command(options: CompareOptions) -> int:
     from collplan.select.comparison import SECONDS, compare
 
     spec, plot = open_spec(options.source), options.plot
-    itemsize = spec.collective.itemsize
-    specs = [spec.with_count(size // itemsize) for size in _parse_sizes(spec, options.sizes)]
+    counts = parse_counts(options.sizes, spec.collective)
+    specs = [spec.with_count(count) for count in counts]
     patterns = [] if options.candidates is None else split_list(options.candidates)
     if options.metrics:
         return _count_designs(specs, patterns, options)
@@ -102,24 +102,15 @@ def command(options: CompareOptions) -> int:
 
 
 def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:
-    from collplan.reports.designs import count_designs, print_designs, to_json
+    from collplan.reports.designs import count_designs, print_designs
     from collplan.select.comparison import MAX_TASKS
 
     if options.plot is not None:
         raise CollplanError("--metrics: there are no times to plot; leave --plot out")
     rows = count_designs(specs, options.max_tasks or MAX_TASKS, patterns)
-    if options.as_json:
-        print_json({"metrics": to_json(rows)})
-    else:
-        print_designs(specs[0], rows)
+    show = partial(print_designs, specs[0])
+    print_result({"metrics": rows}, show, as_json=options.as_json)
     return 0
-
-
-def _parse_sizes(spec: PlanSpec, text: str | None) -> list[int]:
-    collective = spec.collective
-    if text is None or not collective.has_data:
-        return [collective.count * collective.itemsize]
-    return parse_sizes(text, collective.itemsize, collective.datatype, MAX_COUNT)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Schedule, flag, option, options_class, output_file
-from collplan.reports.output import print_result
+from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Network
 
@@ -67,6 +67,8 @@ def command(options: CostOptions) -> int:
         _write_trace(trace, timeline, network)
         report["trace"] = str(trace)
     print_result(report, print_cost, as_json=options.as_json)
+    if trace is not None and not options.as_json:
+        print_line(f"wrote {trace}")
     return 0
 
 

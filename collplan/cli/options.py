@@ -19,6 +19,7 @@ from collplan.cli.ranks import one_voice
 from collplan.planner.formats.output_files import is_standard_output
 from collplan.reports.plots import check_plot_path
 from collplan.reports.progress import keep_quiet
+from collplan.specs.collective import MAX_COUNT, Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import parse_bytes
 
@@ -151,7 +152,8 @@ def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
             if isinstance(value, str | Path):
                 parameter = declared[name]
                 # Of an annotation typer takes the default for the first name.
-                names = [parameter.default, *(parameter.param_decls or ()), _spelled(name)]
+                spelled = f"--{name.replace('_', '-')}"
+                names = [parameter.default, *(parameter.param_decls or ()), spelled]
                 label = next(text for text in names if isinstance(text, str))
                 if isinstance(parameter, ArgumentInfo):
                     label = str(parameter.metavar)
@@ -168,10 +170,6 @@ def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
         [one.replace(annotation=hints[one.name]) for one in parameters]
     )
     return command
-
-
-def _spelled(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _refuse_shared_files(outputs: Mapping[str, Path], inputs: Mapping[str, Path]) -> None:
@@ -272,3 +270,12 @@ def parse_sizes(
             )
         sizes.add(size)
     return sorted(sizes)
+
+
+def parse_counts(text: str | None, collective: Collective) -> list[int]:
+    """Return the counts of a collective that ``--sizes`` asks for; without it, its own alone."""
+    if text is None or not collective.has_data:
+        return [collective.count]
+    itemsize = collective.itemsize
+    sizes = parse_sizes(text, itemsize, collective.datatype, MAX_COUNT)
+    return [size // itemsize for size in sizes]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from collplan.cli.options import Json, flag, option, options_class, parse_size, plot_file
-from collplan.reports.output import print_json, print_line
+from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
@@ -73,11 +73,8 @@ def command(options: OverlapOptions) -> int:
     if is_simulated:
         with spinner(f"simulating {collective} on up to {n_cores} ranks"):
             simulated = simulate_overlap(collective, n_cores, on, n_bytes, machine, chosen)
-    if options.as_json:
-        document = to_json(model, simulated)
-        print_json(document if plot is None else {**document, "plot": str(plot)})
-    else:
-        print_overlap(model, simulated)
+    document = to_json(model, simulated) | ({} if plot is None else {"plot": str(plot)})
+    print_result(document, lambda _: print_overlap(model, simulated), as_json=options.as_json)
     # The plot may fail, as on a full disk: the result is printed before.
     if plot is not None:
         plot_overlap(plot, model, None if simulated is None else simulated.table)

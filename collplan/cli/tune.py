@@ -282,13 +282,7 @@ def _measure(
         def on_progress(what: str, part: float) -> None:
             update(description=what, completed=part)
 
-        tuned = tune(
-            comm,
-            job,
-            options.output,
-            restart=options.restart,
-            on_progress=on_progress if is_shown else None,
-        )
+        tuned = tune(comm, job, options.output, restart=options.restart, on_progress=on_progress)
     return {"tuned": tuned, "correct": not tuned.wrong and not tuned.failures}
 
 

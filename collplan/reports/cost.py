@@ -24,13 +24,7 @@ Row = tuple[str, ...]
 
 
 def print_cost(report: Report) -> None:
-    """Print a report of `cost_report`, and where its trace is."""
-    _print_times(report)
-    if "trace" in report:
-        print_line(f"wrote {report['trace']}")
-
-
-def _print_times(report: Report) -> None:
+    """Print a report of `cost_report`."""
     makespan, steps = report["makespan_s"], report["critical_path"]
     print_line(
         f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.reports.output import format_bytes, pick, print_line, print_table
+from collplan.reports.output import format_bytes, print_line, print_table
 from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
@@ -15,47 +14,18 @@ if TYPE_CHECKING:
     from collplan.specs import Machine, PlanSpec
 
 
-_COUNTS: Final = "queue_pairs_per_node posted_sends_per_node scratch_bytes_per_node"
+_COUNTS: Final = ("queue_pairs_per_node", "posted_sends_per_node", "scratch_bytes_per_node")
 """The counts of a plan that designs are compared by, in the order of `NodeCounts`."""
 PAIRS_A_TASK = 8
 """Ratio of tasks at which a plan made of all pairs of ranks takes as long as another, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class DesignRow:
-    """A design at one size: what its plan needs of a node, and what the tables say.
-
-    Parameters
-    ----------
-    design : str
-    block_bytes : int
-    own : NodeCounts or None
-        Counted in the plan; None where that is too large to be compiled.
-    n_tasks : int
-        Of the plan, or about what it would have.
-    is_one_node : bool
-        Whether one node's program was compiled only, as all nodes are alike.
-    paper : NodeCounts or None
-        None where the tables don't have the design.
-    pcie_reads : int or None
-        What adapters of the node that reads most read over PCIe, simulated, or at
-        least where `are_reads_least`; None where they have no cache of queue pairs.
-    are_reads_least : bool
-    """
-
-    design: str
-    block_bytes: int
-    own: NodeCounts | None
-    n_tasks: int
-    is_one_node: bool
-    paper: NodeCounts | None
-    pcie_reads: int | None = None
-    are_reads_least: bool = False
+Row = dict[str, Any]
 
 
 def count_designs(
     specs: Sequence[PlanSpec], max_tasks: int, patterns: Sequence[str] = ()
-) -> list[DesignRow]:
+) -> list[Row]:
     """Compile every design at every size, and count.
 
     Parameters
@@ -66,6 +36,17 @@ def count_designs(
         Larger plans are not compiled.
     patterns : sequence of str
         Only designs whose names are like one of these; all without any.
+
+    Returns
+    -------
+    list of dict
+        A row for each design at each size: ``{design, bytes, n_tasks, is_one_node, paper,
+        pcie_reads, are_reads_least}`` and the counts per node, None for a plan that is too large
+        to be compiled. `n_tasks` is estimated for such a plan; `is_one_node` where only one
+        node's program was compiled, as all nodes are alike. `paper` has the counts that the
+        tables say, and `is_estimate`; None where they don't have the design. `pcie_reads`
+        is what adapters of the node that reads most read over PCIe, simulated, or at least where
+        `are_reads_least`; None where they have no cache of queue pairs.
 
     Raises
     ------
@@ -92,9 +73,20 @@ def count_designs(
             if reads is None and known is not None and not known.is_estimate:
                 reads = _least_reads(machine, known, fullest)
                 is_least = bool(reads)
-            row = DesignRow(name, block_bytes, own, n_tasks, is_one_node, paper, reads, is_least)
-            rows.append(row)
+            published = paper and _by_name(paper) | {"is_estimate": paper.is_estimate}
+            rows.append(
+                {"design": name, "bytes": block_bytes, "n_tasks": n_tasks}
+                | {"is_one_node": is_one_node, **_by_name(own), "paper": published}
+                | {"pcie_reads": reads, "are_reads_least": is_least}
+            )
     return rows
+
+
+def _by_name(counts: NodeCounts | None) -> Row:
+    if counts is None:
+        return dict.fromkeys(_COUNTS)
+    values = counts.queue_pairs, counts.posted_sends, counts.memory_bytes
+    return dict(zip(_COUNTS, values, strict=True))
 
 
 def _least_reads(machine: Machine, counts: NodeCounts, ranks: int) -> int | None:
@@ -130,7 +122,7 @@ def _count(
         if machine.network.nic is not None:
             reads = simulate(plan, machine.network).pcie_reads
         most = None if reads is None else int(reads.sum(axis=1).max(initial=0))
-        counts = NodeCounts(*pick(found, _COUNTS).values())
+        counts = NodeCounts(*(getattr(found, name) for name in _COUNTS))
         return counts, plan.n_tasks, False, most
     # Designs through shared memory are made node by node.
     is_alike = spec.transport.name == "shared" and min(sizes) == max(sizes)
@@ -154,39 +146,19 @@ def _least_tasks(design: str, nodes: int, fullest: int, n_ranks: int) -> int:
     return n_ranks * (nodes + 1) + 2 * blocks
 
 
-def to_json(rows: Sequence[DesignRow]) -> list[dict[str, Any]]:
-    """Return rows, ready for JSON: counts as of ``compile``, `paper` the same by formula."""
-    keys = _COUNTS.split()
-    found = []
-    for row in rows:
-        line: dict[str, Any] = {"design": row.design, "bytes": row.block_bytes}
-        line |= pick(row, "n_tasks is_one_node") | dict(zip(keys, _three(row.own), strict=True))
-        paper = None
-        if row.paper is not None:
-            paper = dict(zip(keys, _three(row.paper), strict=True))
-            paper |= {"is_estimate": row.paper.is_estimate}
-        found.append(line | {"paper": paper} | pick(row, "pcie_reads are_reads_least"))
-    return found
-
-
-def _three(counts: NodeCounts | None) -> tuple[float | None, float | None, int | None]:
-    if counts is None:
-        return None, None, None
-    return counts.queue_pairs, counts.posted_sends, counts.memory_bytes
-
-
-def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
-    """Print a table per size, and remarks on all of them."""
+def print_designs(spec: PlanSpec, document: Row) -> None:
+    """Print the ``metrics`` of a document: a table per size, and remarks on all of them."""
+    rows = document["metrics"]
     machine = spec.machine
     fullest = max(machine.node_to_n_ranks)
-    for size in dict.fromkeys(row.block_bytes for row in rows):
-        there = [row for row in rows if row.block_bytes == size]
+    for size in dict.fromkeys(row["bytes"] for row in rows):
+        there = [row for row in rows if row["bytes"] == size]
         print_line(
             f"{machine.nodes} x {fullest} ranks, blocks of {format_bytes(size)}; a node needs"
         )
         columns = ["design", "queue pairs", "paper", "posted sends", "paper", "memory", "paper"]
         lines = [_cells(row) for row in there]
-        if any(row.pcie_reads is not None for row in there):
+        if any(row["pcie_reads"] is not None for row in there):
             columns.insert(5, "PCIe reads")
             for cells, row in zip(lines, there, strict=True):
                 cells.insert(5, _reads(row))
@@ -195,41 +167,45 @@ def print_designs(spec: PlanSpec, rows: Sequence[DesignRow]) -> None:
         print_line(line)
 
 
-def _reads(row: DesignRow) -> str:
-    if row.pcie_reads is None:
+def _reads(row: Row) -> str:
+    if row["pcie_reads"] is None:
         return ""
-    return f"{'≥ ' if row.are_reads_least else ''}{row.pcie_reads:,}"
+    return f"{'≥ ' if row['are_reads_least'] else ''}{row['pcie_reads']:,}"
 
 
-def _cells(row: DesignRow) -> list[str]:
-    cells = [row.design]
-    is_estimate = row.paper is not None and row.paper.is_estimate
-    for one, other in zip(_three(row.own)[:2], _three(row.paper)[:2], strict=True):
-        cells.append("" if one is None else f"{one:,.0f}")
-        cells.append("" if other is None else f"{other:,.0f}{' at most' * is_estimate}")
-    for size in (_three(row.own)[2], _three(row.paper)[2]):
-        cells.append("" if size is None else format_bytes(size))
+def _cells(row: Row) -> list[str]:
+    paper = row["paper"] or {}
+    at_most = " at most" if paper.get("is_estimate") else ""
+    cells = [row["design"]]
+    for name in _COUNTS:
+        cells += [_shown(name, row[name]), _shown(name, paper.get(name), at_most)]
     return cells
 
 
-def _remarks(sizes: Sequence[int], rows: Sequence[DesignRow]) -> list[str]:
+def _shown(name: str, count: float | None, mark: str = "") -> str:
+    if count is None:
+        return ""
+    return (format_bytes(count) if "bytes" in name else f"{count:,.0f}") + mark
+
+
+def _remarks(sizes: Sequence[int], rows: Sequence[Row]) -> list[str]:
     lines = []
-    large = [row for row in rows if row.own is None]
+    large = [row for row in rows if row[_COUNTS[0]] is None]
     if large:
-        names = ", ".join(dict.fromkeys(row.design for row in large))
-        least = min(row.n_tasks for row in large)
+        names = ", ".join(dict.fromkeys(row["design"] for row in large))
+        least = min(row["n_tasks"] for row in large)
         lines.append(
             f"too large: {names}, of about {least:,} tasks and more: not compiled; "
             "--max-tasks sets the limit"
         )
-    if any(row.is_one_node for row in rows):
-        names = ", ".join(dict.fromkeys(row.design for row in rows if row.is_one_node))
+    if any(row["is_one_node"] for row in rows):
+        names = ", ".join(dict.fromkeys(row["design"] for row in rows if row["is_one_node"]))
         lines.append(f"counted in one node's program, as all nodes are alike: {names}")
-    if any(row.are_reads_least for row in rows):
+    if any(row["are_reads_least"] for row in rows):
         lines.append("≥: not simulated; the adapters' caches cannot hold that many queue pairs")
     if min(sizes) != max(sizes):
         lines.append("nodes differ: formulas are of the fullest, and what is needed at most")
-    if any(row.design == "ohio_v3" for row in rows):
+    if any(row["design"] == "ohio_v3" for row in rows):
         lines.append(
             "ohio_v3: memory by the paper's text, M*N*PPN^2 + 2*M*PPN^2; see docs/alltoall.md"
         )

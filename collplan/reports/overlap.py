@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,6 @@ from collplan.reports.output import (
     format_seconds,
     pick,
     print_line,
-    print_result,
     print_table,
 )
 from collplan.reports.plots import COLOURS, Series, finish, new_figure, plot_by_ranks
@@ -24,7 +22,6 @@ from collplan.reports.plots import COLOURS, Series, finish, new_figure, plot_by_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from collplan.executors.cost.traces.states import CoreStates
     from collplan.measure.overlap.model import Choice, OverlapTable, Times
     from collplan.measure.overlap.simulation import SimulatedOverlap
     from collplan.measure.overlap.sweep import Sweep
@@ -216,9 +213,8 @@ def _furnish(axes: Axes, title: str) -> None:
     finish(axes, title, fontsize=8, ncols=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Output of a sweep's results.
+def sweep_document(sweep: Sweep, repetitions: int | None, found: Document) -> Document:
+    """Return the results of a sweep, ready for JSON.
 
     Parameters
     ----------
@@ -226,103 +222,73 @@ class Report:
         What was run.
     repetitions : int or None
         How many were counted; None for a simulation.
-    plot, trace : Path or None
-        Files to write.
-    as_json : bool
-        Whether to print JSON instead of a table.
+    found : dict
+        ``rows``, and more keys for the document.
     """
+    best = []
+    for n_ranks, rows in groupby(found["rows"], key=lambda row: row["ranks"]):
+        chosen = min(rows, key=lambda row: row["total_s"])
+        levels = {"model_levels": sweep.model_levels(n_ranks)}
+        best.append({key: chosen[key] for key in ("ranks", "method", "total_s")} | levels)
+    asked: Document = {
+        "source": "simulated" if repetitions is None else "measured",
+        "collective": sweep.kind,
+        "algorithm": sweep.algorithm,
+        "transport": sweep.transport,
+        "bytes": sweep.n_bytes,
+        "cores": sweep.n_cores,
+    }
+    if repetitions is not None:
+        asked["repetitions"] = repetitions
+    return asked | found | {"best": best}
 
-    sweep: Sweep
-    repetitions: int | None
-    plot: Path | None
-    trace: Path | None
-    as_json: bool
 
-    def show(self, found: Mapping[str, Any], states: Sequence[CoreStates]) -> None:
-        """Print rows and what goes with them, then write the files, which may fail.
-
-        Parameters
-        ----------
-        found : mapping
-            ``rows``, and more keys for the document.
-        states : sequence of CoreStates
-            For the trace.
-        """
-        document = self._document(found)
-        print_result(document, self._print, as_json=self.as_json)
-        if self.plot is not None:
-            self._plot(self.plot, document)
-        if self.trace is not None:
-            from collplan.executors.cost.traces.states import write_states
-
-            write_states(self.trace, states)
-
-    def _document(self, found: Mapping[str, Any]) -> Document:
-        sweep, best = self.sweep, []
-        for n_ranks, rows in groupby(found["rows"], key=lambda row: row["ranks"]):
-            chosen = min(rows, key=lambda row: row["total_s"])
-            best.append({key: chosen[key] for key in ("ranks", "method", "total_s")})
-            best[-1]["model_levels"] = sweep.model_levels(n_ranks)
-        asked: Document = {
-            "source": "simulated" if self.repetitions is None else "measured",
-            "collective": sweep.kind,
-            "algorithm": sweep.algorithm,
-            "transport": sweep.transport,
-            "bytes": sweep.n_bytes,
-            "cores": sweep.n_cores,
-        }
-        if self.repetitions is not None:
-            asked["repetitions"] = self.repetitions
-        files = {"plot": self.plot, "trace": self.trace}
-        written = {name: str(path) for name, path in files.items() if path is not None}
-        return asked | dict(found) | {"best": best} | written
-
-    def _print(self, document: Document) -> None:
-        measured = self.repetitions is not None
-        where = document["library"] if measured else "simulated"
-        print_line(
-            f"{document['collective']} of {format_bytes(document['bytes'])} "
-            f"on {document['cores']} cores, {document['algorithm']}, {where}"
-        )
-        best = {(entry["ranks"], entry["method"]) for entry in document["best"]}
-        print_table(
-            ["ranks", "method", *(["progress"] if measured else []), *_COLUMNS],
-            [self._cells(row, (row["ranks"], row["method"]) in best) for row in document["rows"]],
-        )
-        print_line("* the least time of both for this number of ranks")
-        levels = {entry["ranks"]: entry["model_levels"] for entry in document["best"]}
-        if None not in levels.values():
-            told = ", ".join(f"S={best} on {n_ranks}" for n_ranks, best in levels.items())
-            print_line(f"best by the model: {told}")
-        print_line(f"computation on all cores: {format_seconds(document['computation_s'])}")
-        for line in _remarks(document):
-            print_line(line)
-
-    def _cells(self, row: Mapping[str, Any], is_best: bool) -> list[str]:
-        return [
+def print_sweep(document: Document) -> None:
+    """Print the rows of a sweep, and what is to be known of them."""
+    progress = [] if document["source"] == "simulated" else ["progress"]
+    print_line(
+        f"{document['collective']} of {format_bytes(document['bytes'])} on {document['cores']} "
+        f"cores, {document['algorithm']}, {document.get('library', 'simulated')}"
+    )
+    best = {(entry["ranks"], entry["method"]) for entry in document["best"]}
+    rows = [
+        [
             str(row["ranks"]),
             row["method"],
-            *([] if self.repetitions is None else [row["progress"]]),
+            *(row[key] for key in progress),
             format_seconds(row["communication_s"]),
             format_seconds(row["computation_s"]),
-            "*" * is_best + format_seconds(row["total_s"]),
+            "*" * ((row["ranks"], row["method"]) in best) + format_seconds(row["total_s"]),
             f"{row['overlap']:.0%}".replace("-0%", "0%"),
         ]
+        for row in document["rows"]
+    ]
+    print_table(["ranks", "method", *progress, *_COLUMNS], rows)
+    print_line("* the least time of both for this number of ranks")
+    levels = {entry["ranks"]: entry["model_levels"] for entry in document["best"]}
+    if None not in levels.values():
+        told = ", ".join(f"S={best} on {n_ranks}" for n_ranks, best in levels.items())
+        print_line(f"best by the model: {told}")
+    print_line(f"computation on all cores: {format_seconds(document['computation_s'])}")
+    for line in _remarks(document):
+        print_line(line)
 
-    def _plot(self, path: Path, document: Document) -> None:
-        rows = document["rows"]
-        series = []
-        # Only the most ranks have all levels: they give the order.
-        for name in dict.fromkeys(row["method"] for row in reversed(rows)):
-            own = [row for row in rows if row["method"] == name]
-            ranks, times = zip(*((row["ranks"], row["total_s"]) for row in own), strict=True)
-            intervals = [row["total_ci95_s"] for row in own] if "total_ci95_s" in own[0] else None
-            series.append(Series(name, ranks, times, intervals))
-        title = (
-            f"{document['collective']} of {format_bytes(document['bytes'])} and computation on "
-            f"{document['cores']} cores, {document.get('library', 'simulated')}"
-        )
-        plot_by_ranks(path, series[::-1], title=title)
+
+def plot_sweep(path: Path, document: Document) -> None:
+    """Plot the times of computation and communication together against numbers of ranks."""
+    rows = document["rows"]
+    series = []
+    # Only the most ranks have all levels: they give the order.
+    for name in dict.fromkeys(row["method"] for row in reversed(rows)):
+        own = [row for row in rows if row["method"] == name]
+        ranks, times = zip(*((row["ranks"], row["total_s"]) for row in own), strict=True)
+        intervals = [row["total_ci95_s"] for row in own] if "total_ci95_s" in own[0] else None
+        series.append(Series(name, ranks, times, intervals))
+    title = (
+        f"{document['collective']} of {format_bytes(document['bytes'])} and computation on "
+        f"{document['cores']} cores, {document.get('library', 'simulated')}"
+    )
+    plot_by_ranks(path, series[::-1], title=title)
 
 
 def _remarks(document: Document) -> list[str]:

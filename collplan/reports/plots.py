@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,12 +95,9 @@ def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: 
     CollplanError
         If the path does not suit.
     """
-
-    def furnish(axes: Axes, sizes: Sequence[int]) -> None:
+    with _lines(path, series, title) as (axes, sizes):
         furnish_sizes(axes, sizes, size_label)
         _furnish_times(axes)
-
-    _plot(path, series, title, furnish)
 
 
 def plot_by_ranks(
@@ -126,13 +123,12 @@ def plot_by_ranks(
     CollplanError
         If the path does not suit.
     """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    def furnish(axes: Axes, ranks: Sequence[int]) -> None:
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
-
+    times = [time for line in series for time in line.times]
+    with _lines(path, series, title) as (axes, _):
         axes.set_xlabel("ranks")
         axes.xaxis.set_major_locator(MaxNLocator(_MOST_TICKS, integer=True))
-        times = [time for line in series for time in line.times]
         if times and max(times) > _FAR * min(times):
             _furnish_times(axes)
         else:
@@ -143,22 +139,22 @@ def plot_by_ranks(
             axes.set_ylabel(f"time in {unit}")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
 
-    _plot(path, series, title, furnish)
-
 
 def _format_tick(time: float) -> str:
     return format_seconds(time) if time else "0"
 
 
-def _plot(
-    path: Path, series: Sequence[Series], title: str, furnish: Callable[[Axes, Sequence[int]], None]
-) -> None:
+@contextmanager
+def _lines(
+    path: Path, series: Sequence[Series], title: str
+) -> Iterator[tuple[Axes, Sequence[int]]]:
+    """Draw lines, give their axes and sizes to be furnished, and write the plot."""
     with new_figure(path) as figure:
         axes = figure.add_subplot()
         drawn = [line for line in series if len(line.sizes)]
         for i, line in enumerate(drawn):
             _draw_line(axes, line, i)
-        furnish(axes, sorted({size for line in drawn for size in line.sizes}))
+        yield axes, sorted({size for line in drawn for size in line.sizes})
         finish(axes, title)
 
 

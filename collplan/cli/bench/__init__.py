@@ -23,8 +23,3 @@ app.command("lane-pattern")(as_command(lanes.lane_pattern))
 app.command("multi-collective")(as_command(lanes.multi_collective))
 app.command("guideline")(as_command(guideline.command))
 app.command("overlap")(as_command(overlap.command))
-
-
-@app.callback()
-def _group() -> None:
-    """Keep the group a group."""

@@ -15,14 +15,13 @@ from collplan.cli.options import (
     Spec,
     option,
     options_class,
-    parse_sizes,
+    parse_counts,
 )
 from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import pick, print_line, print_result
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
-from collplan.specs.explaining import explaining
 
 
 @options_class
@@ -58,14 +57,7 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
         If they don't make sense, alone or together.
     """
     spec = resize(open_spec(options.source), options.ranks)
-    collective = spec.collective
-    counts = [collective.count]
-    if options.sizes is not None and collective.has_data:
-        parsed = parse_sizes(options.sizes, collective.itemsize, collective.datatype)
-        counts = [size // collective.itemsize for size in parsed]
-        with explaining(before="--sizes: "):
-            for count in counts:
-                spec.with_count(count)
+    counts = parse_counts(options.sizes, spec.collective)
     named: dict[str, PlanSpec] = {}
     for text in options.candidate or ():
         name, other = _read_candidate(text, spec)

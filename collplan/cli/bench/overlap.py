@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from collplan.cli.options import (
     split_list,
 )
 from collplan.cli.ranks import Benchmark, Document, run_benchmark
+from collplan.reports.output import print_result
+from collplan.reports.overlap import plot_sweep, print_sweep, sweep_document
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
@@ -35,8 +38,8 @@ from collplan.specs.loading import load_machine
 from collplan.specs.named_option import TRANSPORTS
 
 if TYPE_CHECKING:
+    from collplan.executors.cost.traces.states import CoreStates
     from collplan.measure.overlap.sweep import Sweep
-    from collplan.reports.overlap import Report
 
 
 @options_class
@@ -136,14 +139,6 @@ class OverlapOptions(BenchmarkOptions):
         with explaining(before="--cores: "):
             return machine.replace(nodes=1, ranks_per_node=1, rank_order="block", cores=self.cores)
 
-    def report(self, n_processors: int, n_here: int | None = None) -> Report:
-        """Return where results of the sweep go; parameters are those of `sweep`."""
-        from collplan.reports.overlap import Report
-
-        repetitions = None if self.simulate else self.repetitions
-        sweep = self.sweep(n_processors, n_here)
-        return Report(sweep, repetitions, self.plot, self.trace, self.as_json)
-
 
 def command(options: OverlapOptions) -> int:
     """Time a collective, computation, and both at once, on fewer ranks than cores.
@@ -160,29 +155,23 @@ def command(options: OverlapOptions) -> int:
     job = options.job
     if job is not None:
         return run_benchmark(lambda: job_benchmark(job), options.timeout, options.progress)
-    if options.simulate:
-        return _simulate(options.report(n_cores()), options.computation)
-    if is_under_mpi():
+    if is_under_mpi() and not options.simulate:
         prepare = partial(_on_these_ranks, options)
         return run_benchmark(prepare, options.timeout, options.progress)
-    return _launch(options, options.report(n_cores()))
+    sweep = options.sweep(n_cores())
+    return _simulate(options, sweep) if options.simulate else _launch(options, sweep)
 
 
-def _simulate(report: Report, computation_s: float | None) -> int:
+def _simulate(options: OverlapOptions, sweep: Sweep) -> int:
     from collplan.measure.overlap.simulation import blocking_s, simulate_sweep
 
     with spinner("simulating"):
-        blocking = blocking_s(report.sweep)
-        on_all_cores_s = blocking if computation_s is None else computation_s
-        found = list(simulate_sweep(report.sweep, on_all_cores_s))
-    report.show(
-        {
-            "blocking_s": blocking,
-            "computation_s": on_all_cores_s,
-            "rows": [row for row, _ in found],
-        },
-        [states for _, states in found if states is not None],
-    )
+        blocking = blocking_s(sweep)
+        on_all_cores_s = blocking if options.computation is None else options.computation
+        found = list(simulate_sweep(sweep, on_all_cores_s))
+    times = {"blocking_s": blocking, "computation_s": on_all_cores_s}
+    document = sweep_document(sweep, None, times | {"rows": [row for row, _ in found]})
+    _report(options, document, [states for _, states in found if states is not None])
     return 0
 
 
@@ -192,17 +181,19 @@ def _on_these_ranks(options: OverlapOptions) -> Benchmark:
     from collplan.executors.mpi.world import join_world
 
     comm = join_world()
-    report = options.report(len(usable_processors(comm)), comm.size)
+    sweep = options.sweep(len(usable_processors(comm)), comm.size)
     if options.computation is None:
-        report.sweep.blocking_ratio(report.sweep.ranks[0])  # raises where there is none
-    job = Job(report.sweep, "methods", options.computation, options.repetitions)
-    return rank_benchmark(job, lambda document: _show(report, [("methods", document)], None))
+        sweep.blocking_ratio(sweep.ranks[0])  # raises where there is none
+    job = Job(sweep, "methods", options.computation, options.repetitions)
+    return rank_benchmark(
+        job, lambda document: _show(options, sweep, [("methods", document)], None)
+    )
 
 
-def _launch(options: OverlapOptions, report: Report) -> int:
+def _launch(options: OverlapOptions, sweep: Sweep) -> int:
     from collplan.executors.mpi.launch.launcher import find_launcher
 
-    job = Job(report.sweep, "methods", options.computation, options.repetitions)
+    job = Job(sweep, "methods", options.computation, options.repetitions)
     is_shown = shows_progress(options.progress)
 
     def tell(text: str) -> None:
@@ -210,10 +201,12 @@ def _launch(options: OverlapOptions, report: Report) -> int:
             sys.stderr.write(f"measuring {text}\n")
 
     parts = list(launch_all(job, timeout_s=options.timeout, tell=tell))
-    return _show(report, parts, find_launcher().library.family)
+    return _show(options, sweep, parts, find_launcher().library.family)
 
 
-def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None) -> int:
+def _show(
+    options: OverlapOptions, sweep: Sweep, parts: list[tuple[Any, Document]], family: str | None
+) -> int:
     """Put together what launches measured; return the exit status."""
     from collplan.executors.cost.traces.states import CoreStates
 
@@ -222,22 +215,34 @@ def _show(report: Report, parts: list[tuple[Any, Document]], family: str | None)
     wrong = [text for document in documents for text in document["wrong"]]
     n_processors = max(document["processors"] for document in documents)
     variable = ASYNCHRONOUS.get(family or "")
-    report.show(
-        {
-            "library": documents[0]["library"],
-            "processors": n_processors,
-            "is_mapped": n_processors < report.sweep.n_cores,
-            "blocking_s": blocking[0] if blocking else None,
-            "computation_s": documents[0]["computation_s"],
-            "asynchronous": None if variable is None else f"{variable}=1",
-            "why_not_asynchronous": WITHOUT.get(family or ""),
-            "rows": [row for document in documents for row in document["rows"]],
-            "correct": not wrong,
-            "wrong": wrong,
-        },
-        [CoreStates.from_json(states) for document in documents for states in document["states"]],
-    )
+    found = {
+        "library": documents[0]["library"],
+        "processors": n_processors,
+        "is_mapped": n_processors < sweep.n_cores,
+        "blocking_s": blocking[0] if blocking else None,
+        "computation_s": documents[0]["computation_s"],
+        "asynchronous": None if variable is None else f"{variable}=1",
+        "why_not_asynchronous": WITHOUT.get(family or ""),
+        "rows": [row for document in documents for row in document["rows"]],
+        "correct": not wrong,
+        "wrong": wrong,
+    }
+    states = [CoreStates.from_json(one) for document in documents for one in document["states"]]
+    _report(options, sweep_document(sweep, options.repetitions, found), states)
     return 1 if wrong else 0
+
+
+def _report(options: OverlapOptions, document: Document, states: Sequence[CoreStates]) -> None:
+    """Print rows and what goes with them, then write the files, which may fail."""
+    files = {"plot": options.plot, "trace": options.trace}
+    document |= {name: str(path) for name, path in files.items() if path is not None}
+    print_result(document, print_sweep, as_json=options.as_json)
+    if options.plot is not None:
+        plot_sweep(options.plot, document)
+    if options.trace is not None:
+        from collplan.executors.cost.traces.states import write_states
+
+        write_states(options.trace, states)
 
 
 def _split_numbers(option: str, text: str | None) -> list[int] | None:

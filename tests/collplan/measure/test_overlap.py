@@ -123,7 +123,6 @@ def test_a_wrong_result_is_shown_and_is_no_success(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from collplan.cli.bench.overlap import _show
-    from collplan.reports.overlap import Report
 
     row = dict.fromkeys(ROW | MEASURED) | {
         "ranks": 2, "method": "S=0", "progress": "thread", "overlap": 0.5,
@@ -131,12 +130,12 @@ def test_a_wrong_result_is_shown_and_is_no_success(
     }  # fmt: skip
     document = {"rows": [row], "states": [], "library": "MPI", "processors": 2,
                 "computation_s": 1.0, "wrong": ["S=0: rank 1, element 0: got 1"]}  # fmt: skip
-    report = Report(sweep_of("reduce", 3), 2, None, None, as_json=False)
-    assert _show(report, [("methods", document)], None) == 1
+    options, sweep = OverlapOptions(repetitions=2), sweep_of("reduce", 3)
+    assert _show(options, sweep, [("methods", document)], None) == 1
     printed = capsys.readouterr().out
     assert "WRONG: S=0: rank 1, element 0: got 1" in printed
     assert "3 cores share 2 processors" in printed
-    assert _show(report, [("methods", document | {"wrong": []})], None) == 0
+    assert _show(options, sweep, [("methods", document | {"wrong": []})], None) == 0
     assert "WRONG" not in capsys.readouterr().out
 
 
