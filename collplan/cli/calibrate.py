@@ -16,7 +16,7 @@ from collplan.cli.options import (
     plot_file,
 )
 from collplan.cli.ranks import Advance, Benchmark, Document, run_benchmark
-from collplan.measure.calibration.measurements import Measurements
+from collplan.measure.calibration.measurements import Measurements, load_measurements
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import pick, print_line, print_result, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
@@ -62,8 +62,6 @@ def command(options: CalibrateOptions) -> int:
 
 
 def _fit(source: Path, options: CalibrateOptions) -> int:
-    from collplan.measure.calibration.measurements import load_measurements
-
     given = {
         "-n": options.ranks,
         "--lanes": options.lanes,

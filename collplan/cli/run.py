@@ -20,6 +20,8 @@ from collplan.cli.options import (
     parse_numbers,
 )
 from collplan.cli.ranks import ending_all, one_voice, run_again
+from collplan.executors.mpi.together import first_alone, together
+from collplan.planner.memory import TOO_LARGE
 from collplan.reports.measured import (
     check_trace,
     prediction_report,
@@ -120,7 +122,6 @@ def _run_as_rank(options: RunOptions) -> int:
     """Run on the ranks that are there; only rank 0 speaks."""
     from collplan.executors.mpi.world import join_world
     from collplan.measure.timing import WARM_UPS
-    from collplan.planner.memory import TOO_LARGE
 
     with one_voice():
         check_trace(options.trace, options.predict)
@@ -193,8 +194,6 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     """
     from collplan.compiling_together import compile_together
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
-    from collplan.executors.mpi.together import first_alone, together
-    from collplan.planner.memory import TOO_LARGE
     from collplan.planner.plan.plan import Plan
 
     def examine(plan: Plan) -> Timeline | None:
@@ -285,7 +284,6 @@ def go_to_core(comm: Any, plan: Plan, cores: Sequence[int] | None) -> None:
     if cores is None:
         return
     from collplan.executors.mpi.host.cores import pin_thread
-    from collplan.executors.mpi.together import together
 
     def go() -> None:
         check_cores(plan, cores)

@@ -7,8 +7,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from collplan.reports.output import (
     Document,
     format_bytes,
@@ -186,6 +184,8 @@ def _draw(axes: Axes, times: Times, label: str | None, colour: str, style: str) 
 
     What takes no time, as a collective of one rank, has no place on a logarithmic axis.
     """
+    import numpy as np
+
     ranks = np.arange(1, len(times) + 1)
     ranks = ranks[(ranks >= len(times) // 2) & (times > 0)]
     axes.plot(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,8 +64,36 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
         if name in {"native", "hierarchical", "full_lane", "best", *named}:
             raise CollplanError(f"--candidate: there is a {name!r} already; give it another name")
         named[name] = other
+
+    def measure(comm: Any, advance: Advance) -> Document:
+        from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
+        from collplan.measure.lanes import node_of_ranks
+        from collplan.measure.timing import library_name
+
+        more = [Candidate(name, other) for name, other in named.items()]
+        found = measure_guideline(
+            comm,
+            spec,
+            [*standard_candidates(spec), *more],
+            counts,
+            repetitions=options.repetitions,
+            advance=advance,
+        )
+        return {
+            "library": library_name(),
+            "collective": spec.collective.kind,
+            "ranks": comm.size,
+            "nodes": len(set(node_of_ranks(comm))),
+            "repetitions": options.repetitions,
+            "rows": [row.to_json() for row in found.rows],
+            "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
+            "violations": sum(row.violation for row in found.rows),
+            "correct": found.is_correct,
+            "checked_against": found.checked_against,
+        }
+
     return Benchmark(
-        partial(_measure, spec, named, counts, options.repetitions),
+        measure,
         partial(_show, options, spec.machine.nodes),
         spec.machine.n_ranks,
         partial(count_repetitions, len(counts), options.repetitions),
@@ -88,42 +116,6 @@ def _read_candidate(text: str, spec: PlanSpec) -> tuple[str, PlanSpec]:
             f"{spec.machine.n_ranks}; make them the same"
         )
     return name, other
-
-
-def _measure(
-    spec: PlanSpec,
-    candidates: Mapping[str, PlanSpec],
-    counts: Sequence[int],
-    repetitions: int,
-    comm: Any,
-    advance: Advance,
-) -> Document:
-    """Time candidates beside native, for each count of the collective."""
-    from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
-    from collplan.measure.lanes import node_of_ranks
-    from collplan.measure.timing import library_name
-
-    more = [Candidate(name, other) for name, other in candidates.items()]
-    found = measure_guideline(
-        comm,
-        spec,
-        [*standard_candidates(spec), *more],
-        counts,
-        repetitions=repetitions,
-        advance=advance,
-    )
-    return {
-        "library": library_name(),
-        "collective": spec.collective.kind,
-        "ranks": comm.size,
-        "nodes": len(set(node_of_ranks(comm))),
-        "repetitions": repetitions,
-        "rows": [row.to_json() for row in found.rows],
-        "refused": [pick(entry, "bytes candidate reason") for entry in found.refused],
-        "violations": sum(row.violation for row in found.rows),
-        "correct": found.is_correct,
-        "checked_against": found.checked_against,
-    }
 
 
 def _show(options: GuidelineOptions, n_nodes: int, document: Document) -> None:

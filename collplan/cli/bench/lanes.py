@@ -120,8 +120,40 @@ def _prepare(options: AnyOptions) -> Benchmark:
         ranks = len(rank_to_node)
     of_elements = (4, "int32") if isinstance(options, CollectiveOptions) else ()
     sizes = parse_sizes(options.sizes, *of_elements)
+
+    def measure(comm: Any, advance: Advance) -> Document:
+        from collplan.measure.lanes import lane_pattern, multi_collective, split_lanes
+        from collplan.measure.timing import library_name
+
+        lanes = split_lanes(comm, rank_to_node)
+        asked = {"repetitions": options.repetitions}
+        if isinstance(options, CollectiveOptions):
+            run = partial(multi_collective, comm, lanes, options.collective)
+        else:
+            run = partial(lane_pattern, comm, lanes, inner=options.inner)
+            asked["inner"] = options.inner
+        times = run(sizes=sizes, repetitions=options.repetitions, advance=advance)
+        one = {entry.bytes: entry.summary.median_s for entry in times if entry.lanes == 1}
+        rows = []
+        for entry in times:
+            row = {"bytes": entry.bytes, "lanes": entry.lanes, **entry.summary.to_json()}
+            slowdown = entry.summary.median_s / one[entry.bytes]
+            row[options.compared] = slowdown if options.compared == "slowdown" else 1 / slowdown
+            rows.append(row)
+        document = {
+            "library": library_name(),
+            "ranks": comm.size,
+            "nodes": lanes.n_nodes,
+            "ranks_per_node": lanes.ranks_per_node,
+            "idle_ranks": lanes.n_idle,
+            "rows": rows,
+            **asked,
+        }
+        lanes.free()
+        return document
+
     return Benchmark(
-        partial(_measure, options, sizes, rank_to_node),
+        measure,
         partial(_show, options),
         ranks,
         partial(count_repetitions, len(sizes), options.repetitions),
@@ -140,45 +172,6 @@ def _check_collective(kind: str) -> None:
     raise CollplanError(
         f"--collective: {kind!r} is not a collective; {hint}valid: {', '.join(kinds)}"
     )
-
-
-def _measure(
-    options: AnyOptions,
-    sizes: Sequence[int],
-    rank_to_node: Sequence[int] | None,
-    comm: Any,
-    advance: Advance,
-) -> Document:
-    """Time traffic over one lane and over several; MPI says who shares a node by default."""
-    from collplan.measure.lanes import lane_pattern, multi_collective, split_lanes
-    from collplan.measure.timing import library_name
-
-    lanes = split_lanes(comm, rank_to_node)
-    asked = {"repetitions": options.repetitions}
-    if isinstance(options, CollectiveOptions):
-        run = partial(multi_collective, comm, lanes, options.collective)
-    else:
-        run = partial(lane_pattern, comm, lanes, inner=options.inner)
-        asked["inner"] = options.inner
-    times = run(sizes=sizes, repetitions=options.repetitions, advance=advance)
-    one = {entry.bytes: entry.summary.median_s for entry in times if entry.lanes == 1}
-    rows = []
-    for entry in times:
-        row = {"bytes": entry.bytes, "lanes": entry.lanes, **entry.summary.to_json()}
-        slowdown = entry.summary.median_s / one[entry.bytes]
-        row[options.compared] = slowdown if options.compared == "slowdown" else 1 / slowdown
-        rows.append(row)
-    document = {
-        "library": library_name(),
-        "ranks": comm.size,
-        "nodes": lanes.n_nodes,
-        "ranks_per_node": lanes.ranks_per_node,
-        "idle_ranks": lanes.n_idle,
-        "rows": rows,
-        **asked,
-    }
-    lanes.free()
-    return document
 
 
 def _show(options: AnyOptions, document: Document) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import typer
 
 from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, own_command
+from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep
@@ -136,8 +137,6 @@ def launch_all(
     Exit
         With the ranks' status, where they failed and have said why.
     """
-    from collplan.executors.mpi.launch.launcher import find_launcher
-
     family = find_launcher().library.family
     variable = ASYNCHRONOUS.get(family)
     if job.computation_s is None:
@@ -157,7 +156,6 @@ def launch_all(
 def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     """Run a job on ranks started for it, and return what they measured."""
     from collplan.executors.mpi.launch.jobs import run_job
-    from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
         path = Path(folder, "job.json")
