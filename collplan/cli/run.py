@@ -79,8 +79,14 @@ class RunOptions:
 
     @property
     def places(self) -> tuple[int, ...] | None:
-        """Return the processors of a node's cores."""
-        return parse_cores(self.cores)
+        """Return the processors of a node's cores; raise `CollplanError` if these are no list."""
+        numbers = None if self.cores is None else parse_numbers(self.cores)
+        if numbers is None and self.cores is not None:
+            raise CollplanError(
+                f"--cores: {self.cores!r} is not a list of processors; name one for each core of "
+                "a node, as in 0,1,1"
+            )
+        return numbers
 
 
 def command(options: RunOptions) -> int:
@@ -224,30 +230,6 @@ def _buffer_bytes(plan: Plan) -> int:
     sent, received, scratch = plan.buffer_sizes.sum(axis=0).tolist()
     shared = int(plan.shared_sizes.sum())
     return int(plan.itemsize * (sent + 3 * received + scratch + shared))
-
-
-def parse_cores(text: str | None) -> tuple[int, ...] | None:
-    """Return the processors that a list names, core by core.
-
-    Raises
-    ------
-    CollplanError
-        If it is not a list of numbers.
-
-    Examples
-    --------
-    >>> parse_cores("0,1,1")
-    (0, 1, 1)
-    """
-    if text is None:
-        return None
-    numbers = parse_numbers(text)
-    if numbers is None:
-        raise CollplanError(
-            f"--cores: {text!r} is not a list of processors; name one for each core of a node, "
-            "as in 0,1,1"
-        )
-    return numbers
 
 
 def check_cores(plan: Plan, cores: Sequence[int] | None) -> None:

@@ -169,11 +169,10 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
             f"form is over {SAFETY:g} times the best (large plans: {1 / CERTAINTY:g} times)"
         )
     left_out = [one for one in comparison.pruned if one.by in TOO_LARGE]
-    estimated = [one for one in left_out if one.is_estimated]
-    if estimated:
-        lines.append(_too_large(estimated))
-    if len(estimated) < len(left_out):
-        lines.append(_not_estimated([one for one in left_out if not one.is_estimated]))
+    for is_estimated in (True, False):
+        some = [one for one in left_out if one.is_estimated == is_estimated]
+        if some:
+            lines.append(_left_out(some))
     reasons = list(dict.fromkeys(comparison.refused.values()))
     lines += [f"not possible: {reason}" for reason in reasons[:MOST_REFUSALS]]
     if len(reasons) > MOST_REFUSALS:
@@ -193,28 +192,19 @@ def _may_be_better(rivals: Sequence[Pruned]) -> str:
     return known + (f"; {n_more} more may be better" if n_more else "")
 
 
-def _too_large(left_out: Sequence[Pruned]) -> str:
-    """Say what has a price by closed form only, and how it can be simulated."""
-    tasks = [one.n_tasks for one in left_out]
-    return (
-        f"not simulated: {len(tasks)}, of {min(tasks):,} tasks and more, {_where(left_out)}, "
-        f"priced by their closed form alone; {_ways_out(left_out)}"
-    )
-
-
-def _not_estimated(left_out: Sequence[Pruned]) -> str:
-    """Say how many candidates have no closed form either, and the way out."""
-    return f"not estimated: {len(left_out)}, {_where(left_out)}; {_ways_out(left_out)}"
-
-
-def _where(left_out: Sequence[Pruned]) -> str:
-    sizes = sorted({one.bytes for one in left_out})
-    return "at " + " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
-
-
-def _ways_out(left_out: Sequence[Pruned]) -> str:
-    reasons = {one.by for one in left_out}
-    return ", ".join(text for by, text in TOO_LARGE.items() if by in reasons)
+def _left_out(some: Sequence[Pruned]) -> str:
+    """Say what has a price by closed form only, or not even that, and the way out."""
+    sizes = sorted({one.bytes for one in some})
+    ends = " to ".join(format_bytes(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
+    what = f"not estimated: {len(some)}, at {ends}"
+    if some[0].is_estimated:
+        least = min(one.n_tasks for one in some)
+        what = (
+            f"not simulated: {len(some)}, of {least:,} tasks and more, at {ends}, priced by their "
+            "closed form alone"
+        )
+    reasons = {one.by for one in some}
+    return f"{what}; {', '.join(text for by, text in TOO_LARGE.items() if by in reasons)}"
 
 
 def plot_comparison(path: Path, spec: PlanSpec, comparison: Comparison) -> None:

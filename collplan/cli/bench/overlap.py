@@ -99,9 +99,15 @@ class OverlapOptions(BenchmarkOptions):
         CollplanError
             If the options don't make sense, alone or together.
         """
+        from collplan.executors.cost.traces import check_trace_path
         from collplan.measure.overlap.sweep import plan_sweep
 
-        self._check_files()
+        if self.trace is not None:
+            check_trace_path(self.trace)
+        if self.transport not in (None, *TRANSPORTS):
+            raise CollplanError(
+                f"--transport: {self.transport!r} is not a transport; use {' or '.join(TRANSPORTS)}"
+            )
         size = parse_size("--bytes", self.n_bytes)
         ranks = _split_numbers("--ranks", self.ranks)
         if n_here is not None:
@@ -119,16 +125,6 @@ class OverlapOptions(BenchmarkOptions):
             None if self.policy is None else split_list(self.policy),
             self.transport,
         )
-
-    def _check_files(self) -> None:
-        from collplan.executors.cost.traces import check_trace_path
-
-        if self.trace is not None:
-            check_trace_path(self.trace)
-        if self.transport not in (None, *TRANSPORTS):
-            raise CollplanError(
-                f"--transport: {self.transport!r} is not a transport; use {' or '.join(TRANSPORTS)}"
-            )
 
     def _machine(self, n_processors: int) -> Machine:
         if self.machine is None:
