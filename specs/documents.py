@@ -247,7 +247,8 @@ class _Construction:
         """Return the value that begins with the next event, `_END` if a list or mapping ends."""
         import yaml
 
-        event = self.event = next(self.events)
+        event: Any = next(self.events)
+        self.event = event
         if isinstance(event, yaml.CollectionEndEvent):
             return _END
         if isinstance(event, yaml.AliasEvent):

@@ -81,7 +81,7 @@ def number_lines(mistakes: Iterable[str]) -> str:
 def _without_followers(details: list[ErrorDetails], model: type[BaseModel]) -> list[ErrorDetails]:
     """Return the mistakes, unknown keys first, without missing keys that are only misspelt."""
     details = sorted(details, key=lambda detail: detail["type"] != "extra_forbidden")
-    meant = set()
+    meant: set[Where] = set()
     for detail in details:
         if detail["type"] == "extra_forbidden":
             *parents, key = detail["loc"]
