@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
@@ -45,11 +45,9 @@ def flag(name: str, text: str) -> Any:
     return option(None, text, name, default=False)
 
 
-def output_file(
-    text: str, *names: str, metavar: str = "FILE", default: Any = None, **checks: Any
-) -> Any:
+def output_file(text: str, *names: str, metavar: str = "FILE", **more: Any) -> Any:
     """Return a field that names a file to write; `as_command` keeps it from others."""
-    return option(metavar, text, *names, default=default, writable=True, **checks)
+    return option(metavar, text, *names, writable=True, **more)
 
 
 def plot_file(text: str) -> Any:
@@ -98,11 +96,6 @@ Progress = Annotated[
 ]
 
 
-@dataclass_transform(
-    frozen_default=True,
-    kw_only_default=True,
-    field_specifiers=(argument, option, flag, output_file, plot_file),
-)
 def options_class(fields: type[T]) -> type[T]:
     """Make a class of fields the options of a command."""
     return dataclass(frozen=True, slots=True, kw_only=True)(fields)
