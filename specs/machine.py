@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import count
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
@@ -229,12 +230,8 @@ class Machine(ShortModel):
     @cached_property
     def rank_to_local(self) -> Ints:
         """Local rank of every rank: its place among the ranks of its node."""
-        placed = [0] * self.nodes
-        local = []
-        for node in self.rank_to_node:
-            local.append(placed[node])
-            placed[node] += 1
-        return tuple(local)
+        places = [count() for _ in range(self.nodes)]
+        return tuple(next(places[node]) for node in self.rank_to_node)
 
     @cached_property
     def rank_to_lane(self) -> Ints:
