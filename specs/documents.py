@@ -252,7 +252,7 @@ class _Construction:
         if isinstance(event, yaml.CollectionEndEvent):
             return _END
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event.anchor)
+            return self._alias()
         begin = self.n_nodes
         if isinstance(event, yaml.ScalarEvent):
             value = self._scalar(event)
@@ -271,7 +271,8 @@ class _Construction:
             self.anchors[event.anchor] = value, self.n_nodes - begin
         return value
 
-    def _alias(self, name: str) -> Any:
+    def _alias(self) -> Any:
+        name = self.event.anchor
         if name in self.open:
             raise self._error(f"*{name} is inside the value it stands for; write it out")
         if name not in self.anchors:

@@ -47,7 +47,7 @@ class PatternOptions(LaneOptions):
     sizes: str = option("SIZE,...", "Bytes that leave a node in an exchange.", default=SIZES)
     inner: int = option(None, "Exchanges back to back that make a repetition.", default=100, min=1)
     compared: ClassVar = "speedup"
-    """What a row says of its time beside that of one lane."""
+    """The key of a row's time beside that of one lane."""
     size_label: ClassVar = "bytes out of each node"
 
     @property
