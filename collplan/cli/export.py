@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, argument, flag, option, options_class, output_file
 from collplan.planner.formats.output_files import write_text
-from collplan.reports.output import print_json, print_line
+from collplan.reports.output import print_result
 from collplan.specs.errors import CollplanError, printable
 from collplan.tune.table import load_table
 
 if TYPE_CHECKING:
     from collplan.exports.mpich import Tree
     from collplan.exports.selection import Export
+
+NO_RULES: Final = "no rules: of what the library has, nothing was measured to be faster than native"
 
 
 class To(StrEnum):
@@ -63,6 +65,7 @@ def command(options: ExportOptions) -> int:
 
     output, to = options.output, options.to
     found: dict[str, Any] = {"output": str(output), "to": to.value}
+    text = f"wrote {output}"
     if to is To.goal:
         plan = open_plan(options.source)
         write_goal(plan, output)
@@ -72,18 +75,11 @@ def command(options: ExportOptions) -> int:
         write_text(output, export.text)
         for note in export.notes:
             sys.stderr.write(f"collplan: {printable(note)}\n")
-        found |= {"n_rules": export.n_rules, "notes": export.notes}
-        found["use"] = export.use.format(path=output)
-    if options.as_json:
-        print_json(found)
-        return 0
-    print_line(f"wrote {output}")
-    if found.get("n_rules"):
-        print_line(f"{found['n_rules']} rules; use them by: {found['use']} ...")
-    elif "n_rules" in found:
-        print_line(
-            "no rules: of what the library has, nothing was measured to be faster than native"
-        )
+        use = export.use.format(path=output)
+        found |= {"n_rules": export.n_rules, "notes": export.notes, "use": use}
+        rules = f"{export.n_rules} rules; use them by: {use} ..." if export.n_rules else NO_RULES
+        text += f"\n{rules}"
+    print_result(found, text, as_json=options.as_json)
     return 0
 
 
