@@ -111,11 +111,12 @@ def parse_json(text: str, source: str) -> Any:
         raise SpecError(f"{source}: {word} is not JSON; give a finite number")
 
     def collect(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in found:
+        found = dict(pairs)
+        seen: set[str] = set()
+        for key, _ in pairs if len(found) < len(pairs) else ():
+            if key in seen:
                 raise SpecError(f"{source}: {key} is there twice in a mapping; keep one")
-            found[key] = value
+            seen.add(key)
         return found
 
     try:
