@@ -13,7 +13,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.engine.in_flight import load_machine_code
-from collplan.executors.mpi.loop.calls import read_word, write_word
+from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.executors.mpi.together import first_alone
 from collplan.planner import compile_plan
@@ -48,8 +48,8 @@ def _load() -> None:
     load_machine_code()
     # Ranks that share memory look at each other's words outside of the loop, too.
     word = np.zeros(1, np.int64)
-    write_word(word.ctypes.data, 1)
-    read_word(word.ctypes.data)
+    entry("write_word")(word.ctypes.data, 1)
+    entry("read_word")(word.ctypes.data)
 
 
 def _allreduce(n_ranks: int) -> PlanSpec:

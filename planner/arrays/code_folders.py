@@ -20,27 +20,22 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
+if sys.platform != "win32":
+    import fcntl
 
-def is_missing(source: Path, function: str) -> bool:
-    """Return whether machine code of a function could be kept, but is not.
-
-    Parameters
-    ----------
-    source : Path
-        File of the function.
-    function : str
-        Its name.
-    """
-    folder = cache_folder(source.parent, os.environ.get("NUMBA_CACHE_DIR", ""))
-    python = "py{}{}".format(*sys.version_info)
-    pattern = f"{source.stem}.{function}-*.{python}*.nbi"
-    return folder is not None and not any(folder.glob(f"*/{pattern}"))
+PATIENCE_S: Final = 60.0
+"""Time limit, in seconds, for another process that compiles the same function."""
+POLL_S: Final = 0.02
+_SAID: Final = "COLLPLAN_UNCACHED"
+"""Environment variable that is set once somebody has said that nothing is cached."""
 
 
 @cache
@@ -78,3 +73,49 @@ def _can_write(folder: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+@contextmanager
+def compiling_alone(path: Path) -> Iterator[None]:
+    """Wait until no other process compiles what is kept at a path, and keep others from it.
+
+    If files cannot be locked, or the process that compiles was stopped, two processes compile.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    end_s = time.monotonic() + PATIENCE_S
+    with ExitStack() as held:
+        with suppress(OSError):
+            lock = held.enter_context(path.with_name(f"{path.name}.lock").open("wb"))
+            while time.monotonic() < end_s:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    time.sleep(POLL_S)
+        yield
+
+
+def warn_of_disk(folder: Path | str, error: OSError) -> None:
+    """Say once that machine code cannot be kept; the next process compiles it again."""
+    _say_once(
+        f"machine code cannot be kept in {folder}: {error.strerror or error}; "
+        "let NUMBA_CACHE_DIR name a folder with room"
+    )
+
+
+def warn_uncached() -> None:
+    """Say once, not again in processes that this one starts, what costs time everywhere."""
+    if _SAID not in os.environ:
+        os.environ[_SAID] = "1"
+        _say_once(
+            "no folder for compiled code can be written, so every process compiles for itself; "
+            "name a folder in NUMBA_CACHE_DIR"
+        )
+
+
+@cache
+def _say_once(text: str) -> None:
+    with suppress(OSError, AttributeError):  # standard error may be full or closed, too
+        sys.stderr.write(f"collplan: warning: {text}\n")

@@ -8,38 +8,29 @@ KeyboardInterrupt there ends in a segmentation fault or a SystemError.
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 import threading
-import time
 from _signal import getsignal, signal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import SIGINT
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numba
 import numba.core.caching
-import numba.core.ccallback
 import numba.core.dispatcher
 import numba.core.registry
 import numba.core.runtime
-import numba.core.sigutils
 
-from collplan.planner.arrays.code_folders import cache_folder
+from collplan.planner.arrays.code_folders import (
+    cache_folder,
+    compiling_alone,
+    warn_of_disk,
+    warn_uncached,
+)
 from collplan.planner.arrays.compile_time import getting_kernel, miss
 
-if sys.platform != "win32":
-    import fcntl
-
 core: Any = numba.core
-PATIENCE_S: Final = 60.0
-"""Time limit, in seconds, for another process that compiles the same function."""
-POLL_S: Final = 0.02
-_SAID: Final = "COLLPLAN_UNCACHED"
-"""Environment variable that is set once somebody has said that nothing is cached."""
 
 
 def compile_at_once(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -144,39 +135,10 @@ class _InnerDispatcher(numba.core.registry.CPUDispatcher):
         self.overloads[tuple(found.signature.args)] = found._replace(entry_point=key)
 
 
-def compile_callback(function: Callable[..., Any], signature: Any, **options: Any) -> int:
-    """Compile a function now, or take it from the cache, and return its address.
-
-    Parameters
-    ----------
-    function : callable
-        Must live, with all it closes over, as long as its address is used. Its
-        ``__qualname__`` must be unique in its file: it names the cache's files, and
-        two processes that write different functions into one would mix them up.
-    signature : numba signature
-        Types of the C function.
-    **options
-        Further options of numba's ``cfunc``.
-    """
-    signature = core.sigutils.normalize_signature(signature)
-    callback = core.ccallback.CFunc(function, signature, locals={}, options=options)
-    kept = _cache_of(function)
-    if kept is not None:
-        callback._cache = kept
-    with _getting(kept):
-        callback.compile()
-    _callbacks.append(callback)
-    return int(callback.address)
-
-
-_callbacks: list[Any] = []
-"""Keeps machine code alive whose addresses have been handed out."""
-
-
 class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
     """The machine code of one function, which other processes may need at the same time."""
 
-    _lock: IO[bytes] | None = None
+    _held: ExitStack
 
     @property
     def has_code(self) -> bool:
@@ -200,50 +162,20 @@ class _SharedCache(core.caching.FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(signature, data)
         except OSError as error:
-            _say_once(
-                f"machine code cannot be kept in {self.cache_path}: {error.strerror or error}; "
-                f"let NUMBA_CACHE_DIR name a folder with room"
-            )
+            warn_of_disk(self.cache_path, error)
 
     @contextmanager
     def released(self) -> Iterator[None]:
         """Let others have the function at the end, compiled or not."""
-        try:
+        with ExitStack() as self._held:
             yield
-        finally:
-            if self._lock is not None:
-                self._lock.close()
-                self._lock = None
 
     def _acquire(self) -> None:
-        """Wait until no other process compiles the function.
-
-        If files cannot be locked, or the process that compiles was stopped, two processes compile.
-        """
-        if sys.platform == "win32" or self._lock is not None:
-            return
-        end_s = time.monotonic() + PATIENCE_S
-        try:
+        """Wait until no other process compiles the function."""
+        with suppress(OSError):
             self._impl.locator.ensure_cache_path()
-            path = Path(self.cache_path) / f"{self._impl.filename_base}.lock"
-            self._lock = path.open("wb")
-            while True:
-                try:
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if time.monotonic() > end_s:
-                        return
-                    time.sleep(POLL_S)
-                else:
-                    return
-        except OSError:
-            return
-
-
-@cache
-def _say_once(text: str) -> None:
-    with suppress(OSError, AttributeError):  # standard error may be full or closed, too
-        sys.stderr.write(f"collplan: warning: {text}\n")
+            path = Path(self.cache_path) / self._impl.filename_base
+            self._held.enter_context(compiling_alone(path))
 
 
 def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
@@ -256,23 +188,13 @@ def _cache_of(function: Callable[..., Any]) -> _SharedCache | None:
     chosen = config.CACHE_DIR
     folder = cache_folder(Path(inspect.getfile(function)).parent, chosen)
     if folder is None:
-        _say_uncached()
+        warn_uncached()
         return None
     config.CACHE_DIR = str(folder)
     try:
         return _SharedCache(function)
     finally:
         config.CACHE_DIR = chosen
-
-
-def _say_uncached() -> None:
-    """Say once, not again in processes that this one starts, what costs time everywhere."""
-    if _SAID not in os.environ:
-        os.environ[_SAID] = "1"
-        _say_once(
-            "no folder for compiled code can be written, so every process compiles for itself; "
-            "name a folder in NUMBA_CACHE_DIR"
-        )
 
 
 # The module `signal` makes enums of handlers around these calls, which takes ten times as long.

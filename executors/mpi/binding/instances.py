@@ -21,7 +21,7 @@ from collplan.executors.mpi.engine.in_flight import Flight, board
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.plan.plan import Plan, Stage
@@ -147,7 +147,7 @@ class Copy:
         memory, flight = engine._memory, self.flight
         np.add(of.program.tag, tag_space * MAX_TAGS, out=self._tags)
         request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
-        found = run_loop(memory.address, codes.START)
+        found = entry("run_loop")(memory.address, codes.START)
         if found > codes.PENDING:
             flight.fail(memory.get("code"))
         board().add(flight)

@@ -26,8 +26,8 @@ from collplan.executors.mpi.errors import still_running
 from collplan.executors.mpi.host.cores import yields_help
 from collplan.executors.mpi.host.waiting import sleep_between_polls
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.loop import run_loop
-from collplan.executors.mpi.loop.state import STATE
+from collplan.executors.mpi.loop.entries import entry
+from collplan.executors.mpi.loop.records import STATE
 from collplan.executors.mpi.program.messages import Messages, handle_of
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.watchdog import Standstill, Watch
@@ -149,6 +149,7 @@ class Engine:
         if recorder is not None:
             recorder.prepare(program)
             self._memory.record(recorder)
+        self._run_loop = entry("run_loop")
         self._address, self._words = self._memory.address, self._memory.words
         self._bases = self._memory.bases
         self._messages = Messages(program, patterns, buffers[0].itemsize)
@@ -222,7 +223,7 @@ class Engine:
         """Start every task that is ready, and finish those that belong inside the start."""
         engines = this_thread.engines
         self._words[_TURN] = self._turn_ns() if engines else TURN_NS
-        found = run_loop(self._address, codes.START)
+        found = self._run_loop(self._address, codes.START)
         if found != codes.DONE:
             self._go_on(found, codes.GO_ON_STARTING)
         if self._words[_LEFT]:
@@ -243,7 +244,7 @@ class Engine:
 
     def advance(self) -> bool:
         """Do what `test` does, for another plan's wait."""
-        found = run_loop(self._address, codes.TEST)
+        found = self._run_loop(self._address, codes.TEST)
         if found > codes.PENDING:
             self._raise(found)
         return bool(found == codes.DONE)
@@ -253,7 +254,7 @@ class Engine:
         if not self._words[_LEFT]:
             return
         self._words[_TURN] = self._turn_ns()
-        found = run_loop(self._address, codes.WAIT)
+        found = self._run_loop(self._address, codes.WAIT)
         if found != codes.DONE:
             self._go_on(found, codes.WAIT)
         note_end(self)
@@ -265,7 +266,7 @@ class Engine:
             self.wait()
             return
         self._words[_TURN] = TURN_NS
-        found = run_loop(self._address, codes.RUN)
+        found = self._run_loop(self._address, codes.RUN)
         if found != codes.DONE:
             self._go_on(found, codes.WAIT)
 
@@ -307,7 +308,7 @@ class Engine:
             is_short = self._words[_TURN] == SHORT_TURN_NS
             if is_short and self._n_vain_turns > TURNS_AWAKE and self._sleep_s:
                 time.sleep(self._sleep_s)
-        return int(run_loop(self._address, what))
+        return int(self._run_loop(self._address, what))
 
     def _turn_ns(self) -> int:
         """Return how long this plan may keep its thread from the others."""
@@ -347,4 +348,4 @@ class Engine:
 
 def _serve(memory: LoopMemory) -> None:
     """Run the background of every start, in the thread of an engine that may be gone."""
-    run_loop(memory.address, codes.SERVE)
+    entry("run_loop")(memory.address, codes.SERVE)

@@ -15,24 +15,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
-from numba import types
 
 from collplan.executors.mpi.engine.engine import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.engine.loop_memory import SharedRecord
 from collplan.executors.mpi.engine.progress_thread import ProgressThread, semaphore, semaphore_call
+from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.calls import address_of, write_word
+from collplan.executors.mpi.loop.entries import callback, entry
+from collplan.executors.mpi.loop.records import BOARD, FLIGHT
 from collplan.executors.mpi.loop.reductions import load
-from collplan.executors.mpi.loop.serving import (
-    BOARD,
-    FLIGHT,
-    cancel_flight,
-    free_flight,
-    publish,
-    query_flight,
-    run_board,
-)
-from collplan.planner.arrays.machine_code import compile_callback
 
 TURN_NS: Final = 50_000_000
 """Time of a wait before Python gets to handle signals, in ns."""
@@ -118,7 +109,7 @@ class Flight(SharedRecord):
                 except MPI.Exception as error:
                     self.fail(error.Get_error_code())
                 self.finish = None
-            run_board(self.address, codes.COMPLETE_FLIGHT, 0)
+            entry("run_board")(self.address, codes.COMPLETE_FLIGHT, 0)
 
 
 class Board(SharedRecord):
@@ -159,19 +150,19 @@ class Board(SharedRecord):
                 self._make_room()
             place = self._free_places.pop()
             self._flights[place] = flight
-            is_seen = publish(self.address, place, flight.address)
+            is_seen = entry("publish")(self.address, place, flight.address)
         if not is_seen:
             self._post(self._work_at)
 
     def wait(self, flight: Flight) -> None:
         """Return when a flight is done; advance all meanwhile."""
-        while run_board(flight.address, codes.WAIT_FOR_FLIGHT, TURN_NS) != codes.DONE:
+        while entry("run_board")(flight.address, codes.WAIT_FOR_FLIGHT, TURN_NS) != codes.DONE:
             pass
         flight.end()
 
     def test(self, flight: Flight) -> bool:
         """Advance all once, if nobody does; return whether a flight is done."""
-        if run_board(flight.address, codes.TEST_FLIGHT, 0) != codes.DONE:
+        if entry("run_board")(flight.address, codes.TEST_FLIGHT, 0) != codes.DONE:
             return False
         flight.end()
         return True
@@ -199,8 +190,8 @@ class Board(SharedRecord):
 
     def _serve(self) -> None:
         _shorten_timer_slack()
-        while run_board(self.address, codes.SERVE_BOARD, 0) != codes.DONE:
-            write_word(self._over, 0)
+        while entry("run_board")(self.address, codes.SERVE_BOARD, 0) != codes.DONE:
+            entry("write_word")(self._over, 0)
             for flight in list(self._flights.values()):
                 flight.end()
             # The others go on.
@@ -213,7 +204,7 @@ def load_machine_code() -> None:
     _callbacks()
     over = Flight(0)
     over.set(is_over=1)
-    run_board(over.address, codes.TEST_FLIGHT, 0)
+    entry("run_board")(over.address, codes.TEST_FLIGHT, 0)
 
 
 @cache
@@ -243,12 +234,7 @@ def _grequest_start() -> Any:
 @cache
 def _callbacks() -> tuple[int, int, int]:
     """Return the addresses of what MPI calls for generalized requests."""
-    word, number = types.int64, types.int32
-    return (
-        compile_callback(query_flight, number(word, word), _nrt=False),
-        compile_callback(free_flight, number(word), _nrt=False),
-        compile_callback(cancel_flight, number(word, number), _nrt=False),
-    )
+    return callback("query_flight"), callback("free_flight"), callback("cancel_flight")
 
 
 def _shorten_timer_slack() -> None:

@@ -12,10 +12,9 @@ import numpy.typing as npt
 from collplan.executors.mpi.engine.background import Background
 from collplan.executors.mpi.engine.node_memory import NodeMemory
 from collplan.executors.mpi.engine.progress_thread import semaphore
+from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.calls import address_of
-from collplan.executors.mpi.loop.moves import N_CURSORS
-from collplan.executors.mpi.loop.state import CURSOR, IDLING, STATE, TASK
+from collplan.executors.mpi.loop.records import CURSOR, IDLING, N_CURSORS, STATE, TASK
 from collplan.executors.mpi.program.local_tasks import (
     LEFT_STAGE,
     N_BASES,

@@ -25,7 +25,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.engine.progress_thread import stop_all
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.waiting import Wait
-from collplan.executors.mpi.loop.calls import read_word
+from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import end_job, say
@@ -131,7 +131,7 @@ class NodeMemory:
     def any_is_past(self, epoch: int) -> bool:
         """Return whether a rank of the node has completed a start after number `epoch`."""
         lines = range(self.counters, self.counters + self.n_ranks * LINE_BYTES, LINE_BYTES)
-        return any(read_word(line) > epoch for line in lines)
+        return any(entry("read_word")(line) > epoch for line in lines)
 
     def wait_for_others(
         self, epoch: int, comm: MPI.Intracomm, timeout_s: float | None = None
@@ -145,7 +145,7 @@ class NodeMemory:
         """
         wait = Wait()
         for rank in range(self.n_ranks):
-            while read_word(self.counters + rank * LINE_BYTES) < epoch:
+            while entry("read_word")(self.counters + rank * LINE_BYTES) < epoch:
                 # What this rank has sent may have to be pushed on.
                 comm.Iprobe()
                 wait.pause()

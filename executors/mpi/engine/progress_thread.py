@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.mpi.loop.calls import address_of, write_word
+from collplan.executors.mpi.host.symbols import address_of
+from collplan.executors.mpi.loop.entries import entry
 
 LONGEST_JOIN_S: Final = 5.0
 """Time limit to join a thread that is at work: a copy may be long, MPI may be stuck."""
@@ -80,6 +81,6 @@ def _run(serve: Callable[[], object]) -> None:
 
 
 def _stop(thread: threading.Thread, serve: object, stopping: int, wake: int) -> None:
-    write_word(stopping, 1)
+    entry("write_word")(stopping, 1)
     semaphore_call("sem_post")(wake)
     thread.join(LONGEST_JOIN_S)

@@ -7,14 +7,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Final
 
 from collplan.executors.mpi.host.processes import die_with
-from collplan.planner.arrays.code_folders import is_missing
+from collplan.executors.mpi.loop.entries import entry, is_kept
 from collplan.planner.arrays.compile_time import announce_with
-
-_LOOP: Final = Path(__file__).parents[1] / "loop" / "loop.py"
 
 
 @contextmanager
@@ -24,7 +20,7 @@ def compiling_ahead() -> Iterator[None]:
     Ranks that need the loop wait for this process. It is killed at the end of the block. If it
     cannot compile the loop, a rank does.
     """
-    if sys.platform == "win32" or not is_missing(_LOOP, "run_loop"):
+    if sys.platform == "win32" or is_kept("run_loop"):
         yield
         return
     parent, helper = os.getpid(), os.fork()
@@ -34,9 +30,7 @@ def compiling_ahead() -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             die_with(parent, signal.SIGKILL)
             announce_with(lambda: None)  # the ranks say it
-            from collplan.executors.mpi.loop.reductions import load
-
-            load(None)
+            entry("run_loop")
         os._exit(0)
     try:
         yield

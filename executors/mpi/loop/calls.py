@@ -6,8 +6,6 @@ the word by an acquire; LLVM keeps both in order with every other access, on all
 
 from __future__ import annotations
 
-import ctypes
-from functools import cache
 from typing import Any
 
 import numba.core.cgutils
@@ -18,7 +16,6 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import extending, types
 
 from collplan.planner.arrays.jit import compile_with
-from collplan.planner.arrays.machine_code import compile_at_once
 
 arrayobj: Any = numba.np.arrayobj
 cgutils: Any = numba.core.cgutils
@@ -28,11 +25,11 @@ Ints = npt.NDArray[np.int32]
 intrinsic: Any = extending.intrinsic
 """Its results are what the function generates, not what its signature says."""
 
-inner = compile_with(is_inner=True, _nrt=False)
-"""Compile into the loop, without reference counts: nothing here allocates, as memory belongs to
-the engine."""
+inner = compile_with(is_inner=True, _nrt=False, error_model="numpy")
+"""Compile into an entry point, without reference counts: nothing here allocates, as memory belongs
+to the engine. Nothing raises, either: divisors are never 0."""
 
-inlined = compile_with(is_inner=True, _nrt=False, forceinline=True)
+inlined = compile_with(is_inner=True, _nrt=False, error_model="numpy", forceinline=True)
 """The same, in place of every call."""
 
 
@@ -190,42 +187,15 @@ def fence(context: Any) -> Any:
     return types.void(), generate
 
 
-@compile_at_once(_nrt=False)
+@inner
 def read_word(address: int) -> int:
-    """Call `load_acquire` from Python."""
+    """Return the word at an address, by `load_acquire`."""
     word: int = load_acquire(address)
     return word
 
 
-@compile_at_once(_nrt=False)
-def write_word(address: int, value: int) -> None:
-    """Call `store_release` from Python."""
+@inner
+def write_word(address: int, value: int) -> int:
+    """Write the word at an address, by `store_release`."""
     store_release(address, value)
-
-
-@cache
-def address_of(name: str, library: str | None = None) -> int:
-    """Return the address of a C function.
-
-    What is global comes first, and so does a profiler that is preloaded, as for
-    all other callers.
-
-    Parameters
-    ----------
-    name : str
-        The function.
-    library : str, optional
-        A shared library that has it, or that loads one which does.
-
-    Raises
-    ------
-    OSError
-        If there is no such function.
-    """
-    for place in (None, library):
-        function = getattr(ctypes.CDLL(place), name, None)
-        if function is not None:
-            address = ctypes.cast(function, ctypes.c_void_p).value
-            assert address is not None
-            return address
-    raise OSError(f"{name} is in none of the loaded libraries")
+    return value

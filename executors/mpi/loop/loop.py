@@ -31,8 +31,8 @@ from collplan.executors.mpi.loop.dependencies import (
     started,
 )
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
+from collplan.executors.mpi.loop.records import IDLING
 from collplan.executors.mpi.loop.state import (
-    IDLING,
     Long,
     Record,
     base_of,
@@ -51,7 +51,6 @@ from collplan.executors.mpi.loop.thread_handoff import (
     is_stopping,
     take_back,
 )
-from collplan.planner.arrays.machine_code import compile_at_once
 
 LOCAL_BATCH = 8
 """Local tasks in a row before messages get a turn."""
@@ -367,7 +366,7 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
     return codes.DONE
 
 
-@compile_at_once(_nrt=False, nogil=True)
+@inner
 def run_loop(address: int, what: int) -> Long:
     """Do what is asked with the program whose state lies at an address; return how it went."""
     state = state_at(address)

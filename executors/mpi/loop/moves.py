@@ -23,12 +23,12 @@ from collplan.executors.mpi.loop.calls import (
     move_128,
     record_at,
 )
-from collplan.executors.mpi.loop.state import CURSOR, EXTENT, Long, Record, base_of, local_at
+from collplan.executors.mpi.loop.records import CURSOR, EXTENT
+from collplan.executors.mpi.loop.state import Long, Record, base_of, local_at
 
-# Which of the engine's extents stand for its staging memory, and which cursors there are.
+# Which of the engine's extents stand for its staging memory.
 STAGED_LEFT = 0
 STAGED_RIGHT = 1
-N_CURSORS = 3
 
 
 @inlined

@@ -1,237 +1,52 @@
-"""Machine code of the loop and of reductions, compiled on first use and loaded once per process.
-
-Results of predefined operations are those of numpy. They are plain functions of two numbers, or
-of two structs and the place of a third. Those on float16 convert to float32 and back, rounding
-to nearest, ties to even, as IEEE 754 and numpy do.
-"""
+"""Machine code of reductions, compiled on first use and loaded once per process."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.extending import register_jitable
 
-from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.calls import array_at, intrinsic
-from collplan.executors.mpi.loop.loop import run_loop
-from collplan.executors.mpi.loop.state import STATE
-from collplan.planner.arrays.machine_code import compile_callback
+from collplan.executors.mpi.loop.entries import address_of_code, entry
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
 
-Combine = Callable[..., Any]
 Predefined = tuple[str, np.dtype[Any]]
 
-_WORD = ir.IntType(32)
-_FLOAT = ir.FloatType()
-_HALF = ir.IntType(16)
-
-
-@intrinsic
-def widen(context: Any, half: Any) -> Any:
-    """Return the float32 of a half's bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits = builder.zext(arguments[0], _WORD)
-        sign = builder.shl(builder.and_(bits, _WORD(0x8000)), _WORD(16))
-        shifted = builder.shl(builder.and_(bits, _WORD(0x7FFF)), _WORD(13))
-        # Exponents differ in their bias by 112; multiplying carries subnormals, too.
-        scale = builder.bitcast(_WORD((127 + 112) << 23), _FLOAT)
-        scaled = builder.fmul(builder.bitcast(shifted, _FLOAT), scale)
-        is_special = builder.icmp_unsigned(">=", shifted, _WORD(0x7C00 << 13))
-        special = builder.or_(shifted, _WORD(0xFF << 23))
-        magnitude = builder.select(is_special, special, builder.bitcast(scaled, _WORD))
-        return builder.bitcast(builder.or_(magnitude, sign), _FLOAT)
-
-    return types.float32(types.uint16), generate
-
-
-@intrinsic
-def narrow(context: Any, value: Any) -> Any:
-    """Return the bits of the half nearest to a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits = builder.bitcast(arguments[0], _WORD)
-        sign = builder.and_(bits, _WORD(0x80000000))
-        magnitude = builder.xor(bits, sign)
-        # Adding a half unit of the last place, and the last place itself for ties.
-        odd = builder.and_(builder.lshr(magnitude, _WORD(13)), _WORD(1))
-        bias = _WORD((((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)
-        normal = builder.lshr(builder.add(builder.add(magnitude, bias), odd), _WORD(13))
-        # The addition of 0.5 aligns a subnormal's last place with the float's, and rounds it.
-        half_one = builder.bitcast(_WORD(0x3F000000), _FLOAT)
-        aligned = builder.fadd(builder.bitcast(magnitude, _FLOAT), half_one)
-        subnormal = builder.sub(builder.bitcast(aligned, _WORD), _WORD(0x3F000000))
-        is_nan = builder.icmp_unsigned(">", magnitude, _WORD(0x7F800000))
-        special = builder.select(is_nan, _WORD(0x7E00), _WORD(0x7C00))
-        is_small = builder.icmp_unsigned("<", magnitude, _WORD(113 << 23))
-        is_large = builder.icmp_unsigned(">=", magnitude, _WORD(143 << 23))
-        finite = builder.select(is_small, subnormal, normal)
-        result = builder.select(is_large, special, finite)
-        signed = builder.or_(result, builder.lshr(sign, _WORD(16)))
-        return builder.trunc(signed, _HALF)
-
-    return types.uint16(types.float32), generate
-
-
-# Comparisons below are such that a NaN wins, the left one before the right.
-
-
-@register_jitable
-def minimum(a: Any, b: Any) -> Any:
-    return a if a <= b or a != a else b
-
-
-@register_jitable
-def maximum(a: Any, b: Any) -> Any:
-    return a if a >= b or a != a else b
-
-
-@register_jitable
-def complex_minimum(a: Any, b: Any) -> Any:
-    x, y = a.real, b.real
-    is_less = (x < y and a.imag == a.imag and b.imag == b.imag) or (x == y and a.imag <= b.imag)
-    return a if is_less or a != a else b
-
-
-@register_jitable
-def complex_maximum(a: Any, b: Any) -> Any:
-    x, y = a.real, b.real
-    is_more = (x > y and a.imag == a.imag and b.imag == b.imag) or (x == y and a.imag >= b.imag)
-    return a if is_more or a != a else b
-
-
-@register_jitable
-def logical_and(a: Any, b: Any) -> Any:
-    return (a != 0) & (b != 0)
-
-
-@register_jitable
-def logical_or(a: Any, b: Any) -> Any:
-    return (a != 0) | (b != 0)
-
-
-@register_jitable
-def logical_xor(a: Any, b: Any) -> Any:
-    return (a != 0) ^ (b != 0)
-
-
-@register_jitable
-def half_add(a: Any, b: Any) -> Any:
-    return narrow(widen(a) + widen(b))
-
-
-@register_jitable
-def half_multiply(a: Any, b: Any) -> Any:
-    return narrow(widen(a) * widen(b))
-
-
-@register_jitable
-def half_minimum(a: Any, b: Any) -> Any:
-    x = widen(a)
-    return a if x <= widen(b) or x != x else b
-
-
-@register_jitable
-def half_maximum(a: Any, b: Any) -> Any:
-    x = widen(a)
-    return a if x >= widen(b) or x != x else b
-
-
-@register_jitable
-def half_logical_and(a: Any, b: Any) -> Any:
-    return narrow(np.float32(((a & 0x7FFF) != 0) & ((b & 0x7FFF) != 0)))
-
-
-@register_jitable
-def half_logical_or(a: Any, b: Any) -> Any:
-    return narrow(np.float32(((a & 0x7FFF) != 0) | ((b & 0x7FFF) != 0)))
-
-
-@register_jitable
-def half_logical_xor(a: Any, b: Any) -> Any:
-    return narrow(np.float32(((a & 0x7FFF) != 0) ^ ((b & 0x7FFF) != 0)))
-
-
-@register_jitable
-def _locate(value: Any, left: Any, right: Any, out: Any) -> None:
-    """Write an extreme and where it is: the lowest index that has it, or a NaN's."""
-    in_left = left.value == value or left.value != left.value
-    in_right = right.value == value or right.value != right.value
-    index = left.index if in_left else right.index
-    if in_left and in_right and right.index < index:
-        index = right.index
-    out.index = index
-    out.value = value
-
-
-@register_jitable
-def locate_minimum(left: Any, right: Any, out: Any) -> None:
-    _locate(minimum(left.value, right.value), left, right, out)
-
-
-@register_jitable
-def locate_maximum(left: Any, right: Any, out: Any) -> None:
-    _locate(maximum(left.value, right.value), left, right, out)
-
-
-_ORDERED: Final[dict[str, Combine]] = {
-    "sum": operator.add,
-    "prod": operator.mul,
-    "min": minimum,
-    "max": maximum,
-    "land": logical_and,
-    "lor": logical_or,
-    "lxor": logical_xor,
-}
-_BITWISE: Final[dict[str, Combine]] = {
-    "band": operator.and_,
-    "bor": operator.or_,
-    "bxor": operator.xor,
-}
-BY_KIND: Final[dict[str, dict[str, Combine]]] = {
+_ORDERED: Final = frozenset(("sum", "prod", "min", "max", "land", "lor", "lxor"))
+_BITWISE: Final = frozenset(("band", "bor", "bxor"))
+COMPILED: Final = {
     "i": _ORDERED | _BITWISE,
     "u": _ORDERED | _BITWISE,
     "f": _ORDERED,
-    "c": _ORDERED | {"min": complex_minimum, "max": complex_maximum},
-    # Bytes that are 0 or 1, where sums and products are numpy's, which are logical.
-    "b": {
-        **dict.fromkeys(("sum", "max", "lor", "bor"), logical_or),
-        **dict.fromkeys(("prod", "min", "land", "band"), logical_and),
-        **dict.fromkeys(("lxor", "bxor"), logical_xor),
-    },
+    "c": _ORDERED,
+    "b": _ORDERED | _BITWISE,
 }
-"""The functions of each kind of numpy's dtypes, by the operation's name."""
-HALF: Final[dict[str, Combine]] = {
-    "sum": half_add,
-    "prod": half_multiply,
-    "min": half_minimum,
-    "max": half_maximum,
-    "land": half_logical_and,
-    "lor": half_logical_or,
-    "lxor": half_logical_xor,
-}
-"""Those of float16, on its bits."""
-ON_PAIRS: Final[dict[str, Combine]] = {"minloc": locate_minimum, "maxloc": locate_maximum}
-"""Those on structs of a value and an index, which write their result themselves."""
-
-
-_SIGNATURE: Final = types.int32(*(types.int64,) * 8)
+"""Operations that have machine code, by the kind of numpy's dtypes."""
+COMPILED_ON_PAIRS: Final = frozenset(("minloc", "maxloc"))
+"""Those on structs of a value and an index."""
+SIGNATURE: Final = f"int32({', '.join(['int64'] * 8)})"
+"""Types of reductions as numba writes them; see `reduction_address`."""
 _SIGN_MATTERS: Final = ("min", "max")
 
 
 def is_compiled(operation: object, dtype: np.dtype[Any]) -> bool:
     """Return whether there is compiled code for an operation on a dtype."""
     name = str(getattr(operation, "name", ""))
-    is_builtin = name in BUILTIN_OPERATIONS and operation is get_operation(name)
-    return is_builtin and _combine(name, dtype) is not None
+    if name not in BUILTIN_OPERATIONS or operation is not get_operation(name):
+        return False
+    if dtype.names == ("value", "index"):
+        value = dtype["value"]
+        is_plain = value.kind in "iuf" and value != np.float16 and _is_known(value)
+        return is_plain and name in COMPILED_ON_PAIRS
+    return _is_known(dtype) and name in COMPILED.get(dtype.kind, ())
 
 
+def _is_known(dtype: np.dtype[Any]) -> bool:
+    """Return whether numba has the dtype: no foreign order of bytes, no long double."""
+    return dtype.isnative and dtype.char not in "gG"
+
+
+@cache
 def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
     """Return the address of the C function for a predefined operation on a dtype.
 
@@ -239,43 +54,18 @@ def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
     number of rows, and how far rows of left, right and result are apart in
     bytes. The result may be left or right itself, row by row.
     """
-    combine = _combine(name, dtype)
-    assert combine is not None
-    return compile_combine(combine, _stored(name, dtype))
+    stored = _stored(name, dtype)
+    fields = [stored] if stored.names is None else [stored[field] for field in stored.names]
+    # Logical or of booleans is stored as sum of bytes is, and halves are stored as words.
+    kind = [dtype.name] if dtype.kind == "b" or dtype == np.float16 else []
+    symbol = "_".join(["collplan_reduce", name, *kind, *(field.name for field in fields)])
 
+    def function() -> Any:
+        from collplan.executors.mpi.loop.combine import combine_of, reduction_of
 
-@cache
-def compile_combine(combine: Combine, dtype: np.dtype[Any]) -> int:
-    """Return the address of the C function that combines elements of `dtype`.
+        return reduction_of(combine_of(name, dtype), stored)
 
-    Parameters
-    ----------
-    combine : callable
-        A plain function of two elements, known to numba by ``register_jitable``.
-    dtype : dtype
-        As compiled code sees the elements.
-    """
-    function = _make(combine, dtype)
-    # One file of the cache for each.
-    fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    name = "_".join([combine.__name__, *(field.name for field in fields)])
-    function.__qualname__ = f"reduce_{name}"
-    return compile_callback(function, _SIGNATURE, _nrt=False)
-
-
-def _combine(name: str, dtype: np.dtype[Any]) -> Combine | None:
-    if dtype.names == ("value", "index"):
-        is_plain = dtype["value"].kind in "iuf" and dtype["value"] != np.float16
-        return ON_PAIRS.get(name) if is_plain and _is_known(dtype["value"]) else None
-    if not _is_known(dtype):
-        return None
-    functions = HALF if dtype == np.float16 else BY_KIND.get(dtype.kind, {})
-    return functions.get(name)
-
-
-def _is_known(dtype: np.dtype[Any]) -> bool:
-    """Return whether numba has the dtype: no foreign order of bytes, no long double."""
-    return dtype.isnative and dtype.char not in "gG"
+    return address_of_code(symbol, function, SIGNATURE)
 
 
 def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -290,57 +80,6 @@ def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def _make(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
-    """Return the function for one pair; its loops differ in what may be the same memory.
-
-    That two addresses are equal defeats the checks before a vectorised loop, so
-    such operands are one array. Of structs `combine` reads two before it writes the third.
-    """
-    is_struct = dtype.names is not None
-
-    def reduce(
-        left: int,
-        right: int,
-        out: int,
-        n: int,
-        n_rows: int,
-        left_stride: int,
-        right_stride: int,
-        out_stride: int,
-    ) -> int:
-        if is_struct:
-            for row in range(n_rows):
-                a = array_at(left + row * left_stride, n, dtype)
-                b = array_at(right + row * right_stride, n, dtype)
-                c = array_at(out + row * out_stride, n, dtype)
-                for i in range(n):
-                    combine(a[i], b[i], c[i])
-            return 0
-        if n == 1:
-            for row in range(n_rows):
-                a = array_at(left + row * left_stride, 1, dtype)
-                b = array_at(right + row * right_stride, 1, dtype)
-                c = array_at(out + row * out_stride, 1, dtype)
-                c[0] = combine(a[0], b[0])
-            return 0
-        for row in range(n_rows):
-            a = array_at(left + row * left_stride, n, dtype)
-            b = array_at(right + row * right_stride, n, dtype)
-            c = array_at(out + row * out_stride, n, dtype)
-            if left == out and left_stride == out_stride:
-                for i in range(n):
-                    c[i] = combine(c[i], b[i])
-            elif right == out and right_stride == out_stride:
-                for i in range(n):
-                    c[i] = combine(a[i], c[i])
-            else:
-                for i in range(n):
-                    c[i] = combine(a[i], b[i])
-        return 0
-
-    return reduce
-
-
 _loaded: dict[Predefined | None, int] = {}
 
 
@@ -350,7 +89,7 @@ def is_loaded(reduction: Predefined | None) -> bool:
 
 
 def load(reduction: Predefined | None) -> int:
-    """Compile the loop and a reduction, or take them from the cache.
+    """Load the loop and a reduction, or compile what is not kept.
 
     Parameters
     ----------
@@ -365,7 +104,6 @@ def load(reduction: Predefined | None) -> int:
     if reduction not in _loaded:
         # The reduction first: another process may be compiling the loop meanwhile.
         address = 0 if reduction is None else reduction_address(*reduction)
-        nothing = np.zeros(1, dtype=STATE)
-        run_loop(nothing.ctypes.data, codes.RUN)
+        entry("run_loop")
         _loaded[reduction] = address
     return _loaded[reduction]

@@ -7,8 +7,6 @@ Nothing here needs Python: MPI may hold locks of its own while it asks how a req
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from collplan.executors.mpi.loop import codes
@@ -24,26 +22,8 @@ from collplan.executors.mpi.loop.calls import (
     store_release,
 )
 from collplan.executors.mpi.loop.loop import idle, run_loop
-from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at, words
-from collplan.planner.arrays.machine_code import compile_at_once
-
-FLIGHT: Final = words(
-    *("state", "board", "request", "needs_python", "code"),
-    *("is_over", "is_done", "is_freed"),  # words that others watch
-    *("over", "done", "freed"),  # where those lie
-)
-"""A program in flight: over when all its tasks are, done when its request is complete, freed
-when MPI has let go of that."""
-
-BOARD: Final = words(
-    *("places", "n_places", "progress", "lock", "work"),
-    *("stopping", "is_stopping", "wanted", "is_wanted"),
-    *("awake", "is_awake", "over", "is_over"),
-    *("MPI_Grequest_complete", "sem_wait", "sem_trywait", "sem_post"),
-    *("status", "status_bytes", "nanosleep", "sleep", "sleep_s", "sleep_ns"),
-    *("spins", "first_sleep_ns", "longest_sleep_ns", "dozes"),
-)
-"""State shared by all programs in flight of a process; places hold addresses of flights, or 0."""
+from collplan.executors.mpi.loop.records import BOARD, FLIGHT
+from collplan.executors.mpi.loop.state import Long, Record, nap, now, sleep_on, state_at
 
 LOCK_SPINS = 1000
 """Attempts to take the lock before a waiting thread sleeps; most sweeps are short."""
@@ -193,7 +173,7 @@ def _advance(board: Record, flight: Record, turn_ns: int) -> None:
             return
 
 
-@compile_at_once(_nrt=False, nogil=True)
+@inner
 def run_board(address: int, what: int, turn_ns: int) -> Long:
     """Do what is asked with a board or a flight at an address; return how it went.
 
@@ -233,7 +213,7 @@ def run_board(address: int, what: int, turn_ns: int) -> Long:
     return codes.DONE if load_acquire(flight.over) else codes.PENDING
 
 
-@compile_at_once(_nrt=False)
+@inner
 def publish(board: int, place: int, flight: int) -> bool:
     """Put a flight on a place of a board; return whether the thread is awake to see it."""
     record = _board_at(board)
@@ -242,6 +222,7 @@ def publish(board: int, place: int, flight: int) -> bool:
     return bool(load_acquire(record.awake) != 0)
 
 
+@inner
 def query_flight(extra_state: int, status: int) -> Long:
     """Tell MPI how a generalized request ended."""
     flight = _flight_at(extra_state)
@@ -250,12 +231,14 @@ def query_flight(extra_state: int, status: int) -> Long:
     return np.int32(flight.code)
 
 
+@inner
 def free_flight(extra_state: int) -> Long:
     """Note that MPI has let go of a generalized request."""
     store_release(_flight_at(extra_state).freed, 1)
     return np.int32(0)
 
 
+@inner
 def cancel_flight(extra_state: int, is_complete: int) -> Long:
     """Do nothing: MPI forbids to cancel collectives."""
     return np.int32(0)

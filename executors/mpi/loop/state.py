@@ -1,4 +1,4 @@
-"""State of compiled code: records whose fields are numbers and addresses of arrays."""
+"""Rows of the records of compiled code, its clock, and its sleep."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collplan.executors.mpi.loop.calls import (
     pointer,
     record_at,
 )
+from collplan.executors.mpi.loop.records import LOCAL, STATE, TASK
 
 Record = Any
 """A row of one of the tables below, in compiled code."""
@@ -21,107 +22,6 @@ Long = Any
 """A signed integer of 64 bits, in compiled code."""
 
 SECOND_NS: Final = 1_000_000_000
-
-
-def words(*names: str) -> np.dtype[Any]:
-    """Return the dtype of a record of words of 64 bits.
-
-    Examples
-    --------
-    >>> words("at", "n").itemsize
-    16
-    """
-    return np.dtype([(name, "i8") for name in names])
-
-
-TASK: Final = np.dtype(
-    [
-        ("kind", "i1"),
-        ("stage", "i1"),
-        ("buffer", "i1"),
-        ("waits", "i1"),  # whether it looks at other ranks' progress before it runs
-        ("is_gated", "i1"),
-        ("processor", "i2"),  # its row among those of the progress thread, or -1
-        ("peer", "i4"),
-        ("tag", "i4"),
-        ("count", "i4"),
-        ("first_on_start", "i4"),
-        ("first_on_completion", "i4"),
-        ("local", "i4"),  # its row among the local tasks
-        ("first_wait", "i4"),
-        ("flag", "i4"),  # its number among those that other ranks wait for, or -1
-        ("offset", "i8"),  # bytes from the beginning of its buffer
-        ("datatype", "i8"),
-    ],
-    align=True,
-)
-"""One task; there is one row more, where the last task's successors end."""
-
-LOCAL: Final = words(
-    *("first_write", "first_read", "first_right"),
-    "right_skip",  # bytes of that extent which belong to the left operand
-    *("n_bytes", "duration_ns"),
-    "is_staged",  # whether it would overwrite what it still has to read
-)
-"""One task without a message."""
-
-EXTENT: Final = words(
-    *("buffer", "offset", "run", "stride", "repeat", "outer_stride", "outer_repeat")
-)
-"""Runs of contiguous bytes; everything in bytes."""
-
-CURSOR: Final = words(
-    *("extents", "extent", "outer", "inner"),
-    "at",  # bytes of the run that are behind
-    "address",  # of the run
-    *("rows", "row_stride"),
-)
-"""A place in a list of extents, and how far equal pieces go on from there."""
-
-IDLING: Final = words("spins", "yields", "sleep_step_ns", "longest_sleep_ns")
-"""Idle policy of a thread."""
-
-_COUNTERS = (
-    *("n_tasks", "n_left", "n_left_in_start", "n_left_held", "last_stage"),
-    *("n_active", "n_messages", "n_local", "n_held", "n_moved_bytes"),
-    *("progress", "idle_polls", "computing", "compute_end_ns", "code", "n_failed"),
-    *("epoch", "n_waiting", "n_past_gate", "n_at_end", "is_ending"),
-    *("is_handed", "found", "processor", "is_stopping", "beside_left_ns"),
-)
-_FIXED = (
-    *("n_in_start", "n_held_in_all", "n_first_messages", "n_first_local", "n_first_held"),
-    *("comm", "handle_bytes", "element_bytes"),
-    *("turn_ns", "monotonic", "now_s", "now_ns", "sleep_s", "sleep_ns"),
-    *("has_thread", "thread_turn_ns", "realtime", "deadline_s", "deadline_ns", "mask_bytes"),
-    *("n_first_waiting", "n_sharing", "ends_together", "n_messages_in_all"),
-    "beside_ns",  # how long the caller computes while a thread has the background
-    *("any_source", "any_tag", "n_probed"),
-    "is_recorded",
-)
-_ADDRESSES = (
-    *(
-        "MPI_Isend",
-        "MPI_Irecv",
-        "MPI_Testsome",
-        "MPI_Iprobe",
-        "clock_gettime",
-        "nanosleep",
-        "sched_yield",
-        "reduce",
-    ),
-    *("tasks", "before", "n_before", "on_start", "on_completion", "bases"),
-    *("messages", "local", "held", "first_messages", "first_local", "first_held"),
-    *("requests", "active", "finished", "statuses"),
-    *("waiting", "first_waiting", "next_wait", "waits"),
-    *("probed", "counters", "own_counter", "own_flags"),
-    *("locals", "reads", "writes", "cursors", "stage_extents", "now", "sleep"),
-    *("idling", "caller_idling", "thread_idling"),
-    *("sem_wait", "sem_trywait", "sem_timedwait", "sem_post", "sched_setaffinity"),
-    *("handed", "over", "deadline", "stopping", "masks"),
-    *("start_ns", "end_ns"),  # when tasks started and ended, where they are recorded
-)
-STATE: Final = words(*_COUNTERS, *_FIXED, *_ADDRESSES)
-"""Everything a call of the loop gets: counters, and where the arrays lie."""
 
 
 @inlined

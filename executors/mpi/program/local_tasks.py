@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.state import EXTENT, LOCAL
+from collplan.executors.mpi.loop.records import EXTENT, LOCAL
 from collplan.executors.mpi.program.program import Program
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.plan.plan import Extents, Op

@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba.extending import register_jitable
 
 from collplan.executors.mpi.engine.loop_memory import LoopMemory
 from collplan.executors.mpi.engine.reduction import Callback
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.calls import inner
+from collplan.executors.mpi.loop.combine import BY_KIND, HALF, ON_PAIRS, reduction_of
+from collplan.executors.mpi.loop.entries import address_of_code, entry
 from collplan.executors.mpi.loop.reductions import (
-    compile_combine,
+    COMPILED,
+    COMPILED_ON_PAIRS,
+    SIGNATURE,
     is_compiled,
     reduction_address,
 )
@@ -39,14 +42,15 @@ DTYPES = [
 REDUCTION = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int64] * 8)
 
 
-@register_jitable
+@inner
 def subtract(a: int, b: int) -> int:
     """An operation that shows which operand was taken for the left one."""
     return a - b
 
 
 def subtraction(dtype: str) -> int:
-    return compile_combine(subtract, np.dtype(dtype))
+    function = reduction_of(subtract, np.dtype(dtype))
+    return address_of_code(f"test_subtract_{dtype}", lambda: function, SIGNATURE)
 
 
 def loop_memory(plan: Plan, buffers: list[np.ndarray], reduce: int = 0) -> LoopMemory:
@@ -137,6 +141,12 @@ def test_codes_of_tasks_and_stages_are_those_of_plans() -> None:
         assert getattr(codes, name) == kind
 
 
+def test_names_of_compiled_operations_are_known_without_numba() -> None:
+    assert {kind: set(functions) for kind, functions in BY_KIND.items()} == COMPILED
+    assert set(HALF) == COMPILED["f"]
+    assert set(ON_PAIRS) == COMPILED_ON_PAIRS
+
+
 def test_what_is_not_compiled() -> None:
     assert not is_compiled(get_operation("minloc"), numpy_dtype("long_double_int"))
     assert not is_compiled(get_operation("sum"), numpy_dtype("double_int"))
@@ -185,8 +195,8 @@ def test_any_extents(data: st.DataObject, op: Op, dtype: str) -> None:
         for i, (b, place) in enumerate(cells):
             value = values[i] if op is Op.COPY else int(values[i]) - int(values[n + i])
             wanted[b][place] = np.int64(value).astype(dtype)
-        assert run_loop(memory.address, codes.RUN) == codes.DONE
-        assert run_loop(other_memory.address, codes.RUN) == codes.DONE
+        assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
+        assert entry("run_loop")(other_memory.address, codes.RUN) == codes.DONE
     for buffer, want, view in zip(buffers, wanted, viewed, strict=True):
         assert np.array_equal(buffer, want)
         assert np.array_equal(view, want)
@@ -209,7 +219,7 @@ def test_staged_tasks_of_several_sizes() -> None:
         wanted[1 : n + 1] = wanted[:n] - wanted[n : 2 * n]
     nothing = np.zeros(0, dtype=np.int64)
     memory = loop_memory(writer.plan(), [nothing, values, nothing], subtraction("int64"))
-    assert run_loop(memory.address, codes.RUN) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
     assert values.tolist() == wanted.tolist()
 
 
@@ -232,7 +242,7 @@ def test_large_strided_copies(itemsize: int, count: int) -> None:
     wanted = target.copy().reshape(rows, width, itemsize)
     wanted[:, 100 : 100 + count] = block
     memory = loop_memory(writer.plan(), [source, target, scratch])
-    assert run_loop(memory.address, codes.RUN) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
     assert np.array_equal(target.reshape(wanted.shape), wanted)
     assert np.array_equal(scratch[: rows * count].reshape(block.shape), block)
     transposed = scratch[rows * count : 2 * rows * count].reshape(count, rows, itemsize)
@@ -282,7 +292,7 @@ def test_order_of_a_program() -> None:
     memory = loop_memory(writer.plan(), [clock, order, np.zeros(0, np.int64)], add)
     for _ in range(3):
         clock[0] = 0
-        assert run_loop(memory.address, codes.RUN) == codes.DONE
+        assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
         assert order.tolist() == priorities.tolist()
 
 
@@ -296,15 +306,15 @@ def test_stages() -> None:
     writer.add(Op.COPY, 0, [one], [(Buffer.RECV, 3, 1)], stage=Stage.WAIT, after=[late])
     send, recv = np.array([7]), np.zeros(4, dtype=np.int64)
     memory = loop_memory(writer.plan(), [send, recv, send])
-    assert run_loop(memory.address, codes.START) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.START) == codes.DONE
     assert recv.tolist() == [7, 0, 7, 0]
     assert memory.get("n_left") == 2
-    assert run_loop(memory.address, codes.TEST) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.TEST) == codes.DONE
     assert recv.tolist() == [7, 7, 7, 7]
-    assert run_loop(memory.address, codes.TEST) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.TEST) == codes.DONE
     recv[:] = 0
-    assert run_loop(memory.address, codes.START) == codes.DONE
-    assert run_loop(memory.address, codes.WAIT) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.START) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.WAIT) == codes.DONE
     assert recv.tolist() == [7, 7, 7, 7]
     assert memory.get("n_left") == 0
 
@@ -314,7 +324,7 @@ def test_a_cycle_is_a_deadlock() -> None:
     for other in (1, 0):
         writer.add(Op.COPY, 0, [(Buffer.SEND, 0, 1)], [(Buffer.RECV, 0, 1)], after=[other])
     memory = loop_memory(writer.plan(), [np.zeros(1, np.int32)] * 3)
-    assert run_loop(memory.address, codes.RUN) == codes.DEADLOCK
+    assert entry("run_loop")(memory.address, codes.RUN) == codes.DEADLOCK
     assert memory.get("n_left") == 2
 
 
@@ -327,9 +337,9 @@ def test_computation_lets_python_in() -> None:
     memory = loop_memory(writer.plan(), [send, recv, recv])
     memory.set(turn_ns=500_000)
     turns = 1
-    found = run_loop(memory.address, codes.RUN)
+    found = entry("run_loop")(memory.address, codes.RUN)
     while found == codes.PENDING:
-        found = run_loop(memory.address, codes.WAIT)
+        found = entry("run_loop")(memory.address, codes.WAIT)
         turns += 1
     assert found == codes.DONE
     assert turns > 1
@@ -340,4 +350,4 @@ def test_computation_lets_python_in() -> None:
 def test_empty_program() -> None:
     memory = loop_memory(PlanWriter([[0, 0, 0]]).plan(), [np.zeros(0, np.int32)] * 3)
     for what in (codes.START, codes.TEST, codes.WAIT, codes.RUN):
-        assert run_loop(memory.address, what) == codes.DONE
+        assert entry("run_loop")(memory.address, what) == codes.DONE

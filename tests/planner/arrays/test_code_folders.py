@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from collplan.planner.arrays.code_folders import cache_folder, is_missing
+from collplan.planner.arrays.code_folders import cache_folder
 from kernel_files import USE, write_kernels
 
 
@@ -59,19 +59,3 @@ def test_without_any_folder_to_write_into_one_line_says_that_nothing_is_cached(t
     assert done.stderr.startswith("collplan: warning: no folder for compiled code can be written")
     assert done.stderr.count("\n") == 1
     assert done.stderr.endswith("name a folder in NUMBA_CACHE_DIR\n")
-
-
-def test_what_is_missing_is_known_without_numba(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
-    write_kernels(tmp_path, 3)
-    source = tmp_path / "outer_kernel.py"
-    assert is_missing(source, "twice")
-    run_twice(tmp_path, NUMBA_CACHE_DIR="")
-    assert not is_missing(source, "twice")
-    assert is_missing(source, "twic")
-    cache_folder.cache_clear()
-    (tmp_path / "unwritten").mkdir()
-    read_only_sources(tmp_path / "unwritten")
-    monkeypatch.setattr("collplan.planner.arrays.code_folders._user_folders", lambda: ())
-    assert not is_missing(tmp_path / "unwritten" / source.name, "twice")
-    cache_folder.cache_clear()

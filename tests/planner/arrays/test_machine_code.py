@@ -11,7 +11,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from collplan.planner.arrays import machine_code
+from collplan.planner.arrays import code_folders, machine_code
 from collplan.planner.arrays.code_folders import cache_folder
 from folders import HELPERS
 from kernel_files import USE, write_kernels
@@ -71,7 +71,7 @@ def test_whoever_fails_to_compile_lets_others_try():
 
 def test_patience_has_an_end(monkeypatch):
     """A process that was stopped while it compiled stops nobody else."""
-    monkeypatch.setattr(machine_code, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(code_folders, "PATIENCE_S", 0.05)
 
     def tripled(x):
         return 3 * x

@@ -13,15 +13,14 @@ pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mp
 COMPILED = """
 import time
 from collplan.executors.mpi.launch.ahead import compiling_ahead
-from collplan.executors.mpi.loop.loop import run_loop
-from collplan.planner.arrays.machine_code import has_code
+from collplan.executors.mpi.loop.entries import is_kept
 
-assert not has_code(run_loop)
+assert not is_kept("run_loop")
 with compiling_ahead():
     end = time.monotonic() + 120
-    while not has_code(run_loop) and time.monotonic() < end:
+    while not is_kept("run_loop") and time.monotonic() < end:
         time.sleep(0.05)
-assert has_code(run_loop)
+assert is_kept("run_loop")
 with compiling_ahead():
     assert not children()
 """

@@ -18,7 +18,7 @@ from collplan.executors.mpi.engine.loop_memory import (
     LoopMemory,
 )
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.reductions import reduction_address
 from collplan.executors.mpi.program.program import rank_program
 from collplan.planner.plan.plan import Buffer, Op, Plan
@@ -125,7 +125,7 @@ def test_a_rank_on_a_shared_core_spins_yields_then_sleeps(
     for _ in range(2):
         mpi.calls.clear()
         mpi.sleeps_ns.clear()
-        assert run_loop(memory.address, codes.RUN) == codes.DONE
+        assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
         idle = ["poll"] * n_spins + ["poll", "yield"] * n_yields + ["poll", "sleep"] * 32
         assert mpi.calls == ["recv 0", *idle, "poll"]
         steps = np.minimum(np.arange(1, 33), SLEEP_STEPS) * 100_000
@@ -137,7 +137,7 @@ def test_a_rank_on_a_core_of_its_own_never_sleeps() -> None:
     memory = bound(one_receive(), [word, word, word])
     mpi = FakeMPI(memory, n_vain_polls=2000)
     memory.set_idling(0.0)
-    assert run_loop(memory.address, codes.RUN) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
     runs = [(name, len(list(calls))) for name, calls in groupby(mpi.calls)]
     assert runs[:2] == [("recv 0", 1), ("poll", SPINS + 1)]
     assert "sleep" not in mpi.calls
@@ -151,9 +151,9 @@ def test_a_short_turn_ends_without_sleeping() -> None:
     mpi = FakeMPI(memory, n_vain_polls=100)
     memory.set_idling(1e-3)
     memory.set(turn_ns=1)
-    assert run_loop(memory.address, codes.RUN) == codes.PENDING
+    assert entry("run_loop")(memory.address, codes.RUN) == codes.PENDING
     n_turns = 1
-    while run_loop(memory.address, codes.WAIT) == codes.PENDING:
+    while entry("run_loop")(memory.address, codes.WAIT) == codes.PENDING:
         n_turns += 1
     assert n_turns >= 3
     assert mpi.calls.count("poll") == 101
@@ -184,6 +184,6 @@ def test_a_ready_reduction_comes_before_later_receives_and_after_earlier_message
     )
     seen: dict[str, int] = {}
     mpi = FakeMPI(memory, on_post=lambda name, tag: seen.update({f"{name} {tag}": int(recv[0])}))
-    assert run_loop(memory.address, codes.RUN) == codes.DONE
+    assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
     assert seen == {"recv 0": 30, "send 3": 30, "recv 1": 42, "send 2": 42}
     assert [name for name in mpi.calls if name != "poll"] == list(seen)

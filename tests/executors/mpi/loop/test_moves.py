@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from collplan.executors.mpi.engine.loop_memory import LoopMemory
 from collplan.executors.mpi.engine.reduction import Callback
 from collplan.executors.mpi.loop import codes
-from collplan.executors.mpi.loop.loop import run_loop
+from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import rank_program
 from collplan.planner.plan.plan import Buffer, Op, Plan
 from collplan.planner.verify.format_check import check_format
@@ -25,7 +25,7 @@ def run(plan: Plan, buffers: list[np.ndarray]) -> None:
     memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=address)
     memory.use(buffers)
     for _ in range(2):
-        assert run_loop(memory.address, codes.RUN) == codes.DONE
+        assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
 
 
 @settings(deadline=None, max_examples=150)

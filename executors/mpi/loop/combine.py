@@ -1,0 +1,272 @@
+"""Predefined operations of reductions, compiled for each type of elements.
+
+Results are those of numpy. Operations are plain functions of two numbers, or of two structs and
+the place of a third. Those on float16 convert to float32 and back, rounding to nearest, ties to
+even, as IEEE 754 and numpy do.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+
+from collplan.executors.mpi.loop.calls import array_at, inner, intrinsic
+
+Combine = Callable[..., Any]
+
+_WORD = ir.IntType(32)
+_FLOAT = ir.FloatType()
+_HALF = ir.IntType(16)
+
+
+@intrinsic
+def widen(context: Any, half: Any) -> Any:
+    """Return the float32 of a half's bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.zext(arguments[0], _WORD)
+        sign = builder.shl(builder.and_(bits, _WORD(0x8000)), _WORD(16))
+        shifted = builder.shl(builder.and_(bits, _WORD(0x7FFF)), _WORD(13))
+        # Exponents differ in their bias by 112; multiplying carries subnormals, too.
+        scale = builder.bitcast(_WORD((127 + 112) << 23), _FLOAT)
+        scaled = builder.fmul(builder.bitcast(shifted, _FLOAT), scale)
+        is_special = builder.icmp_unsigned(">=", shifted, _WORD(0x7C00 << 13))
+        special = builder.or_(shifted, _WORD(0xFF << 23))
+        magnitude = builder.select(is_special, special, builder.bitcast(scaled, _WORD))
+        return builder.bitcast(builder.or_(magnitude, sign), _FLOAT)
+
+    return types.float32(types.uint16), generate
+
+
+@intrinsic
+def narrow(context: Any, value: Any) -> Any:
+    """Return the bits of the half nearest to a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        bits = builder.bitcast(arguments[0], _WORD)
+        sign = builder.and_(bits, _WORD(0x80000000))
+        magnitude = builder.xor(bits, sign)
+        # Adding a half unit of the last place, and the last place itself for ties.
+        odd = builder.and_(builder.lshr(magnitude, _WORD(13)), _WORD(1))
+        bias = _WORD((((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)
+        normal = builder.lshr(builder.add(builder.add(magnitude, bias), odd), _WORD(13))
+        # The addition of 0.5 aligns a subnormal's last place with the float's, and rounds it.
+        half_one = builder.bitcast(_WORD(0x3F000000), _FLOAT)
+        aligned = builder.fadd(builder.bitcast(magnitude, _FLOAT), half_one)
+        subnormal = builder.sub(builder.bitcast(aligned, _WORD), _WORD(0x3F000000))
+        is_nan = builder.icmp_unsigned(">", magnitude, _WORD(0x7F800000))
+        special = builder.select(is_nan, _WORD(0x7E00), _WORD(0x7C00))
+        is_small = builder.icmp_unsigned("<", magnitude, _WORD(113 << 23))
+        is_large = builder.icmp_unsigned(">=", magnitude, _WORD(143 << 23))
+        finite = builder.select(is_small, subnormal, normal)
+        result = builder.select(is_large, special, finite)
+        signed = builder.or_(result, builder.lshr(sign, _WORD(16)))
+        return builder.trunc(signed, _HALF)
+
+    return types.uint16(types.float32), generate
+
+
+# Comparisons below are such that a NaN wins, the left one before the right.
+
+
+@inner
+def minimum(a: Any, b: Any) -> Any:
+    return a if a <= b or a != a else b
+
+
+@inner
+def maximum(a: Any, b: Any) -> Any:
+    return a if a >= b or a != a else b
+
+
+@inner
+def complex_minimum(a: Any, b: Any) -> Any:
+    x, y = a.real, b.real
+    is_less = (x < y and a.imag == a.imag and b.imag == b.imag) or (x == y and a.imag <= b.imag)
+    return a if is_less or a != a else b
+
+
+@inner
+def complex_maximum(a: Any, b: Any) -> Any:
+    x, y = a.real, b.real
+    is_more = (x > y and a.imag == a.imag and b.imag == b.imag) or (x == y and a.imag >= b.imag)
+    return a if is_more or a != a else b
+
+
+@inner
+def logical_and(a: Any, b: Any) -> Any:
+    return (a != 0) & (b != 0)
+
+
+@inner
+def logical_or(a: Any, b: Any) -> Any:
+    return (a != 0) | (b != 0)
+
+
+@inner
+def logical_xor(a: Any, b: Any) -> Any:
+    return (a != 0) ^ (b != 0)
+
+
+@inner
+def half_add(a: Any, b: Any) -> Any:
+    return narrow(widen(a) + widen(b))
+
+
+@inner
+def half_multiply(a: Any, b: Any) -> Any:
+    return narrow(widen(a) * widen(b))
+
+
+@inner
+def half_minimum(a: Any, b: Any) -> Any:
+    x = widen(a)
+    return a if x <= widen(b) or x != x else b
+
+
+@inner
+def half_maximum(a: Any, b: Any) -> Any:
+    x = widen(a)
+    return a if x >= widen(b) or x != x else b
+
+
+@inner
+def half_logical_and(a: Any, b: Any) -> Any:
+    return narrow(np.float32(((a & 0x7FFF) != 0) & ((b & 0x7FFF) != 0)))
+
+
+@inner
+def half_logical_or(a: Any, b: Any) -> Any:
+    return narrow(np.float32(((a & 0x7FFF) != 0) | ((b & 0x7FFF) != 0)))
+
+
+@inner
+def half_logical_xor(a: Any, b: Any) -> Any:
+    return narrow(np.float32(((a & 0x7FFF) != 0) ^ ((b & 0x7FFF) != 0)))
+
+
+@inner
+def _locate(value: Any, left: Any, right: Any, out: Any) -> None:
+    """Write an extreme and where it is: the lowest index that has it, or a NaN's."""
+    in_left = left.value == value or left.value != left.value
+    in_right = right.value == value or right.value != right.value
+    index = left.index if in_left else right.index
+    if in_left and in_right and right.index < index:
+        index = right.index
+    out.index = index
+    out.value = value
+
+
+@inner
+def locate_minimum(left: Any, right: Any, out: Any) -> None:
+    _locate(minimum(left.value, right.value), left, right, out)
+
+
+@inner
+def locate_maximum(left: Any, right: Any, out: Any) -> None:
+    _locate(maximum(left.value, right.value), left, right, out)
+
+
+_ORDERED: Final[dict[str, Combine]] = {
+    "sum": operator.add,
+    "prod": operator.mul,
+    "min": minimum,
+    "max": maximum,
+    "land": logical_and,
+    "lor": logical_or,
+    "lxor": logical_xor,
+}
+_BITWISE: Final[dict[str, Combine]] = {
+    "band": operator.and_,
+    "bor": operator.or_,
+    "bxor": operator.xor,
+}
+BY_KIND: Final[dict[str, dict[str, Combine]]] = {
+    "i": _ORDERED | _BITWISE,
+    "u": _ORDERED | _BITWISE,
+    "f": _ORDERED,
+    "c": _ORDERED | {"min": complex_minimum, "max": complex_maximum},
+    # Bytes that are 0 or 1, where sums and products are numpy's, which are logical.
+    "b": {
+        **dict.fromkeys(("sum", "max", "lor", "bor"), logical_or),
+        **dict.fromkeys(("prod", "min", "land", "band"), logical_and),
+        **dict.fromkeys(("lxor", "bxor"), logical_xor),
+    },
+}
+"""The functions of each kind of numpy's dtypes, by the operation's name."""
+HALF: Final[dict[str, Combine]] = {
+    "sum": half_add,
+    "prod": half_multiply,
+    "min": half_minimum,
+    "max": half_maximum,
+    "land": half_logical_and,
+    "lor": half_logical_or,
+    "lxor": half_logical_xor,
+}
+"""Those of float16, on its bits."""
+ON_PAIRS: Final[dict[str, Combine]] = {"minloc": locate_minimum, "maxloc": locate_maximum}
+"""Those on structs of a value and an index, which write their result themselves."""
+
+
+def combine_of(name: str, dtype: np.dtype[Any]) -> Combine:
+    """Return the function of two elements of a predefined operation that has machine code."""
+    if dtype.names is not None:
+        return ON_PAIRS[name]
+    functions = HALF if dtype == np.float16 else BY_KIND[dtype.kind]
+    return functions[name]
+
+
+def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
+    """Return a function of arrays of elements; its loops differ in what may be the same memory.
+
+    That two addresses are equal defeats the checks before a vectorised loop, so
+    such operands are one array. Of structs `combine` reads two before it writes the third.
+    """
+    is_struct = dtype.names is not None
+
+    def reduce(
+        left: int,
+        right: int,
+        out: int,
+        n: int,
+        n_rows: int,
+        left_stride: int,
+        right_stride: int,
+        out_stride: int,
+    ) -> int:
+        if is_struct:
+            for row in range(n_rows):
+                a = array_at(left + row * left_stride, n, dtype)
+                b = array_at(right + row * right_stride, n, dtype)
+                c = array_at(out + row * out_stride, n, dtype)
+                for i in range(n):
+                    combine(a[i], b[i], c[i])
+            return 0
+        if n == 1:
+            for row in range(n_rows):
+                a = array_at(left + row * left_stride, 1, dtype)
+                b = array_at(right + row * right_stride, 1, dtype)
+                c = array_at(out + row * out_stride, 1, dtype)
+                c[0] = combine(a[0], b[0])
+            return 0
+        for row in range(n_rows):
+            a = array_at(left + row * left_stride, n, dtype)
+            b = array_at(right + row * right_stride, n, dtype)
+            c = array_at(out + row * out_stride, n, dtype)
+            if left == out and left_stride == out_stride:
+                for i in range(n):
+                    c[i] = combine(c[i], b[i])
+            elif right == out and right_stride == out_stride:
+                for i in range(n):
+                    c[i] = combine(a[i], c[i])
+            else:
+                for i in range(n):
+                    c[i] = combine(a[i], b[i])
+        return 0
+
+    return reduce

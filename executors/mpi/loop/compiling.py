@@ -1,0 +1,112 @@
+"""Compilation of entry points by numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba.core.cgutils
+import numba.core.compiler_lock
+import numba.core.sigutils
+import numba.types
+from llvmlite import ir  # type: ignore[import-untyped]
+
+from collplan.executors.mpi.loop.calls import intrinsic
+from collplan.planner.arrays.machine_code import dispatcher_of
+
+Function = Callable[..., Any]
+core: Any = numba.core
+types: Any = numba.types
+
+
+@core.compiler_lock.global_compiler_lock
+def compile_object(symbol: str, function: Function, signature: str) -> bytes:
+    """Return an object file with a C function, which needs nothing of numba.
+
+    Parameters
+    ----------
+    symbol : str
+        The C function's name.
+    function : callable
+        Must not raise: nothing looks whether it did.
+    signature : str
+        Types of the C function.
+    """
+    arguments, result = core.sigutils.normalize_signature(signature)
+    options = {"_nrt": False, "error_model": "numpy"}
+    compiler = dispatcher_of(function, options, is_inner=True)._compiler
+    compiled = compiler.compile(arguments, result)
+    context, called = compiled.target_context, compiled.fndesc
+    types_of = [context.get_value_type(one) for one in (result, *arguments)]
+    module = context.create_module(symbol)
+    outer = ir.Function(module, ir.FunctionType(types_of[0], types_of[1:]), symbol)
+    inner_type = context.call_conv.get_function_type(result, arguments)
+    inner = ir.Function(module, inner_type, called.llvm_func_name)
+    builder = ir.IRBuilder(outer.append_basic_block())
+    _, found = context.call_conv.call_function(builder, inner, result, arguments, outer.args)
+    builder.ret(found)
+    compiled.library.add_ir_module(module)
+    compiled.library.finalize()
+    code: bytes = compiled.library._get_compiled_object()
+    return code
+
+
+_WORD = ir.IntType(64)
+_save = types.ExternalFunction("PyEval_SaveThread", types.int64())
+_restore = types.ExternalFunction("PyEval_RestoreThread", types.void(types.int64))
+_box = types.ExternalFunction("PyLong_FromLongLong", types.int64(types.int64))
+
+
+def for_python(function: Any, n_arguments: int, *, releases_lock: bool) -> Function:
+    """Return a C function by which Python can call a kernel of integers.
+
+    Its parameters are those of ``METH_FASTCALL``: a module, the address of Python's objects, and
+    how many they are; it returns an object.
+
+    Parameters
+    ----------
+    function : kernel
+    n_arguments : int
+    releases_lock : bool
+        Whether other threads of Python go on meanwhile.
+    """
+    unbox = _unboxing(n_arguments)
+
+    if not releases_lock:
+
+        def called_locked(module: int, arguments: int, n: int) -> Any:
+            return _box(types.int64(function(*unbox(arguments))))
+
+        return called_locked
+
+    def called(module: int, arguments: int, n: int) -> Any:
+        numbers = unbox(arguments)
+        thread = _save()
+        found = types.int64(function(*numbers))
+        _restore(thread)
+        return _box(found)
+
+    return called
+
+
+def _unboxing(n: int) -> Any:
+    """Return an intrinsic that makes numbers of n integers of Python, which lie at an address."""
+
+    @intrinsic
+    def unbox(context: Any, address: Any) -> Any:
+        numbers = types.UniTuple(types.int64, n)
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            convert = core.cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(_WORD, [_WORD]), "PyLong_AsLongLong"
+            )
+            objects = builder.inttoptr(arguments[0], _WORD.as_pointer())
+            values = [
+                builder.call(convert, [builder.load(builder.gep(objects, [_WORD(i)]))])
+                for i in range(n)
+            ]
+            return context.make_tuple(builder, numbers, values)
+
+        return numbers(types.int64), generate
+
+    return unbox

@@ -1,0 +1,121 @@
+"""Entry points of compiled code: functions for Python, and addresses for MPI and for the loop.
+
+Their machine code is kept in object files, which LLVM alone can load. Only a process that finds
+none imports numba, which takes several times as long as loading all that a rank needs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from collplan.executors.mpi.loop import object_files
+from collplan.executors.mpi.loop.object_files import ObjectFile
+from collplan.planner.arrays.compile_time import getting_kernel, miss
+
+Function = Callable[..., Any]
+SOURCES: Final = Path(__file__).parent
+_FOR_PYTHON: Final = {
+    "run_loop": ("loop", 2, True),
+    "run_board": ("serving", 3, True),
+    "publish": ("serving", 3, False),
+    "read_word": ("calls", 1, False),
+    "write_word": ("calls", 2, False),
+}
+"""Modules, numbers of arguments, all of them integers, and whether Python's lock is released."""
+_FOR_C: Final = {
+    "query_flight": ("serving", "int32(int64, int64)"),
+    "free_flight": ("serving", "int32(int64)"),
+    "cancel_flight": ("serving", "int32(int64, int32)"),
+}
+"""Modules, and signatures as numba writes them."""
+_PYTHON_SIGNATURE: Final = "int64(int64, int64, int64)"
+_METH_FASTCALL: Final = 0x80
+
+
+class _Method(ctypes.Structure):
+    """Python's record of a function in C, ``PyMethodDef``."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_methods: list[_Method] = []
+"""Keeps the records alive that Python's functions refer to."""
+
+
+@cache
+def entry(name: str) -> Callable[..., int]:
+    """Return a function of compiled code for integers, such as ``run_loop``.
+
+    Parameters
+    ----------
+    name : str
+        One of the functions for Python.
+    """
+    module, n_arguments, releases_lock = _FOR_PYTHON[name]
+
+    def function() -> Function:
+        from collplan.executors.mpi.loop.compiling import for_python
+
+        return for_python(_function(module, name), n_arguments, releases_lock=releases_lock)
+
+    address = address_of_code(_symbol(name), function, _PYTHON_SIGNATURE)
+    method = _Method(name.encode(), address, _METH_FASTCALL, None)
+    _methods.append(method)
+    make: Any = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    made: Callable[..., int] = make(ctypes.byref(method), None, None)
+    return made
+
+
+@cache
+def callback(name: str) -> int:
+    """Return the address of a function that MPI calls, such as ``query_flight``."""
+    module, signature = _FOR_C[name]
+    return address_of_code(_symbol(name), lambda: _function(module, name).py_func, signature)
+
+
+def is_kept(name: str) -> bool:
+    """Return whether an entry point need not be compiled, or nothing that is compiled is kept."""
+    return object_files.is_kept(SOURCES, _symbol(name))
+
+
+def address_of_code(symbol: str, function: Callable[[], Function], signature: str) -> int:
+    """Return the address of a C function, loaded, or compiled and kept for other processes.
+
+    Parameters
+    ----------
+    symbol : str
+        The C function's name, unique among all that compiled code has.
+    function : callable
+        Returns what numba compiles; called if nothing is kept.
+    signature : str
+        The C function's types, as numba writes them.
+    """
+    with getting_kernel():
+        file = ObjectFile(SOURCES, symbol)
+        if not file.read():
+            miss()
+            with file.alone():
+                if not file.read():
+                    from collplan.executors.mpi.loop.compiling import compile_object
+
+                    file.keep(compile_object(symbol, function(), signature))
+        return file.load()
+
+
+def _symbol(name: str) -> str:
+    return f"collplan_{name}"
+
+
+def _function(module: str, name: str) -> Any:
+    return getattr(import_module(f"collplan.executors.mpi.loop.{module}"), name)

@@ -1,0 +1,124 @@
+"""Object files of machine code, kept for other processes and loaded by LLVM alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from collplan.planner.arrays.code_folders import (
+    cache_folder,
+    compiling_alone,
+    warn_of_disk,
+    warn_uncached,
+)
+
+_PYTHON: Final = "py{}{}".format(*sys.version_info)
+_loaded: list[Any] = []
+"""Keeps objects alive whose code has been handed out."""
+
+
+class ObjectFile:
+    """One C function's machine code, and the file that keeps it.
+
+    Parameters
+    ----------
+    sources : Path
+        Folder of the function's source.
+    symbol : str
+        The function's name.
+
+    Attributes
+    ----------
+    code : bytes or None
+        The content, once it is read or compiled.
+    """
+
+    def __init__(self, sources: Path, symbol: str) -> None:
+        folder = _folder(sources)
+        self._path = folder and folder / f"{symbol}-{_target()}.o"
+        self._symbol = symbol
+        self.code: bytes | None = None
+
+    def read(self) -> bool:
+        """Return whether there is machine code; read it."""
+        if self._path is not None:
+            with suppress(FileNotFoundError):
+                self.code = self._path.read_bytes()
+        return self.code is not None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process compiles the function, and keep others from it."""
+        with nullcontext() if self._path is None else compiling_alone(self._path):
+            yield
+
+    def keep(self, code: bytes) -> None:
+        """Take machine code, and write it where other processes look for it."""
+        self.code = code
+        if self._path is None:
+            warn_uncached()
+            return
+        beside = self._path.with_suffix(f".{os.getpid()}")
+        try:
+            beside.write_bytes(code)
+            beside.replace(self._path)
+        except OSError as error:
+            warn_of_disk(self._path.parent, error)
+            with suppress(OSError):
+                beside.unlink()
+
+    def load(self) -> int:
+        """Bring the machine code into this process; return the function's address."""
+        machine_code = _llvm().ObjectFileRef.from_data(self.code)
+        # LLVM refers to both as long as the code is used.
+        _loaded.append((self.code, machine_code))
+        engine = _engine()
+        engine.add_object_file(machine_code)
+        engine.finalize_object()
+        return int(engine.get_function_address(self._symbol))
+
+
+def is_kept(sources: Path, symbol: str) -> bool:
+    """Return whether a function need not be compiled, as far as the names of files say.
+
+    Also if nothing that is compiled can be kept. Needs no LLVM.
+    """
+    folder = _folder(sources)
+    return folder is None or any(folder.glob(f"{symbol}-{_PYTHON}-*.o"))
+
+
+def _folder(sources: Path) -> Path | None:
+    return cache_folder(sources, os.environ.get("NUMBA_CACHE_DIR", ""))
+
+
+@cache
+def _target() -> str:
+    """Return a short name of the processor and its features, and of Python's version."""
+    llvm = _llvm()
+    features = llvm.get_host_cpu_features().flatten()
+    what = f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features}"
+    return f"{_PYTHON}-{sha256(what.encode()).hexdigest()[:12]}"
+
+
+@cache
+def _llvm() -> Any:
+    """Return LLVM, which is imported when it is needed: that takes half as long as numpy."""
+    import llvmlite.binding as llvm  # type: ignore[import-untyped]
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+@cache
+def _engine() -> Any:
+    """Return what places code into this process's memory."""
+    llvm = _llvm()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

@@ -1,0 +1,93 @@
+"""Entry points are loaded from object files by processes that do not import numba."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from collplan.executors.mpi.loop import object_files
+from collplan.executors.mpi.loop.entries import callback, entry, is_kept
+from collplan.executors.mpi.loop.reductions import load
+from collplan.planner.arrays import code_folders
+
+LOAD = """
+import sys
+import numpy as np
+from collplan.executors.mpi.loop.entries import callback, entry
+from collplan.executors.mpi.loop.reductions import load
+
+for name in ("run_loop", "run_board", "publish", "read_word", "write_word"):
+    entry(name)
+for name in ("query_flight", "free_flight", "cancel_flight"):
+    assert callback(name)
+assert load(("sum", np.dtype(np.float32)))
+word = np.zeros(1, np.int64)
+entry("write_word")(word.ctypes.data, -(2**40))
+assert entry("read_word")(word.ctypes.data) == word[0] == -(2**40)
+print("numba" in sys.modules)
+"""
+READ = "from collplan.executors.mpi.loop.entries import entry; entry('read_word'); "
+
+
+def test_what_is_kept_is_loaded_without_numba(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", LOAD]
+    runs = [subprocess.run(command, capture_output=True, text=True) for _ in range(2)]
+    assert [(run.stdout, run.stderr) for run in runs] == [("True\n", ""), ("False\n", "")]
+
+
+def test_processes_that_need_an_entry_at_once_compile_it_once(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", f"{READ}import sys; print('numba' in sys.modules)"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(one.communicate()[0] for one in running) == ["False\n", "False\n", "True\n"]
+
+
+def test_names_of_files_tell_what_is_kept(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not is_kept("read_word")
+    subprocess.run([sys.executable, "-c", READ], check=True)
+    assert is_kept("read_word")
+    assert not is_kept("read_wor")
+
+
+def test_without_a_folder_code_is_compiled_and_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(object_files, "cache_folder", lambda *_: None)
+    monkeypatch.setenv("COLLPLAN_UNCACHED", "")  # is deleted again at the end
+    monkeypatch.delenv("COLLPLAN_UNCACHED")
+    code_folders._say_once.cache_clear()
+    assert is_kept("read_word"), "there is nothing to compile in advance"
+    word = np.array([7])
+    assert entry.__wrapped__("read_word")(word.ctypes.data) == 7
+    assert "no folder for compiled code can be written" in capsys.readouterr().err
+
+
+def test_a_full_disk_loses_the_file_and_no_result(
+    tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(object_files.Path, "replace", _fill_disk)
+    code_folders._say_once.cache_clear()
+    word = np.array([8])
+    assert entry.__wrapped__("read_word")(word.ctypes.data) == 8
+    line = capsys.readouterr().err
+    assert line.startswith("collplan: warning: machine code cannot be kept in ")
+    assert line.endswith(": No space left on device; let NUMBA_CACHE_DIR name a folder with room\n")
+    assert not list(tmp_path.rglob("*.o"))
+    assert not is_kept("read_word")
+
+
+def _fill_disk(self: object, target: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_callbacks_have_addresses_of_their_own() -> None:
+    names = "query_flight", "free_flight", "cancel_flight"
+    assert len({callback(name) for name in names} | {load(None)}) == 4
