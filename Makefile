@@ -26,7 +26,8 @@ demo: $(MPICH)
 	$(COLLPLAN) run $(EXAMPLE) -n 4 --timeout 300
 	$(COLLPLAN) compile examples/bcast_pipelined.yaml --passes
 
-test: $(MPICH) $(OPENMPI) $(DEBIAN)
+test:
+	@$(MAKE) --no-print-directory -j3 $(MPICH) $(OPENMPI) $(DEBIAN)
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
 lint: $(MPICH)
