@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 import numpy as np
 
-from collplan.planner.arrays import Ints
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import Placement, build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.lowering.symmetry import folding_of
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
-from collplan.planner.passes.registry import check_choices, run_pass
-from collplan.planner.passes.shared_memory.share import share_programs
+from collplan.planner.passes.registry import check_choices
 from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
@@ -71,48 +68,40 @@ def compile_plan(
         raise AlgorithmError(f"rank: {rank} is not one of the machine's {size} ranks")
     check_choices(spec.passes)
     unchanged: list[PassChoice] = []
-    blueprint, plan_passes = run_blueprint_passes(
-        draft(spec, only_ranks=_needed_ranks(spec, rank)), spec.passes, unchanged
-    )
-    # Where all ranks compile their programs, one proof of the plan is enough for all.
-    is_proved = is_proved and rank in (None, 0)
-    program, choices = program_of(blueprint), _transporting(spec.transport) + plan_passes
-    plan = _compile(program, choices, rank, unchanged, is_proved=is_proved)
+    ranks = _needed_ranks(spec, rank)
+    sketched = draft(spec, only_ranks=None if ranks is None else np.atleast_1d(ranks))
+    blueprint, plan_passes = run_blueprint_passes(sketched, spec.passes, unchanged)
+    plan = _build(program_of(blueprint), ranks)
+    # Where all ranks compile the whole plan, one proof is enough for all.
+    is_proved = is_proved and rank in (None, 0) and ranks is None
+    choices = _transporting(spec.transport) + plan_passes
+    plan = run_passes(plan, choices, is_proved=is_proved, idle=unchanged)
+    _list_idle(idle, unchanged, spec)
+    return plan if rank is None else restrict(plan, rank)
+
+
+def _list_idle(idle: list[str] | None, unchanged: list[PassChoice], spec: PlanSpec) -> None:
+    """Say of the passes that a spec names, and that change nothing, what they need."""
     if idle is not None:
         idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
-    return plan
 
 
-def _compile(
-    program: Program,
-    plan_passes: tuple[PassChoice, ...],
-    rank: int | None,
-    unchanged: list[PassChoice],
-    *,
-    is_proved: bool,
-) -> Plan:
-    """Build the plan, or a rank's program; run its passes, and list those that change nothing."""
-    localities = {find_pass(choice.name).locality_of(choice) for choice in plan_passes}
-    localities.add(program.locality)
+def _needed_ranks(spec: PlanSpec, rank: int | None) -> int | list[int] | None:
+    """Return whose programs are compiled for that of a rank: its own, its node's or all (None)."""
+    localities = set()
+    for choice in (*_transporting(spec.transport), *spec.passes):
+        one = find_pass(choice.name)
+        if one.level == "plan":
+            localities.add(one.locality_of(choice))
     if rank is None or "global" in localities:
-        # Such passes must see every rank.
-        plan = _build(program, None)
-        plan = run_passes(plan, plan_passes, is_proved=is_proved, idle=unchanged)
-        return plan if rank is None else restrict(plan, rank)
-    if "node" in localities:
-        return restrict(_compile_node(program, plan_passes, rank, unchanged), rank)
-    return run_passes(_build(program, rank), plan_passes, idle=unchanged)
-
-
-def _needed_ranks(spec: PlanSpec, rank: int | None) -> Ints | None:
-    """Return the ranks that one rank's program depends on, None for all of them."""
-    if rank is None or needs_all_ranks(spec):
         return None
-    choices = [*_transporting(spec.transport), *spec.passes]
-    if all(find_pass(choice.name).locality_of(choice) == "rank" for choice in choices):
-        return np.array([rank])
-    node = Placement.of(spec.machine).node
-    return np.flatnonzero(node == node[rank])
+    return _ranks_beside(spec, rank) if "node" in localities else rank
+
+
+def _ranks_beside(spec: PlanSpec, rank: int) -> list[int]:
+    """Return the ranks of a rank's node."""
+    place = spec.machine.rank_to_node
+    return [other for other, node in enumerate(place) if node == place[rank]]
 
 
 def needs_all_ranks(spec: PlanSpec) -> bool:
@@ -123,10 +112,7 @@ def needs_all_ranks(spec: PlanSpec) -> bool:
     spec : PlanSpec
         As for `compile_plan`.
     """
-    choices = [(choice, find_pass(choice.name)) for choice in spec.passes]
-    return any(
-        one.level == "plan" and one.locality_of(choice) == "global" for choice, one in choices
-    )
+    return _needed_ranks(spec, 0) is None
 
 
 def compile_node(spec: PlanSpec, node: int) -> Plan:
@@ -154,8 +140,9 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
     place = spec.machine.rank_to_node
     if node not in place:
         raise AlgorithmError(f"node: no rank is on node {node}; use {sorted(set(place))}")
-    only = np.flatnonzero(np.array(place) == node)
-    blueprint, plan_passes = run_blueprint_passes(draft(spec, only_ranks=only), spec.passes)
+    ranks = _ranks_beside(spec, place.index(node))
+    sketched = draft(spec, only_ranks=np.array(ranks))
+    blueprint, plan_passes = run_blueprint_passes(sketched, spec.passes)
     plan_passes = _transporting(spec.transport) + plan_passes
     for choice in plan_passes:
         if find_pass(choice.name).locality_of(choice) == "global":
@@ -163,7 +150,7 @@ def compile_node(spec: PlanSpec, node: int) -> Plan:
                 f"passes.{choice.name}: it needs all ranks, this is one node's program; "
                 "compile the whole plan"
             )
-    return _compile_node(program_of(blueprint), plan_passes, place.index(node), [])
+    return run_passes(_build(program_of(blueprint), ranks), plan_passes, is_proved=False)
 
 
 def count_messages(spec: PlanSpec) -> int:
@@ -225,9 +212,8 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     of_node, of_all = _split_passes(_transporting(spec.transport) + choices)
 
     def programs(node: int) -> Plan:
-        ranks = range(node * motion.step, (node + 1) * motion.step)
-        tables, seen = program.tables(ranks), unchanged if node == 0 else None
-        plan = build(tables, blueprint.binding, spec, only_rank=ranks[0], locality="node")
+        plan = _build(program, range(node * motion.step, (node + 1) * motion.step))
+        seen = unchanged if node == 0 else None
         return fold(run_passes(plan, of_node, is_proved=False, idle=seen), folding)
 
     plan = programs(0)
@@ -236,8 +222,7 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
         for node in motion.generators:
             require_copy(plan, programs(node))
     plan = run_passes(plan, of_all, is_proved=False, idle=unchanged)
-    if idle is not None:
-        idle += [find_pass(choice.name).idle for choice in unchanged if choice in spec.passes]
+    _list_idle(idle, unchanged, spec)
     return plan
 
 
@@ -262,43 +247,8 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
     return (PassChoice(name="share", options={"roles": roles}),) if roles else ()
 
 
-def _compile_node(
-    program: Program,
-    choices: Sequence[PassChoice],
-    rank: int,
-    unchanged: list[PassChoice],
-) -> Plan:
-    """Compile the programs of a rank's node where passes must see that, but no more."""
-    place = program.blueprint.spec.machine.rank_to_node
-    ranks = [rank]
-    if program.locality == "rank":
-        ranks = [other for other, node in enumerate(place) if node == place[rank]]
-    programs = [_build(program, one) for one in ranks]
-    for choice in choices:
-        if find_pass(choice.name).locality == "rank":
-            rewritten = [run_pass(one, choice) for one in programs]
-            is_idle = all(map(operator.is_, programs, rewritten))
-        elif choice.name == "share":
-            rewritten = [share_programs(programs, **choice.options)]
-            is_idle = rewritten[0] is programs[0] or not rewritten[0].shared_sizes.any()
-        else:
-            # Put together, but with the messages they have.
-            node = programs[0] if len(programs) == 1 else share_programs(programs, roles=())
-            rewritten = [run_pass(node, choice)]
-            is_idle = rewritten[0] is node
-        if is_idle:
-            unchanged.append(choice)
-        programs = rewritten
-    return programs[0] if len(programs) == 1 else share_programs(programs, roles=())
-
-
-def _build(program: Program, rank: int | None) -> Plan:
-    """Build the plan of all ranks, or the least part of it that has a rank's tasks."""
+def _build(program: Program, ranks: int | Sequence[int] | None) -> Plan:
+    """Build the plan of all ranks, or the programs of some, or one rank's own."""
     blueprint = program.blueprint
-    return build(
-        program.tables(None if rank is None else (rank,)),
-        blueprint.binding,
-        blueprint.spec,
-        only_rank=rank,
-        locality=program.locality,
-    )
+    tables = program.tables([ranks] if isinstance(ranks, int) else ranks)
+    return build(tables, blueprint.binding, blueprint.spec, ranks)

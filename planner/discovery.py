@@ -8,7 +8,7 @@ from importlib import import_module
 
 
 def import_modules(package: str, path: Iterable[str]) -> None:
-    """Import the modules and subpackages of a package.
+    """Import the modules of a package and of its subpackages.
 
     Parameters
     ----------
@@ -17,5 +17,5 @@ def import_modules(package: str, path: Iterable[str]) -> None:
     path : iterable of str
         The package's ``__path__``.
     """
-    for module in pkgutil.iter_modules(path, f"{package}."):
+    for module in pkgutil.walk_packages(path, f"{package}."):
         import_module(module.name)

@@ -96,17 +96,7 @@ def recursive_doubling(group: Group) -> Rounds:
     yield folding.fold(group)
     me = folding.numbers(group)
     for level in range(floor_log2(folding.n_survivors)):
-        partner = me ^ (1 << level)
-        yield Round(
-            Message(
-                folding.position(me),
-                folding.position(partner),
-                group.whole(folding.partial(group, me, level)),
-                group.whole(group.output),
-                combine=group.whole(folding.partial(group, partner, level)),
-                incoming_left=None,
-            )
-        )
+        yield folding.exchange(group, me, level, 0, group.n_chunks)
     yield folding.unfold(group)
 
 
@@ -150,19 +140,12 @@ def ring(group: Group) -> Rounds:
     Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
     workstations", J. Parallel Distrib. Comput. 69, 2009.
     """
-    me, size = group.positions, group.size
+    me, size, out = group.positions, group.size, group.output
     for step in range(size - 1):
         chunk = (me - step) % size
-        yield Round(
-            Message(
-                me,
-                (me + 1) % size,
-                at(group.input if step == 0 else group.output, chunk),
-                at(group.output, chunk),
-                combine=at(group.input, chunk),
-                incoming_left=True,
-            )
-        )
+        partial, result = at(group.input if step == 0 else group.output, chunk), at(out, chunk)
+        own = at(group.input, chunk)
+        yield Round(Message(me, (me + 1) % size, partial, result, combine=own, incoming_left=True))
     for step in range(size - 1):
-        result = at(group.output, (me + 1 - step) % size)
+        result = at(out, (me + 1 - step) % size)
         yield Round(Message(me, (me + 1) % size, result, result))

@@ -23,19 +23,11 @@ def binary(group: Group) -> Rounds:
     Pješivac-Grbović et al., "Performance analysis of MPI collective
     operations", Cluster Computing 10, 2007.
     """
-    vector = group.whole(group.output)
     for depth in range(floor_log2(group.size)):
         parents = np.arange((1 << depth) - 1, (2 << depth) - 1)
         for child in (1, 2):
             sending = parents[2 * parents + child < group.size]
-            yield Round(
-                Message(
-                    group.from_root(sending),
-                    group.from_root(2 * sending + child),
-                    vector,
-                    vector,
-                )
-            )
+            yield Round(group.down(sending, 2 * sending + child))
 
 
 @algorithm("bcast", "binomial", tree="binomial", best_for=("short",), streams=True)
@@ -57,13 +49,10 @@ def binomial(group: Group) -> Rounds:
     ----------
     Thakur, Rabenseifner, Gropp 2005.
     """
-    vector = group.whole(group.output)
     for level in reversed(range(ceil_log2(group.size))):
         span = 1 << level
         sending = np.arange(0, group.size - span, 2 * span)
-        yield Round(
-            Message(group.from_root(sending), group.from_root(sending + span), vector, vector)
-        )
+        yield Round(group.down(sending, sending + span))
 
 
 @algorithm("bcast", "chain", tree="any", streams=True, pipelines=("across",))
@@ -79,9 +68,8 @@ def chain(group: Group) -> Rounds:
     ----------
     Hartmann et al. 2006: the ring topology, for rooted collectives.
     """
-    vector = group.whole(group.output)
     for hop in range(group.size - 1):
-        yield Round(Message(group.from_root(hop), group.from_root(hop + 1), vector, vector))
+        yield Round(group.down(hop, hop + 1))
 
 
 @algorithm("bcast", "knomial", options={"radix": 4}, tree="any")
@@ -100,7 +88,6 @@ def knomial(group: Group) -> Rounds:
     """
     # A larger radix than the group makes the same tree: the root sends to all.
     radix = min(option_int(group, "radix", 2), max(2, group.size))
-    vector = group.whole(group.output)
     span = 1
     while span * radix < group.size:
         span *= radix
@@ -108,14 +95,7 @@ def knomial(group: Group) -> Rounds:
         holders = np.arange(0, group.size, span * radix)
         for child in range(1, radix):
             sending = holders[holders + child * span < group.size]
-            yield Round(
-                Message(
-                    group.from_root(sending),
-                    group.from_root(sending + child * span),
-                    vector,
-                    vector,
-                )
-            )
+            yield Round(group.down(sending, sending + child * span))
         span //= radix
 
 
@@ -163,11 +143,8 @@ def scatter_allgather(group: Group) -> Rounds:
         span = 1 << level
         receiving = np.arange(span, size, 2 * span)
         subtree = at(out, receiving, np.minimum(span, size - receiving))
-        yield Round(
-            Message(group.from_root(receiving - span), group.from_root(receiving), subtree, subtree)
-        )
+        yield Round(group.down(receiving - span, receiving, subtree))
     # The ring ends before the root, which has everything and may not be written to.
     me = group.positions[:-1]
     for step in range(size - 1):
-        chunk = at(out, (me - step) % size)
-        yield Round(Message(group.from_root(me), group.from_root(me + 1), chunk, chunk))
+        yield Round(group.down(me, me + 1, at(out, (me - step) % size)))

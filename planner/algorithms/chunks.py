@@ -144,18 +144,13 @@ def _displs(counts: Ints) -> Ints:
     return np.hstack((edge, np.cumsum(counts, axis=1, dtype=np.int64)))
 
 
-def _unit(counts: Ints) -> int | None:
-    """Return the elements of every chunk, if all have as many."""
-    is_alike = counts.size > 0 and bool((counts == counts.flat[0]).all())
-    return int(counts.flat[0]) if is_alike else None
-
-
 class Packed(_Counted):
     """Chunks one after another, the same on every member of a group."""
 
     @cached_property
     def unit(self) -> int | None:
-        return _unit(self.counts)
+        is_alike = self.counts.size > 0 and bool((self.counts == self.counts.flat[0]).all())
+        return int(self.counts.flat[0]) if is_alike else None
 
     @cached_property
     def _bounds(self) -> Ints:
@@ -167,12 +162,8 @@ class Packed(_Counted):
         return Intervals(None, low, self._bounds[group, first + n] - low)
 
 
-class Rotated(_Counted):
+class Rotated(Packed):
     """Slot s of position r holds chunk (r + s) mod n_chunks; slot 0 lies first."""
-
-    @cached_property
-    def unit(self) -> int | None:
-        return _unit(self.counts)
 
     @cached_property
     def _bounds(self) -> Ints:

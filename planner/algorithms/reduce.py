@@ -45,15 +45,9 @@ def to_rank(group: Group, root: int) -> Rounds:
         me = np.arange(span, size, 2 * span)
         # Leaves send their input as it is; a first combination reads the input, too.
         sent = np.where((me % 2 == 1) | (me == size - 1), group.input, group.output)
-        yield Round(
-            Message(
-                (me + root) % size,
-                (me - span + root) % size,
-                group.whole(sent),
-                group.whole(group.output),
-                combine=group.whole(group.input if level == 0 else group.output),
-            )
-        )
+        ends = (me + root) % size, (me - span + root) % size
+        value = group.whole(group.input if level == 0 else group.output)
+        yield Round(Message(*ends, group.whole(sent), group.whole(group.output), combine=value))
 
 
 @algorithm("reduce", "chain", tree="any", streams=True, pipelines=("across",))
@@ -81,17 +75,12 @@ def chain(group: Group) -> Rounds:
         hops = down + [(v, v + 1) for v in range(root)]
     holds_partial: set[int] = set()
     for source, dest in hops:
-        value = [group.output if r in holds_partial else group.input for r in (source, dest)]
-        yield Round(
-            Message(
-                source,
-                dest,
-                group.whole(value[0]),
-                group.whole(group.output),
-                combine=group.whole(value[1]),
-                incoming_left=None,
-            )
+        sent, value = (
+            group.whole(group.output if rank in holds_partial else group.input)
+            for rank in (source, dest)
         )
+        result = group.whole(group.output)
+        yield Round(Message(source, dest, sent, result, combine=value, incoming_left=None))
         holds_partial.add(dest)
 
 
@@ -107,17 +96,9 @@ def linear(group: Group) -> Rounds:
     root = group.root
     # Nearest first on either side keeps the operands in rank order.
     sources = np.concatenate((np.arange(root)[::-1], np.arange(root + 1, group.size)))
-    value = np.where(np.arange(group.size - 1) == 0, group.input, group.output)
-    yield Round(
-        Message(
-            sources,
-            root,
-            group.whole(group.input),
-            group.whole(group.output),
-            combine=group.whole(value),
-            incoming_left=None,
-        )
-    )
+    value = group.whole(np.where(np.arange(group.size - 1) == 0, group.input, group.output))
+    sent, result = group.whole(group.input), group.whole(group.output)
+    yield Round(Message(sources, root, sent, result, combine=value, incoming_left=None))
 
 
 @algorithm("reduce", "rabenseifner", parts="power_of_two", best_for=("long",))

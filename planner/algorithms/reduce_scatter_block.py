@@ -106,11 +106,10 @@ def pairwise(group: Group) -> Rounds:
     me, size = group.positions, group.size
     above = group.scratch_slots(1)
     for step in range(1, size):
-        dest = (me + step) % size
-        wraps = me > dest  # arrives at a lower rank: the half above the owner
+        to = (me + step) % size
+        wraps = me > to  # arrives at a lower rank: the half above the owner
         first_above = wraps & (me == size - 1)
         below, fresh, more = me[~wraps], me[first_above], me[wraps & ~first_above]
-        to = dest
         yield Round(
             Message(
                 below,
@@ -164,17 +163,9 @@ def recursive_halving(group: Group) -> Rounds:
             blocks = {"stride": 2 << level, "repeat": size >> (level + 1)}
         value = group.input if step == 0 else partial
         last = step == levels - 1
+        own = at(value, first, **blocks)
         write = at(group.output, first) if last else at(partial, first, **blocks)
-        yield Round(
-            Message(
-                me,
-                partner,
-                at(value, first, **blocks),
-                write,
-                combine=at(value, first, **blocks),
-                incoming_left=None,
-            )
-        )
+        yield Round(Message(me, partner, own, write, combine=own, incoming_left=None))
 
 
 @algorithm(
@@ -208,13 +199,5 @@ def ring(group: Group) -> Rounds:
             if step == size - 2
             else at(partial, (step + 1) % 2 * size + chunk)
         )
-        yield Round(
-            Message(
-                me,
-                (me + 1) % size,
-                read,
-                write,
-                combine=at(group.input, chunk),
-                incoming_left=True,
-            )
-        )
+        own = at(group.input, chunk)
+        yield Round(Message(me, (me + 1) % size, read, write, combine=own, incoming_left=True))

@@ -179,6 +179,14 @@ class Group:
         """Return the positions that lie `relative` after the root."""
         return (self.root + relative) % self.size
 
+    def down(self, relative: Index, to: Index, carried: Chunks | None = None) -> Message:
+        """Return messages of the output between positions that lie so far after the root.
+
+        They carry the whole vector unless `carried` names something else.
+        """
+        vector = self.whole(self.output) if carried is None else carried
+        return Message(self.from_root(relative), self.from_root(to), vector, vector)
+
     def add_scratch(self, layout: Layout) -> int:
         """Declare a scratch space and return it; what is used of it is allocated."""
         self.scratch.append(layout)

@@ -45,16 +45,9 @@ def tree_prefixes(group: Group, result: int, size: int) -> Rounds:
     up = [(1 << level, 2, result if level else group.input) for level in range(levels)]
     down = [(1 << level, 3, result) for level in reversed(range(levels))]
     for span, first, value in up + down:
-        dest = np.arange(first * span - 1, size, 2 * span)
+        dest, own = np.arange(first * span - 1, size, 2 * span), vector(value)
         yield Round(
-            Message(
-                dest - span,
-                dest,
-                vector(value),
-                vector(result),
-                combine=vector(value),
-                incoming_left=True,
-            )
+            Message(dest - span, dest, own, vector(result), combine=own, incoming_left=True)
         )
 
 
@@ -72,17 +65,10 @@ def chain(group: Group) -> Rounds:
     overlapping MPI non-blocking collectives", 2022: the chain of iscan.
     """
     yield Round(Copy(0, group.whole(group.input), group.whole(group.output)))
+    own, result = group.whole(group.input), group.whole(group.output)
     for rank in range(1, group.size):
-        yield Round(
-            Message(
-                rank - 1,
-                rank,
-                group.whole(group.input if rank == 1 else group.output),
-                group.whole(group.output),
-                combine=group.whole(group.input),
-                incoming_left=True,
-            )
-        )
+        sent = own if rank == 1 else result
+        yield Round(Message(rank - 1, rank, sent, result, combine=own, incoming_left=True))
 
 
 @algorithm("scan", "recursive_doubling", best_for=("short",))

@@ -197,17 +197,15 @@ class Sketch:
             moves &= input.differs(output)[ranks]
         for i in np.flatnonzero(moves):
             own = None if received is None else received.take(np.array([i]))
-            rank = ranks[i : i + 1]
-            self._put(
-                path, Task(COPY, role, rank, 0, input, output, given.take(np.array([i])), own)
-            )
+            ends = input, output, given.take(np.array([i])), own
+            self._put(path, Task(COPY, role, ranks[i : i + 1], 0, *ends))
 
     def reduce(self, path: Path, role: str, ranks: Ints, input: Home, output: Home,
                given: Regions) -> None:  # fmt: skip
         """Combine row i of `given` on rank i of `ranks`: ``output = input op output``."""
         for i in np.flatnonzero(given.totals > 0):
-            own, rank = given.take(np.array([i])), ranks[i : i + 1]
-            self._put(path, Task(REDUCE, role, rank, 0, input, output, own))
+            ends = input, output, given.take(np.array([i]))
+            self._put(path, Task(REDUCE, role, ranks[i : i + 1], 0, *ends))
 
     def components(self) -> tuple[Component, ...]:
         """Return the components, in program order."""
@@ -303,11 +301,10 @@ class _Bundle:
     def takes(self, task: Task) -> bool:
         """Add `task` unless one of its ranks is known with another home."""
         known = task.ranks[self.is_set[task.ranks]]
-        ends = (task.input, task.output)
-        for home, other in zip(self.homes, ends, strict=True):
-            if home.differs(other)[known].any():
-                return False
-        for home, other in zip(self.homes, ends, strict=True):
+        ends = list(zip(self.homes, (task.input, task.output), strict=True))
+        if any(home.differs(other)[known].any() for home, other in ends):
+            return False
+        for home, other in ends:
             home.buffer[task.ranks] = other.buffer[task.ranks]
             home.base[task.ranks] = other.base[task.ranks]
         self.is_set[task.ranks] = True

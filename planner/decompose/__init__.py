@@ -74,7 +74,10 @@ def draft(
         raise AlgorithmError(f"decomposition: {kind} {what} to split by {chosen}; use flat")
     if machine.n_ranks == 1:
         if spec.collective.result_count(0, 1) is not None:
-            _settle_alone(sketch, task)
+            # The result is there already; it may have to be copied to its place.
+            received = task.received if task.input.differs(task.output).any() else None
+            ends = task.input, task.output, task.given, received
+            sketch.copy((0,), "", task.ranks, *ends)
     elif chosen.name == "flat":
         sketch.add((0,), task)
     else:
@@ -92,14 +95,6 @@ def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
     else:
         is_regular = len(set(collective.block_counts(machine.n_ranks))) == 1
     return ranks if is_regular else None
-
-
-def _settle_alone(sketch: Sketch, task: Task) -> None:
-    """Copy the result of a rank without others, which it has already, to its place."""
-    sketch.copy(
-        (0,), "", task.ranks, task.input, task.output, task.given,
-        task.received if task.input.differs(task.output).any() else None,
-    )  # fmt: skip
 
 
 def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:

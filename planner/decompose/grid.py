@@ -71,12 +71,9 @@ class Grid:
             return np.asarray(self.matrix[:, self.place(0, column)])
         return np.array([self.leader(row, column) for row in range(len(self.rows))])
 
-    def led_by(self, row: int) -> list[list[int]]:
-        """Return the columns each position of `row` leads."""
-        return self._led[row]
-
     @cached_property
-    def _led(self) -> list[list[list[int]]]:
+    def led_by(self) -> list[list[list[int]]]:
+        """The columns that each position leads, row by row."""
         by_length: dict[int, list[list[int]]] = {}
         for row, positions in enumerate(self.rows):
             if len(positions) not in by_length:

@@ -13,9 +13,10 @@ communication", CLUSTER 2020: listings 1 to 6 are the full-lane forms.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -27,10 +28,10 @@ from collplan.planner.decompose.grid import Grid
 
 Inner = Callable[[Path, Task], Bools]
 """Function that states a task of a part and marks the ranks with the result in its output."""
+Ranks = Callable[[list[int]], Ints]
+"""Function that returns the ranks of rows, or of columns, of a grid: an array row for each."""
 Given = Callable[[int], Regions]
 """Function that returns what moves in a row or column of a grid."""
-Ends = tuple[Home, Home, Regions, Regions | None]
-"""Input and output of a task, what is given and, where it is numbered otherwise, received."""
 
 
 @dataclass(eq=False)
@@ -65,13 +66,15 @@ class Parts:
     is_commutative: bool
     is_nested: bool
 
-    def row(self, phase: int, row: int, task: Task) -> Bools:
-        """State a task, given by position, inside a row."""
-        return self.inner((*self.path, phase, 0), self._placed(task, self.roles[0]))
+    def inside(self, phase: int, kind: str, positions: Ints, root: int, *ends: Any) -> Bools:
+        """State a collective on some positions of a row; `ends` are the last fields of `Task`."""
+        task = Task(kind, self.roles[0], self.task.ranks[positions], root, *ends)
+        return self.inner((*self.path, phase, 0), task)
 
-    def along(self, phase: int, task: Task) -> Bools:
-        """State a task, given by position, along a column."""
-        return self.outer((*self.path, phase, 0), self._placed(task, self.roles[1]))
+    def along(self, phase: int, kind: str, positions: Ints, root: int, *ends: Any) -> Bools:
+        """State a collective on positions of several rows, as `inside` does on those of one."""
+        task = Task(kind, self.roles[1], self.task.ranks[positions], root, *ends)
+        return self.outer((*self.path, phase, 0), task)
 
     def in_rows(
         self,
@@ -92,34 +95,44 @@ class Parts:
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         rows = range(self.n_rows) if rows is None else rows
         for row in self.split_rows(rows)[0]:
-            task = self.row_task(row, kind, root, input, output, given(row))
-            done[self.row(phase, row, replace(task, spare=spare))] = True
+            ends = input, output, given(row), None, spare
+            done |= self.inside(phase, kind, self.grid.rows[row], root, *ends)
         self.repeat(done, rows)
         return output.where(done, input)
 
     def repeat(self, marks: Bools, rows: Iterable[int]) -> None:
         """Mark the ranks of rows that are left out as those of the first one that is stated."""
-        stated, others = self.split_rows(rows)
+        self._repeat(marks, *self.split_rows(rows), self._ranks_of_rows)
+
+    def _repeat(self, marks: Bools, stated: list[int], others: list[int], ranks_of: Ranks) -> None:
         if others:
-            place = self.task.ranks[self.grid.matrix]
-            marks[place[others].ravel()] = np.tile(marks[place[stated[0]]], len(others))
+            marks[ranks_of(others)] = marks[ranks_of(stated[:1])]
+
+    def _ranks_of_rows(self, rows: list[int]) -> Ints:
+        return self.task.ranks[self.grid.matrix[rows]]
+
+    def _ranks_of_columns(self, columns: list[int]) -> Ints:
+        return self.task.ranks[np.stack([self.grid.column(column) for column in columns])]
 
     def split_rows(self, rows: Iterable[int]) -> tuple[list[int], list[int]]:
         """Return the rows to state, and those that are like them and may be left out."""
-        rows = list(rows)
-        if self.sketch.only is None or self.is_nested or not self.grid.is_even or not rows:
-            return rows, []
-        return _split(rows, self.task.ranks[self.grid.matrix[rows]], self.sketch.only)
+        return self._split(list(rows), self._ranks_of_rows)
 
     def split_columns(self) -> tuple[list[int], list[int]]:
         """Return the columns to state, and those that are like them and may be left out."""
         columns = list(self.columns)
-        if self.sketch.only is None or self.is_nested or not self.grid.is_even:
-            return columns, []
         if not self.task.traits.has_blocks and self.task.given.totals.min() < len(columns):
             return columns, []  # some have no share of the vector
-        ranks = np.stack([self.task.ranks[self.grid.column(column)] for column in columns])
-        return _split(columns, ranks, self.sketch.only)
+        return self._split(columns, self._ranks_of_columns)
+
+    def _split(self, numbers: list[int], ranks_of: Ranks) -> tuple[list[int], list[int]]:
+        """Return rows or columns of which ranks are wanted, but at least one; and the others."""
+        if self.sketch.only is None or self.is_nested or not self.grid.is_even or not numbers:
+            return numbers, []
+        is_stated = np.any(np.isin(ranks_of(numbers), self.sketch.only), axis=1)
+        is_stated[0] |= not is_stated.any()
+        stated, others = np.array(numbers)[is_stated], np.array(numbers)[~is_stated]
+        return stated.tolist(), others.tolist()
 
     def in_columns(
         self,
@@ -138,13 +151,9 @@ class Parts:
         done = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         stated, others = self.split_columns()
         for column in stated:
-            task = self.column_task(column, kind, input, output, given(column))
-            done |= self.along(phase, replace(task, spare=spare))
-        if others:
-            # They are like the first one, which is stated.
-            ranks = [self.task.ranks[self.grid.column(column)] for column in others]
-            first = self.task.ranks[self.grid.column(stated[0])]
-            done[np.concatenate(ranks)] = np.tile(done[first], len(others))
+            ends = input, output, given(column), None, spare
+            done |= self.along(phase, kind, self.grid.column(column), self.grid.root_row, *ends)
+        self._repeat(done, stated, others, self._ranks_of_columns)
         return output.where(done, input)
 
     def whole(self, part: int) -> Regions:
@@ -154,9 +163,6 @@ class Parts:
     def whole_of(self, ranks: Ints) -> Regions:
         """Return the whole vector, a row per rank."""
         return self.task.given.take(np.zeros(len(ranks), dtype=np.int64))
-
-    def _placed(self, task: Task, role: str) -> Task:
-        return replace(task, role=role, ranks=self.task.ranks[task.ranks])
 
     @property
     def n_rows(self) -> int:
@@ -179,7 +185,7 @@ class Parts:
 
     def shares_of_row(self, row: int) -> Regions:
         """Return the shares each position of a row leads."""
-        return self.shares.union(self.grid.led_by(row))
+        return self.shares.union(self.grid.led_by[row])
 
     def blocks_of_row(self, row: int) -> Regions:
         """Return the blocks of a row's positions."""
@@ -187,7 +193,7 @@ class Parts:
 
     def blocks_led(self, row: int) -> Regions:
         """Return the blocks that each position of a row handles for the columns that it leads."""
-        led = self.grid.led_by(row)
+        led = self.grid.led_by[row]
         nobody = np.zeros(0, dtype=np.int64)
         lists = [np.concatenate([nobody, *(self.served[c] for c in columns)]) for columns in led]
         return self.task.given.union(lists)
@@ -204,57 +210,31 @@ class Parts:
             [self.grid.followers(row, column) for row in range(self.n_rows)]
         )
 
-    def teams(self) -> list[tuple[int, int, Ints]]:
-        """Return row, leader and followers wherever a leader serves more than itself.
+    def teams(self) -> list[tuple[int, Ints]]:
+        """Return leader and followers wherever a leader serves more than itself.
 
         Those of rows that are left out are missing.
         """
         if self.grid.is_even and self.grid.n_columns >= len(self.grid.rows[0]):
             return []
         places = product(self.split_rows(range(self.n_rows))[0], self.columns)
-        found = ((row, self.grid.leader(row, c), self.grid.followers(row, c)) for row, c in places)
-        return [each for each in found if len(each[2]) > 1]
+        found = ((self.grid.leader(*place), self.grid.followers(*place)) for place in places)
+        return [each for each in found if len(each[1]) > 1]
 
-    def in_team(
-        self, phase: int, row: int, leader: int, kind: str, positions: Ints, ends: Ends
-    ) -> Bools:
+    def in_team(self, phase: int, kind: str, leader: int, positions: Ints, *ends: Any) -> Bools:
         """State a gather to the leader of some positions of a row, or a scatter from it."""
         root = int(np.flatnonzero(positions == leader)[0])
-        return self.row(phase, row, Task(kind, "", positions, root, *ends))
+        return self.inside(phase, kind, positions, root, *ends)
 
     def leads_itself(self) -> Bools:
         """Mark the ranks that lead themselves and nobody else."""
         alone = np.zeros(self.sketch.n_ranks, dtype=np.bool_)
         for column in self.columns:
             alone[self.task.ranks[self.grid.column(column)]] = True
-        for _, leader, _ in self.teams():
+        for leader, _ in self.teams():
             alone[self.task.ranks[leader]] = False
         self.repeat(alone, range(self.n_rows))
         return alone
-
-    def column_task(self, column: int, kind: str, input: Home, output: Home, given: Regions,
-                    received: Regions | None = None) -> Task:  # fmt: skip
-        """Return a task on the leaders of a column, its root in the root's row."""
-        return Task(
-            kind, "", self.grid.column(column), self.grid.root_row, input, output, given, received
-        )
-
-    def row_task(self, row: int, kind: str, root: int, input: Home, output: Home, given: Regions,
-                 received: Regions | None = None) -> Task:  # fmt: skip
-        """Return a task on all positions of a row."""
-        return Task(kind, "", self.grid.rows[row], root, input, output, given, received)
-
-
-def _split(numbers: list[int], ranks: Ints, only: Ints) -> tuple[list[int], list[int]]:
-    """Split rows or columns, whose ranks are rows of `ranks`; at least one is kept."""
-    wanted = set(only.tolist())
-    kept = [
-        number
-        for number, own in zip(numbers, ranks.tolist(), strict=True)
-        if not wanted.isdisjoint(own)
-    ] or numbers[:1]
-    others = set(numbers) - set(kept)
-    return kept, sorted(others)
 
 
 def bcast(parts: Parts) -> None:
@@ -334,11 +314,12 @@ def scatter(parts: Parts) -> None:
     middle = task.output.where(parts.leads_itself(), task.input)
     blocks = parts.blocks_led(row)
     target = middle if is_single else task.input
-    done = parts.row(0, row, parts.row_task(row, "scatter", grid.shift, task.input, target, blocks))
+    members = grid.rows[row]
+    done = parts.inside(0, "scatter", members, grid.shift, task.input, target, blocks)
     here = target.where(done, task.input)
     for column in parts.columns:
-        blocks = parts.blocks_by_row(column)
-        done |= parts.along(1, parts.column_task(column, "scatter", here, middle, blocks))
+        ends = grid.column(column), row, here, middle, parts.blocks_by_row(column)
+        done |= parts.along(1, "scatter", *ends)
     here = middle.where(done, task.input)
     here = _from_leaders(parts, 2, here)
     settle(parts, 3, np.array([task.root]), here)
@@ -368,9 +349,9 @@ def _to_leaders(parts: Parts, phase: int) -> Home:
     """Gather blocks to those who lead more than themselves; return where leaders have them."""
     task = parts.task
     collects = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row, leader, team in parts.teams():
-        ends = (task.input, task.output, task.given.take(team), None)
-        done = parts.in_team(phase, row, leader, "gather", team, ends)
+    for leader, team in parts.teams():
+        given = task.given.take(team)
+        done = parts.in_team(phase, "gather", leader, team, task.input, task.output, given)
         collects[task.ranks[leader]] = done[task.ranks[leader]]
     parts.repeat(collects, range(parts.n_rows))
     return task.output.where(collects, task.input)
@@ -380,9 +361,9 @@ def _from_leaders(parts: Parts, phase: int, here: Home) -> Home:
     """Scatter blocks from those who lead more than themselves; return where they are."""
     task = parts.task
     done = np.zeros(parts.sketch.n_ranks, dtype=np.bool_)
-    for row, leader, team in parts.teams():
-        ends = (here, task.output, task.given.take(team), None)
-        done |= parts.in_team(phase, row, leader, "scatter", team, ends)
+    for leader, team in parts.teams():
+        given = task.given.take(team)
+        done |= parts.in_team(phase, "scatter", leader, team, here, task.output, given)
     parts.repeat(done, range(parts.n_rows))
     return task.output.where(done, here)
 

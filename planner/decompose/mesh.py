@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collplan.planner.blueprint.blueprint import Task
 from collplan.planner.decompose import leaders, pairs
 from collplan.planner.decompose.leaders import Parts
 
@@ -63,9 +62,8 @@ def scan(parts: Parts) -> None:
         whole = parts.whole_of(last)
         sketch.copy((*parts.path, 0, 0), role, task.ranks[last], task.input, total, whole)
     for row in range(parts.n_rows):
-        inside |= parts.row(
-            1, row, parts.row_task(row, task.kind, 0, task.input, task.output, task.given)
-        )
+        ends = task.input, task.output, task.given
+        inside |= parts.inside(1, task.kind, grid.rows[row], 0, *ends)
     if not is_exclusive:
         here = task.output.where(inside, task.input)
         leaders.settle(parts, 2, np.arange(task.size), here)
@@ -75,11 +73,9 @@ def scan(parts: Parts) -> None:
         whole = parts.whole_of(joined)
         sketch.reduce((*parts.path, 2, 0), role, task.ranks[joined], task.output, total, whole)
         totals = total
-    sums = Task("exscan", "", last, 0, totals, before, task.given)
-    parts.along(3, sums)
-    for row in range(1, parts.n_rows):
-        root = len(grid.rows[row]) - 1
-        parts.row(4, row, parts.row_task(row, "bcast", root, before, before, task.given))
+    parts.along(3, "exscan", last, 0, totals, before, task.given)
+    for later in grid.rows[1:]:
+        parts.inside(4, "bcast", later, len(later) - 1, before, before, task.given)
     leaders.combine_before(parts, 5, before)
 
 

@@ -26,29 +26,26 @@ def alltoall(parts: Parts) -> None:
     """
     task, sketch, grid = parts.task, parts.sketch, parts.grid
     if parts.n_rows == 1:
-        parts.row(1, 0, parts.row_task(0, "alltoall", 0, task.input, task.output, task.given,
-                                       task.received))  # fmt: skip
+        ends = task.input, task.output, task.given, task.received
+        parts.inside(1, "alltoall", grid.rows[0], 0, *ends)
         return
     blocks = _Blocks(parts)
     collected, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     has_collected = np.zeros(sketch.n_ranks, dtype=np.bool_)
     stated, others = parts.split_rows(range(parts.n_rows))
     for row in stated:
-        given, kept = blocks.collected(row)
-        has_collected |= parts.row(
-            0, row, parts.row_task(row, "alltoall", 0, task.input, collected, given, kept)
-        )
+        ends = task.input, collected, *blocks.collected(row)
+        has_collected |= parts.inside(0, "alltoall", grid.rows[row], 0, *ends)
     for row in others:
         has_collected[task.ranks[grid.rows[row]]] = has_collected[task.ranks[grid.rows[stated[0]]]]
     here = collected.where(has_collected, task.input)
     middle = task.output.where(parts.leads_itself(), handed)
     for column in parts.split_columns()[0]:
-        is_staged = has_collected[task.ranks[grid.column(column)]]
-        ends = blocks.exchanged(column, is_staged)
-        parts.along(1, parts.column_task(column, "alltoall", here, middle, *ends))
-    for row, leader, team in parts.teams():
-        moved = blocks.handed(team)
-        parts.in_team(2, row, leader, "scatter", team, (handed, task.output, *moved))
+        members = grid.column(column)
+        ends = here, middle, *blocks.exchanged(column, has_collected[task.ranks[members]])
+        parts.along(1, "alltoall", members, grid.root_row, *ends)
+    for leader, team in parts.teams():
+        parts.in_team(2, "scatter", leader, team, handed, task.output, *blocks.handed(team))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +96,7 @@ class _Blocks:
     def collected(self, row: int) -> tuple[Regions, Regions]:
         """Return what ranks of a row send its leaders, and where these put it."""
         positions = self.parts.grid.rows[row]
-        n, dests = len(positions), [self._led(some) for some in self.parts.grid.led_by(row)]
+        n, dests = len(positions), [self._led(some) for some in self.parts.grid.led_by[row]]
         lengths = np.tile([len(some) for some in dests], n)
         given = self.given.grouped(self._pairs(positions, np.concatenate(dests)).ravel(), lengths)
         totals = given.totals.reshape(n, n)
@@ -139,7 +136,7 @@ class _Blocks:
     def _staged(self, row: int, column: int) -> Regions:
         """Return where a row's blocks for all whom a column serves lie at its leader there."""
         grid, served = self.parts.grid, self.parts.served
-        columns = grid.led_by(row)[grid.place(row, column)]
+        columns = grid.led_by[row][grid.place(row, column)]
         begin, size = self._begins(self._pairs(grid.rows[row], self._led(columns)))
         first = sum(len(served[other]) for other in columns[: columns.index(column)])
         own = slice(first, first + len(served[column]))

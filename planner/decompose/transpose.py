@@ -58,7 +58,7 @@ def _collect(parts: Parts, rows: list[int], slots: Home, room: int) -> Home:
         shares, n = parts.shares_of_row(row), len(ranks)
         sent = Regions.stack([shares] * n)
         kept = Regions.stack([shares.shifted((source + 1) * room) for source in range(n)])
-        parts.row(0, row, parts.row_task(row, "alltoall", 0, task.input, slots, sent, kept))
+        parts.inside(0, "alltoall", parts.grid.rows[row], 0, task.input, slots, sent, kept)
         for slot in range(2, n + 1):
             sketch.reduce(
                 (*parts.path, 1, slot), parts.roles[0], ranks,
@@ -96,8 +96,8 @@ def _hand_out(parts: Parts, rows: list[int], slots: Home, room: int, *, is_exclu
                 slot = dest if is_exclusive else dest + 1
                 sent.append(nothing if has_none else own.shifted(slot * room))
                 kept.append(nothing if has_none else own)
-        ends = Regions.stack(sent), Regions.stack(kept)
-        parts.row(4, row, parts.row_task(row, "alltoall", 0, slots, task.output, *ends))
+        ends = slots, task.output, Regions.stack(sent), Regions.stack(kept)
+        parts.inside(4, "alltoall", parts.grid.rows[row], 0, *ends)
 
 
 FORMS = {"scan": scan, "exscan": scan}

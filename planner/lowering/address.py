@@ -29,7 +29,6 @@ class Located:
     """Runs of elements: whose step, on which rank, in which buffer."""
 
     owner: Ints
-    space: Ints
     rank: Ints
     buffer: Ints
     offset: Ints
@@ -42,15 +41,14 @@ class Located:
         """Return all runs, one part after another."""
         if not parts:
             nothing = np.zeros(0, dtype=np.int64)
-            return cls(nothing, nothing, nothing, nothing, nothing, nothing, *pieces.once(0))
+            return cls(nothing, nothing, nothing, nothing, nothing, *pieces.once(0))
         return cls(*(concatenated([getattr(p, f) for p in parts]) for f in vars(parts[0])))
 
-    def settle(self, buffers: Ints, bases: Ints, ranks: Ints) -> None:
-        """Turn places in spaces of members (in `rank`) into places in buffers of ranks."""
-        member = self.rank
-        self.buffer = buffers[self.space, member]
-        self.offset += bases[self.space, member]
-        self.rank = ranks[member]
+    def part(self, low: int, high: int, first: int) -> Located:
+        """Return the runs of steps ``low:high``, which are numbered from `first` on then."""
+        begin, end = np.searchsorted(self.owner, (low, high))
+        owner, *rest = (column[begin:end] for column in vars(self).values())
+        return Located(owner - low + first, *rest)
 
     def written_out(self, rows: Ints) -> Located:
         """Return the same runs, but the repeats of `rows` one by one."""
@@ -73,8 +71,12 @@ class Located:
         return pieces.compress(Pieces(*columns, self.stride, self.repeat))
 
 
-def locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> Located:
-    """Return runs of chunks as runs of elements relative to their member's space."""
+Homes = tuple[Ints, Ints, Ints]
+"""Buffer and base of every space (row) on every member, and the members' ranks."""
+
+
+def locate(layouts: list[Layout], homes: Homes, runs: tuple[Ints, ...], member_of: Ints) -> Located:
+    """Return runs of chunks as runs of elements, given the member that each owner means."""
     n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
     units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
     written_out = _expand_repeats(runs, units, n_chunks)
@@ -102,8 +104,10 @@ def locate(layouts: list[Layout], runs: tuple[Ints, ...], member_of: Ints) -> Lo
     kept = columns[1] > 0
     if not kept.all():
         row, *columns = (pieces.gather(column, np.flatnonzero(kept)) for column in (row, *columns))
-    columns[0] = columns[0].astype(np.int64)
-    return Located(owner[row].astype(np.int64), space[row], member[row], space[row], *columns)
+    buffers, bases, ranks = homes
+    place = space[row], member[row]
+    columns[0] = columns[0] + bases[place]
+    return Located(owner[row].astype(np.int64), ranks[place[1]], buffers[place], *columns)
 
 
 def _expand_repeats(runs: tuple[Ints, ...], units: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
@@ -158,8 +162,12 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
 
     Elements that are neighbours stay neighbours. Returns the room each rank needs.
     """
+    if not any((part.buffer == Buffer.SCRATCH).any() for part in parts):
+        return np.zeros(n_ranks, dtype=np.int64)
     start, end = _touched(parts)
     for number, part in enumerate(parts):
+        if pieces.is_constant(part.repeat):
+            continue
         # What lies between repeats may be touched by nobody: they move one by one then.
         place, low, high = _scratch_of(part)
         at = last_at_or_below(start, low)
@@ -169,8 +177,6 @@ def squeeze_scratch(parts: list[Located], n_ranks: int) -> Ints:
         if len(apart):
             parts[number] = part.written_out(apart)
     start, end = _touched(parts)
-    if not len(start):
-        return np.zeros(n_ranks, dtype=np.int64)
     rank = start // _SPAN
     sizes = np.bincount(rank, end - start, minlength=n_ranks).astype(np.int64)
     base = csr.group_offsets(rank, end - start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from collplan.planner.blueprint.locations import Binding
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import derive_dependencies
-from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
@@ -85,9 +84,7 @@ def build(
     lowered: Tables,
     binding: Binding,
     spec: PlanSpec,
-    *,
-    only_rank: int | None = None,
-    locality: Literal["rank", "node"] = "rank",
+    ranks: int | Sequence[int] | None = None,
 ) -> Plan:
     """Build the plan of lowered components.
 
@@ -105,10 +102,8 @@ def build(
         Sizes of the caller's buffers.
     spec : PlanSpec
         Kept with the plan.
-    only_rank : int, optional
-        Build the rows of this rank only.
-    locality : str
-        With ``node``, build the rows of all ranks on the node of `only_rank`.
+    ranks : int or sequence of int, optional
+        Build the rows of these ranks only; the program of a rank if it is one number.
     """
     messages, steps, placement = lowered.messages, lowered.steps, Placement.of(spec.machine)
     buffer_sizes = np.column_stack((binding.send_sizes, binding.recv_sizes, lowered.scratch_sizes))
@@ -119,18 +114,17 @@ def build(
         _local_tasks(arrived, landing.arrival_order),
         _local_tasks(steps, np.full(len(steps.rank), landing.last_order)),
     ]
-    if only_rank is not None:
-        kept = np.arange(len(placement.node)) == only_rank
-        if locality == "node":
-            kept, only_rank = placement.node == placement.node[only_rank], None
+    if ranks is not None:
+        kept = np.zeros(len(placement.node), dtype=bool)
+        kept[ranks] = True
         tables = [table.select(kept[table.rank]) for table in tables]
     tasks = TaskTable.stack(tables)
     del tables, arrived  # millions of rows each: their room is needed now
     position = csr.joint_key(tasks.round, tasks.order, landing.last_order + 1)
     tasks = tasks.take(np.argsort(position, kind="stable"))
     del position
-    plan = _assemble(tasks, placement, landing.buffer_sizes, spec, lowered.phases, only_rank)
-    return plan.replace(shared_sizes=lowered.shared_sizes)
+    only_rank = ranks if isinstance(ranks, int) else None
+    return _assemble(tasks, placement, landing.buffer_sizes, spec, lowered, only_rank)
 
 
 def _assemble(
@@ -138,7 +132,7 @@ def _assemble(
     placement: Placement,
     buffer_sizes: Ints,
     spec: PlanSpec,
-    phases: Sequence[Phase],
+    lowered: Tables,
     only_rank: int | None,
 ) -> Plan:
     """Give tasks in row order their places, lanes, priorities and dependencies."""
@@ -169,14 +163,14 @@ def _assemble(
         deps=derive_dependencies(tasks.rank, tasks.reads, tasks.writes, placement.node, edges),
         patterns=patterns,
         buffer_sizes=buffer_sizes,
-        shared_sizes=np.zeros(placement.n_nodes, dtype=np.int64),
+        shared_sizes=lowered.shared_sizes,
         rank_node=placement.node,
         rank_lane=placement.lane,
         rank_core=placement.core,
         itemsize=spec.collective.itemsize,
         spec=spec,
         only_rank=only_rank,
-        phases=tuple(phases),
+        phases=lowered.phases,
     )
 
 

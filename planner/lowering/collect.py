@@ -105,92 +105,109 @@ MESSAGE: Final[Mapping[str, npt.DTypeLike]] = dict.fromkeys(
 """Types of the columns of messages."""
 LOCAL: Final[Mapping[str, npt.DTypeLike]] = {"round": np.int32, "rank": np.int32, "op": np.int8}
 """Types of the columns of local steps."""
-RUNS: Final = ("read", "write", "combine", "local_read", "local_write")
-"""Runs of chunks that messages, and local steps, have."""
+
+
+@dataclass
+class Steps:
+    """Messages, or local steps, as columns that grow.
+
+    Parameters
+    ----------
+    ends : tuple of str
+        The columns that name positions: of a message its source, then its destination.
+    columns : dict of Column
+    runs : dict of Runs
+        The chunks that each reads, writes and combines.
+    n : int
+        Number of rows.
+    """
+
+    ends: tuple[str, ...]
+    columns: dict[str, Column]
+    runs: dict[str, Runs]
+    n: int = 0
+
+    @classmethod
+    def of(
+        cls, types: Mapping[str, npt.DTypeLike], ends: tuple[str, ...], runs: tuple[str, ...]
+    ) -> Steps:
+        """Return no steps, of columns with these types."""
+        columns = {name: Column(dtype) for name, dtype in types.items()}
+        return cls(ends, columns, {name: Runs() for name in runs})
+
+    def arrays(self, n_groups: int = 1) -> dict[str, Any]:
+        """Return columns as arrays, repeated for every group."""
+        arrays = {name: column.array() for name, column in self.columns.items()}
+        if n_groups > 1:
+            arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
+        return arrays
+
+    def add(self, only: Bools | None, values: dict[str, Any], runs: dict[str, Where]) -> None:
+        """Add a row for every position of the ends, but none without a position in `only`."""
+        sizes = [size_of(values[end]) for end in self.ends]
+        n = n_kept = max(sizes)
+        kept = None
+        if only is not None or min(sizes) < n:
+            values |= {end: np.broadcast_to(values[end], n) for end in self.ends}
+        if only is not None:
+            kept = np.logical_or.reduce([only[values[end]] for end in self.ends])
+            n_kept = int(np.count_nonzero(kept))
+        if n_kept == 0:
+            return
+        for name, value in values.items():
+            self.columns[name].add(_kept(value, kept), n_kept)
+        for name, where in runs.items():
+            self.runs[name].add(where, self.n, n, kept)
+        self.n += n_kept
 
 
 @dataclass
 class Collected:
     """Steps of rounds as columns that grow."""
 
-    only: Bools | None
+    only: Bools | None = None
     n_rounds: int = 0
     sends: list[int] = field(default_factory=list)
     """Rounds in which messages are sent, of whatever positions."""
-    message: dict[str, Column] = field(
-        default_factory=lambda: {name: Column(dtype) for name, dtype in MESSAGE.items()}
+    messages: Steps = field(
+        default_factory=lambda: Steps.of(MESSAGE, ("source", "dest"), ("read", "write", "combine"))
     )
-    local: dict[str, Column] = field(
-        default_factory=lambda: {name: Column(dtype) for name, dtype in LOCAL.items()}
-    )
-    runs: dict[str, Runs] = field(default_factory=lambda: {name: Runs() for name in RUNS})
-    n_messages: int = 0
-    n_locals: int = 0
+    locals: Steps = field(default_factory=lambda: Steps.of(LOCAL, ("rank",), ("read", "write")))
+
+    @property
+    def tables(self) -> tuple[Steps, Steps]:
+        """Return the messages and the local steps."""
+        return self.messages, self.locals
 
     @property
     def n_rows(self) -> int:
         """Return the number of messages, local steps and runs."""
-        return self.n_messages + self.n_locals + sum(runs.n for runs in self.runs.values())
-
-    def arrays(self, columns: dict[str, Column], n_groups: int = 1) -> dict[str, Any]:
-        """Return columns as arrays, repeated for every group."""
-        arrays = {name: column.array() for name, column in columns.items()}
-        if n_groups > 1:
-            arrays = {name: np.tile(array, n_groups) for name, array in arrays.items()}
-        return arrays
+        return sum(steps.n + sum(runs.n for runs in steps.runs.values()) for steps in self.tables)
 
     def add_message(self, number: int, step: Message) -> None:
         """Add messages of round `number`."""
-        source, dest = step.source, step.dest
-        n_sources, n_dests = size_of(source), size_of(dest)
-        if n_sources == 0 or n_dests == 0:
+        if not size_of(step.source) or not size_of(step.dest):
             return
         if self.sends[-1:] != [number]:
             self.sends.append(number)
-        n = n_kept = max(n_sources, n_dests)
-        kept = None
-        if self.only is not None or n_sources != n_dests:
-            source, dest = np.broadcast_to(source, n), np.broadcast_to(dest, n)
-        if self.only is not None:
-            kept = self.only[source] | self.only[dest]
-            n_kept = int(np.count_nonzero(kept))
-            if n_kept == 0:
-                return
-        row = {
+        values = {
             "round": number,
-            "source": _kept(source, kept),
-            "dest": _kept(dest, kept),
+            "source": step.source,
+            "dest": step.dest,
             "incoming_left": IN_ORDER if step.incoming_left is None else step.incoming_left,
             "combining": step.combine is not None,
             "ordered": step.ordered,
         }
-        for name, value in row.items():
-            self.message[name].add(value, n_kept)
-        for name in ("read", "write", "combine"):
-            where = getattr(step, name)
-            if where is not None:
-                self.runs[name].add(where, self.n_messages, n, kept)
-        self.n_messages += n_kept
+        runs = {"read": step.read, "write": step.write, "combine": step.combine or ()}
+        self.messages.add(self.only, values, runs)
 
     def add_local(self, number: int, step: Copy | Reduce) -> None:
         """Add local steps of round `number`."""
-        rank = step.rank
-        n = n_kept = size_of(rank)
-        kept = None
-        if self.only is not None:
-            rank = np.broadcast_to(rank, n)
-            kept = self.only[rank]
-            n_kept = int(np.count_nonzero(kept))
-        if n_kept == 0:
-            return
-        self.local["round"].add(number, n_kept)
-        self.local["rank"].add(_kept(rank, kept), n_kept)
-        self.local["op"].add(Op.COPY if isinstance(step, Copy) else Op.REDUCE, n_kept)
-        reads = (step.read,) if isinstance(step, Copy) else (step.left, step.right)
-        runs = tuple(run for where in reads for run in _as_tuple(where))
-        self.runs["local_read"].add(runs, self.n_locals, n, kept)
-        self.runs["local_write"].add(step.write, self.n_locals, n, kept)
-        self.n_locals += n_kept
+        op, reads = Op.COPY, _as_tuple(step.read if isinstance(step, Copy) else step.left)
+        if isinstance(step, Reduce):
+            op, reads = Op.REDUCE, (*reads, *_as_tuple(step.right))
+        values = {"round": number, "rank": step.rank, "op": op}
+        self.locals.add(self.only, values, {"read": reads, "write": step.write})
 
 
 def size_of(values: Any) -> int:

@@ -14,7 +14,7 @@ from collplan.planner.algorithms.relative import NotRelativeError, Relative
 from collplan.planner.algorithms.rounds import Message, Round, Step
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.motion import Motion
-from collplan.planner.lowering.collect import Collected, Column, Runs, collect, size_of
+from collplan.planner.lowering.collect import Collected, Runs, Steps, collect, size_of
 
 STEPS = (1, 2)
 """Blocks of positions that are tried: all alike, and even and odd ones."""
@@ -60,14 +60,8 @@ def collect_relative(
     all_rounds = relative_steps(rounds, n_groups)
     blocks = csr.sorted_unique(kept // motion.step)
     placed = Collected(None, all_rounds.n_rounds, all_rounds.sends)
-    placed.n_messages = _place(
-        motion, blocks, kept, all_rounds.message, placed.message, ("source", "dest"),
-        [(all_rounds.runs[name], placed.runs[name]) for name in ("read", "write", "combine")],
-    )  # fmt: skip
-    placed.n_locals = _place(
-        motion, blocks, kept, all_rounds.local, placed.local, ("rank",),
-        [(all_rounds.runs[name], placed.runs[name]) for name in ("local_read", "local_write")],
-    )  # fmt: skip
+    for steps, own in zip(all_rounds.tables, placed.tables, strict=True):
+        _place(motion, blocks, kept, steps, own)
     return placed
 
 
@@ -96,35 +90,27 @@ def _checked_step(step: Step) -> Step:
     return step
 
 
-def _place(
-    motion: Motion,
-    blocks: Ints,
-    kept: Ints,
-    columns: dict[str, Column],
-    placed: dict[str, Column],
-    ends: tuple[str, ...],
-    runs: list[tuple[Runs, Runs]],
-) -> int:
-    """Fill in the rows of which an end is kept, and their runs; return how many there are.
+def _place(motion: Motion, blocks: Ints, kept: Ints, steps: Steps, placed: Steps) -> None:
+    """Fill in the rows of which an end is kept, and their runs.
 
     A row of the block's positions stands for one in every block. The rows of a step
     come in the order of positions, block after block.
     """
-    spread = {name: column.spread() for name, column in columns.items()}
-    key = _instances(motion, blocks, [spread[end].values for end in ends])
+    spread = {name: column.spread() for name, column in steps.columns.items()}
+    key = _instances(motion, blocks, [spread[end].values for end in steps.ends])
     before, place = np.divmod(key, motion.step)
     step, block = np.divmod(before, motion.n_blocks)
     row = step * motion.step + place
     values = {name: column.at(motion, row, block) for name, column in spread.items()}
     if len(kept) < len(blocks) * motion.step:
-        concerned = np.any([np.isin(values[end], kept) for end in ends], axis=0)
+        concerned = np.any([np.isin(values[end], kept) for end in steps.ends], axis=0)
         values = {name: column[concerned] for name, column in values.items()}
         row, block = row[concerned], block[concerned]
     for name, column in values.items():
-        placed[name].add(column, len(row))
-    for source, target in runs:
-        _place_runs(motion, row, block, source, target)
-    return len(row)
+        placed.columns[name].add(column, len(row))
+    for name, runs in steps.runs.items():
+        _place_runs(motion, row, block, runs, placed.runs[name])
+    placed.n = len(row)
 
 
 def _instances(motion: Motion, blocks: Ints, ends: list[Ints]) -> Ints:

@@ -118,8 +118,7 @@ class _Writer:
         if exchange.is_coalesced and not exchange.is_remapped:
             # Out of the rows as they were staged: an extent each, unless they follow a pattern.
             bounds = csr.running_total(n_each)
-            read = pieces.compress(Pieces(read.indptr[bounds], *read.columns()))
-            write = pieces.compress(Pieces(write.indptr[bounds], *write.columns()))
+            read, write = (pieces.compress(side.merged(bounds)) for side in (read, write))
             source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
             ends = [end[bounds[:-1]] for end in ends]
         joined = np.flatnonzero(self.is_remapped[source])
@@ -177,26 +176,17 @@ class _Writer:
         exchange = self.exchange
         if exchange.count == 0:
             nothing = np.zeros(0, dtype=np.int64)
-            return self._table(nothing, nothing, nothing, pieces.empty(0), pieces.empty(0))
+            return _table(nothing, nothing, nothing, pieces.empty(0), pieces.empty(0))
         parts = [self._staging(), self._own_copies(), self._deliveries()]
         if not exchange.is_overlapped:
             parts[1:] = [_at_once(parts[1], parts[2], last=exchange.n_rows)]
         phase, round, rank, read, write = zip(*parts, strict=True)
-        columns = [np.concatenate(column) for column in (phase, round, rank)]
-        return self._table(
-            columns[0], columns[1], columns[2], pieces.stack(read), pieces.stack(write)
-        )
-
-    def _table(
-        self, phase: Ints, round: Ints, rank: Ints, read: Pieces, write: Pieces
-    ) -> LocalTable:
-        return LocalTable(
-            phase.astype(np.int16),
-            round.astype(np.int32),
-            rank.astype(np.int32),
-            np.full(len(rank), Op.COPY, dtype=np.int8),
-            read,
-            write,
+        return _table(
+            np.concatenate(phase),
+            np.concatenate(round),
+            np.concatenate(rank),
+            pieces.stack(read),
+            pieces.stack(write),
         )
 
     def _staging(self) -> _Copies:
@@ -265,14 +255,15 @@ def _at_once(own: _Copies, later: _Copies, last: int) -> _Copies:
     rank = np.concatenate((own[2], later[2]))
     order = np.argsort(rank, kind="stable")
     ranks, n = np.unique(rank, return_counts=True)
-    sides = []
-    for one, other in ((own[3], later[3]), (own[4], later[4])):
-        joined = pieces.stack((one, other)).take(order)
-        sides.append(
-            pieces.compress(Pieces(joined.indptr[csr.running_total(n)], *joined.columns()))
-        )
-    phase = np.full(len(ranks), DELIVER)
-    return phase, np.full(len(ranks), last), ranks, sides[0], sides[1]
+    sides = (pieces.stack(both).take(order) for both in zip(own[3:], later[3:], strict=True))
+    read, write = (pieces.compress(side.merged(csr.running_total(n))) for side in sides)
+    return np.full(len(ranks), DELIVER), np.full(len(ranks), last), ranks, read, write
+
+
+def _table(phase: Ints, round: Ints, rank: Ints, read: Pieces, write: Pieces) -> LocalTable:
+    op = np.full(len(rank), Op.COPY, dtype=np.int8)
+    phase, round, rank = phase.astype(np.int16), round.astype(np.int32), rank.astype(np.int32)
+    return LocalTable(phase, round, rank, op, read, write)
 
 
 def _home(is_shared: Bools, otherwise: Buffer) -> Ints:

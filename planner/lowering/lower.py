@@ -19,16 +19,18 @@ from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.blueprint.regions import PairTable
 from collplan.planner.lowering.address import (
     MAX_SCRATCH,
+    Homes,
     Located,
     concatenated,
     locate,
     squeeze_scratch,
 )
-from collplan.planner.lowering.collect import IN_ORDER, RUNS, Collected, collect
+from collplan.planner.lowering.collect import IN_ORDER, Collected, Steps, collect
 from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
 from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
+from collplan.specs import PlanSpec
 
 Positions = tuple[int, ...]
 """Positions of a group, ascending."""
@@ -171,11 +173,10 @@ class Stated:
 
 def lower(
     parts: Sequence[Stated],
-    n_ranks: int,
+    spec: PlanSpec,
     n_scratch: int,
-    commutative: bool,
     only_ranks: Sequence[int] | None = None,
-) -> tuple[MessageTable, LocalTable, Ints, tuple[Phase, ...]]:
+) -> Tables:
     """Turn components into tables of messages and local steps.
 
     Rounds of a component follow those of the components before it. Empty
@@ -185,40 +186,27 @@ def lower(
     ----------
     parts : sequence of Stated
         In program order; their place is their phase.
-    n_ranks : int
-        Ranks of the machine.
+    spec : PlanSpec
     n_scratch : int
         Scratch homes the components use.
-    commutative : bool
-        Whether operands may be exchanged.
     only_ranks : sequence of int, optional
         Keep only what concerns these ranks, dropping the rest as it comes.
-
-    Returns
-    -------
-    messages : MessageTable
-    steps : LocalTable
-    scratch_sizes : ndarray of int64, shape (n_ranks,)
-        Scratch each rank needs so far; what nobody touches takes no room.
-    phases : tuple of Phase
-        What the components become.
     """
-    lowering = _Lowering(n_scratch)
+    lowering, commutative = _Lowering(n_scratch), spec.collective.is_commutative
     first_round, phases = 0, list[Phase]()
     for phase, part in enumerate(parts):
         n_rounds: dict[Shape, int] = {}
         sends: dict[Shape, list[int]] = {}
         for batch in _batches(part, only_ranks):
             collected = batch.collect(commutative)
-            lowering.add(phase, first_round, batch, collected)
-            n_rounds[batch.shape], sends[batch.shape] = collected.n_rounds, collected.sends
-        for batch in _other_shapes(part, set(n_rounds)):
-            collected = batch.collect(commutative)
+            if batch.only != ():
+                lowering.add(phase, first_round, batch, collected)
             n_rounds[batch.shape], sends[batch.shape] = collected.n_rounds, collected.sends
         stated = part.phase(first_round, sends)
         phases.append(stated if only_ranks is None else stated.of_ranks(only_ranks))
         first_round += max(n_rounds.values(), default=0)
-    return *lowering.tables(n_ranks), tuple(phases)
+    shared_sizes = np.zeros(spec.machine.nodes, dtype=np.int64)
+    return Tables(*lowering.tables(spec.machine.n_ranks), shared_sizes, tuple(phases))
 
 
 @dataclass
@@ -290,7 +278,10 @@ class _Batch:
             self.layouts += group.scratch
             return collected
         group = self._group(commutative)
-        kept = None if self.only is None else np.isin(np.arange(self.size), only)
+        kept = None
+        if self.only is not None:
+            kept = np.zeros(self.size, dtype=bool)
+            kept[only] = True
         collected = collect(self.part.algorithm.steps(group), kept, len(self.groups))
         self.layouts += group.scratch
         return collected
@@ -305,54 +296,74 @@ class _Batch:
             motion=motion,
         )
 
-    def homes(self, n_scratch: int) -> tuple[Ints, Ints, int]:
-        """Return buffer and base of every layout (row) and member, and how many homes are new."""
-        component = self.part.component
-        which = csr.occurrence(self.ranks)
-        n_each = int(which.max(initial=0)) + 1
-        buffers, bases = [], []
-        for home in (component.input, component.output):
-            buffers.append(home.buffer[self.ranks])
-            bases.append(home.base[self.ranks])
+    def homes(self, n_scratch: int) -> tuple[Homes, int]:
+        """Return where every space lies on every member, and how many of these homes are new."""
+        ends = (self.part.component.input, self.part.component.output)
+        buffers = [home.buffer[self.ranks] for home in ends]
+        bases = [home.base[self.ranks] for home in ends]
         n_own = len(self.layouts) - 2
+        # A rank in several groups has scratch for each.
+        which = csr.occurrence(self.ranks) if n_own else np.zeros(0, dtype=np.int64)
+        n_each = int(which.max(initial=0)) + 1
         for number in range(n_own):
-            # A rank in several groups has scratch for each.
             buffers.append(np.full(len(self.ranks), Buffer.SCRATCH, dtype=np.int8))
             bases.append((n_scratch + number * n_each + which) * SCRATCH_STRIDE)
-        return np.stack(buffers), np.stack(bases), n_own * n_each
+        return (np.array(buffers), np.array(bases), self.ranks), n_own * n_each
 
 
 def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]:
-    """Yield groups of one size and root, and of one set of positions where only some are kept."""
+    """Yield groups of one size and root, and of one set of positions where only some are kept.
+
+    Of a size and root with which no kept rank is in a group, one group comes, with no position.
+    """
     groups, root = part.component.groups, part.component.root
-    if only_ranks is None:
-        kinds, inverse = np.unique(
-            np.stack((groups.sizes, root), axis=1), axis=0, return_inverse=True
-        )
-        for number, (size, first) in enumerate(kinds.tolist()):
-            yield _Batch(part, np.flatnonzero(inverse.ravel() == number), size, first, None)
-        return
-    places = np.flatnonzero(np.isin(groups.ranks, only_ranks))
-    numbers, firsts = np.unique(
-        np.searchsorted(groups.indptr, places, side="right") - 1, return_index=True
-    )
-    shapes: dict[tuple[int, int, Positions], list[int]] = {}
-    for number, inside in zip(numbers.tolist(), np.split(places, firsts[1:]), strict=False):
-        positions = tuple((inside - groups.indptr[number]).tolist())
-        shapes.setdefault((int(groups.sizes[number]), int(root[number]), positions), []).append(
-            number
-        )
-    for (size, first, positions), chosen in sorted(shapes.items()):
-        yield _Batch(part, np.array(chosen), size, first, positions)
+    inside: dict[int, list[int]] = {}
+    if only_ranks is not None:
+        places = np.flatnonzero(np.isin(groups.ranks, only_ranks))
+        numbers = np.searchsorted(groups.indptr, places, side="right") - 1
+        positions = places - groups.indptr[numbers]
+        for number, position in zip(numbers.tolist(), positions.tolist(), strict=True):
+            inside.setdefault(number, []).append(position)
+    alike: dict[tuple[int, int, Positions | None], list[int]] = {}
+    for number, shape in enumerate(zip(groups.sizes.tolist(), root.tolist(), strict=True)):
+        only = None if only_ranks is None else tuple(inside.get(number, ()))
+        alike.setdefault((*shape, only), []).append(number)
+    is_kept = {(size, first) for size, first, only in alike if only != ()}
+    for (size, first, only), chosen in sorted(alike.items()):
+        if only != ():
+            yield _Batch(part, np.array(chosen), size, first, only)
+        elif (size, first) not in is_kept:
+            yield _Batch(part, np.array(chosen[:1]), size, first, only)
 
 
-def _other_shapes(part: Stated, seen: set[Shape]) -> Iterator[_Batch]:
-    """Yield a group of each shape that no kept rank is in; only its rounds are counted."""
-    sizes, root = part.component.groups.sizes, part.component.root
-    for group, shape in enumerate(zip(sizes.tolist(), root.tolist(), strict=True)):
-        if shape not in seen:
-            seen.add(shape)
-            yield _Batch(part, np.array([group]), *shape, ())
+class _Table:
+    """Columns and runs of messages, or of local steps, that grow batch by batch."""
+
+    def __init__(self, nothing: Steps) -> None:
+        self._nothing = nothing
+        self._columns: dict[str, list[Any]] = {}
+        self._runs: dict[str, list[Located]] = {name: [] for name in nothing.runs}
+        self._n = 0
+
+    def add(self, columns: dict[str, Any], located: Located, starts: list[int]) -> None:
+        """Add rows, and their runs; those of each kind begin where `starts` says."""
+        for name, column in columns.items():
+            self._columns.setdefault(name, []).append(column)
+        for parts, low, high in zip(self._runs.values(), starts[:-1], starts[1:], strict=True):
+            parts.append(located.part(low, high, self._n))
+        self._n += len(columns["phase"])
+
+    def runs(self) -> list[Located]:
+        """Return all runs, a table for each kind."""
+        return [Located.stack(parts) for parts in self._runs.values()]
+
+    def columns(self, runs: list[Located]) -> dict[str, Any]:
+        """Return all columns; what rows read and write are the runs, wherever they lie by now."""
+        columns = {name: concatenated(parts) for name, parts in self._columns.items()}
+        if not columns:
+            columns = self._nothing.arrays() | {"phase": np.zeros(0, dtype=np.int16)}
+        pieces = (each.pieces(self._n) for each in runs)
+        return columns | dict(zip(self._runs, pieces, strict=True))
 
 
 class _Lowering:
@@ -360,61 +371,41 @@ class _Lowering:
 
     def __init__(self, n_scratch: int) -> None:
         self.n_scratch = n_scratch
-        self.message: dict[str, list[Any]] = {}
-        self.local: dict[str, list[Any]] = {}
-        self.runs: dict[str, list[Located]] = {name: [] for name in RUNS}
-        self.n_messages = 0
-        self.n_locals = 0
+        self.messages, self.locals = map(_Table, Collected().tables)
 
     def add(self, phase: int, first_round: int, batch: _Batch, collected: Collected) -> None:
         """Add a batch's steps, group after group."""
-        n_groups, size = len(batch.groups), batch.size
-        buffers, bases, n_new = batch.homes(self.n_scratch)
+        n_groups = len(batch.groups)
+        homes, n_new = batch.homes(self.n_scratch)
         self.n_scratch += n_new
         assert self.n_scratch < MAX_SCRATCH, "more scratch spaces than addresses for them"
-        message = collected.arrays(collected.message, n_groups)
-        local = collected.arrays(collected.local, n_groups)
-        n, n_local = collected.n_messages, collected.n_locals
-        shift = np.repeat(np.arange(n_groups) * size, n)
-        local_shift = np.repeat(np.arange(n_groups) * size, n_local)
-        source, dest = message["source"] + shift, message["dest"] + shift
-        owner = local["rank"] + local_shift
-        ends = dict(zip(RUNS, (source, dest, dest, owner, owner), strict=True))
-        for name, runs in collected.runs.items():
-            is_local = name.startswith("local")
-            tiled = _tiled_runs(runs.arrays(), n_groups, n_local if is_local else n)
-            located = locate(batch.layouts, tiled, ends[name])
-            located.settle(buffers, bases, batch.ranks)
-            located.owner += self.n_locals if is_local else self.n_messages
-            self.runs[name].append(located)
-        in_order = message["incoming_left"] == IN_ORDER
-        message["incoming_left"] = np.where(in_order, source < dest, message["incoming_left"] > 0)
-        message |= {"source": batch.ranks[source], "dest": batch.ranks[dest]}
-        local["rank"] = batch.ranks[owner]
-        for table, rows in ((self.message, message), (self.local, local)):
+        for table, steps in zip((self.messages, self.locals), collected.tables, strict=True):
+            if not steps.n:
+                continue
+            rows = steps.arrays(n_groups)
+            shift = np.repeat(np.arange(n_groups) * batch.size, steps.n)
+            members = [rows[end] + shift for end in steps.ends]
+            # A message reads at its source, and does all else at its destination.
+            at = [members[0 if name == "read" else -1] for name in steps.runs]
+            runs, starts = _tiled_runs(steps, n_groups)
+            located = locate(batch.layouts, homes, runs, np.concatenate(at))
+            if steps is collected.messages:
+                left, (source, dest) = rows["incoming_left"], members
+                rows["incoming_left"] = np.where(left == IN_ORDER, source < dest, left > 0)
+            for end, member in zip(steps.ends, members, strict=True):
+                rows[end] = batch.ranks[member]
             rows["round"] = rows["round"] + np.int32(first_round)
-            rows["phase"] = np.full(len(rows["round"]), phase, dtype=np.int16)
-            for name, column in rows.items():
-                table.setdefault(name, []).append(column)
-        self.n_messages += n * n_groups
-        self.n_locals += n_local * n_groups
+            rows["phase"] = np.full(len(shift), phase, dtype=np.int16)
+            table.add(rows, located, starts)
 
     def tables(self, n_ranks: int) -> tuple[MessageTable, LocalTable, Ints]:
         """Return the finished tables, messages by round, and the scratch ranks need."""
-        stacked = [Located.stack(parts) for parts in self.runs.values()]
-        sizes = squeeze_scratch(stacked, n_ranks)
-        located = dict(zip(self.runs, stacked, strict=True))
-        message: dict[str, Any] = {n: concatenated(parts) for n, parts in self.message.items()}
-        local: dict[str, Any] = {n: concatenated(parts) for n, parts in self.local.items()}
-        if not message:
-            none, phase = Collected(None), {"phase": np.zeros(0, dtype=np.int16)}
-            message, local = none.arrays(none.message) | phase, none.arrays(none.local) | phase
-        pieces = {
-            name: runs.pieces(self.n_locals if name.startswith("local") else self.n_messages)
-            for name, runs in located.items()
-        }
-        messages = MessageTable(**message | {name: pieces[name] for name in RUNS[:3]})
-        steps = LocalTable(**local, read=pieces["local_read"], write=pieces["local_write"])
+        runs = self.messages.runs()
+        n_kinds = len(runs)
+        runs += self.locals.runs()
+        sizes = squeeze_scratch(runs, n_ranks)
+        messages = MessageTable(**self.messages.columns(runs[:n_kinds]))
+        steps = LocalTable(**self.locals.columns(runs[n_kinds:]))
         if (np.diff(messages.round) < 0).any():
             messages = messages.take(np.argsort(messages.round, kind="stable"))
         messages = messages.select(messages.ordered | (messages.write.elements > 0))
@@ -422,12 +413,20 @@ class _Lowering:
         return messages, steps, sizes
 
 
-def _tiled_runs(runs: tuple[Ints, ...], n_groups: int, n_owners: int) -> tuple[Ints, ...]:
-    if n_groups == 1:
-        return runs
-    owner, *rest = (np.tile(column, n_groups) for column in runs)
-    owner = owner + np.repeat(np.arange(n_groups) * n_owners, len(runs[0]))
-    return owner, *rest
+def _tiled_runs(steps: Steps, n_groups: int) -> tuple[tuple[Ints, ...], list[int]]:
+    """Return the runs of all groups' steps, those of each kind of runs behind the kind before.
+
+    Owners are numbered in the same way; where those of each kind begin is returned, too.
+    """
+    kinds = steps.runs.values()
+    lengths = np.repeat([runs.n for runs in kinds], n_groups)
+    owner, *rest = map(np.concatenate, zip(*(runs.arrays() for runs in kinds), strict=True))
+    starts = np.arange(len(kinds) * n_groups + 1) * steps.n
+    if n_groups > 1:
+        first = csr.running_total([runs.n for runs in kinds])[:-1]
+        index = csr.ranges(np.repeat(first, n_groups), lengths)
+        owner, *rest = (column[index] for column in (owner, *rest))
+    return (owner + np.repeat(starts[:-1], lengths), *rest), starts[::n_groups].tolist()
 
 
 def _onto_itself(steps: LocalTable) -> Bools:

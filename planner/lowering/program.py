@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -26,13 +25,10 @@ class ComponentProgram:
     blueprint : Blueprint
     parts : tuple of Stated
         Its components with their algorithms.
-    locality : {"rank", "node"}
-        The least part that can be lowered alone: a rank's, or a node's.
     """
 
     blueprint: Blueprint
     parts: tuple[Stated, ...]
-    locality: Literal["rank", "node"] = "rank"
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -52,13 +48,7 @@ class ComponentProgram:
         only_ranks : sequence of int, optional
             Leave out what does not concern these ranks.
         """
-        blueprint, machine = self.blueprint, self.blueprint.spec.machine
-        commutative = blueprint.spec.collective.is_commutative
-        messages, steps, scratch_sizes, phases = lower(
-            self.parts, machine.n_ranks, blueprint.n_scratch, commutative, only_ranks
-        )
-        shared_sizes = np.zeros(machine.nodes, dtype=np.int64)
-        return Tables(messages, steps, scratch_sizes, shared_sizes, phases)
+        return lower(self.parts, self.blueprint.spec, self.blueprint.n_scratch, only_ranks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +58,6 @@ class ExchangeProgram:
     blueprint: Blueprint
     exchange: Exchange
     parts: tuple[Stated, ...] = ()
-    locality: Literal["rank", "node"] = "node"
     roles: tuple[str, ...] = tuple(phase.role for phase in PHASES)
 
     @property

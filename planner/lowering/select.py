@@ -61,7 +61,10 @@ class _Choices:
         self.itemsize = spec.collective.itemsize
         self.by_role: Mapping[str, AlgorithmChoice] = {}
         self.single = AUTO
-        self.kinds: dict[str, set[str]] = {role: set() for role in self._roles()}
+        self.kinds: dict[str, set[str]] = {}
+        for component in blueprint.components:
+            if not component.is_local:
+                self.kinds.setdefault(component.role, set()).add(component.kind)
         self.used: set[str] = set()
         if isinstance(spec.algorithms, AlgorithmsByRole):
             self.by_role = spec.algorithms.roles
@@ -87,15 +90,10 @@ class _Choices:
             f"role; write {{{first}: {name}}} or auto"
         )
 
-    def _roles(self) -> list[str]:
-        components = self.blueprint.components
-        return list(dict.fromkeys(c.role for c in components if not c.is_local))
-
     def state(self, component: Component) -> Stated:
         """Return a component with its algorithm."""
         if component.is_local:
             return Stated(component, LOCAL[component.kind])
-        self.kinds.setdefault(component.role, set()).add(component.kind)
         choice, key, is_required = self._find(component)
         names = {algorithm.name for algorithm in registry.of(component.kind)}
         if choice.name == "auto" or (choice.name not in names and not is_required):

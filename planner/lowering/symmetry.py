@@ -344,11 +344,13 @@ def _rounds_are_alike(
         motion=motion,
     )
     try:
-        steps = relative_steps(algorithm.steps(group))
+        collected = relative_steps(algorithm.steps(group))
     except UNLIKE:
         return False
     return all(
-        _are_alike(runs, motion, n_chunks, may_wrap=may_wrap) for runs in steps.runs.values()
+        _are_alike(runs, motion, n_chunks, may_wrap=may_wrap)
+        for steps in collected.tables
+        for runs in steps.runs.values()
     )
 
 

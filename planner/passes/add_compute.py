@@ -51,8 +51,16 @@ def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
             f"passes.add_compute: rank {plan.only_rank}'s program waits for rows of others, which "
             "it would move; compile its spec with the pass, or use it on the plan of all ranks"
         )
-    ranks = np.arange(plan.n_ranks) if plan.only_rank is None else np.array([plan.only_rank])
-    return _Insertion(plan, ranks).plan(duration_ns)
+    return _Insertion(plan, _ranks_of(plan)).plan(duration_ns)
+
+
+def _ranks_of(plan: Plan) -> Ints:
+    """Return the ranks whose programs a plan holds: all, those of some nodes, or one."""
+    if plan.only_rank is not None:
+        return np.array([plan.only_rank])
+    peers = plan.peer[plan.op <= Op.RECV]
+    is_whole = np.isin(peers, plan.rank).all()
+    return np.flatnonzero(is_whole | np.isin(plan.rank_node, plan.node))
 
 
 class _Insertion:

@@ -45,13 +45,12 @@ def become_copies(columns: dict[str, Ints], is_copy: Bools) -> None:
 
 def stack_edges(parts: Sequence[Edges], n_tasks: Sequence[int]) -> Edges:
     """Return the edges of several tables of tasks, one table after another."""
-    nothing = np.zeros(0, dtype=np.int64)
-    columns: list[list[Ints]] = [[nothing], [nothing], [nothing.astype(np.int8)]]
-    for (before, after, kind), start in zip(parts, csr.running_total(n_tasks), strict=False):
-        for column, part in zip(columns, (before + start, after + start, kind), strict=True):
-            column.append(part)
-    before, after, kinds = map(np.concatenate, columns)
-    return before, after, kinds.astype(np.int8)
+    moved = [
+        (before + start, after + start, kind)
+        for (before, after, kind), start in zip(parts, csr.running_total(n_tasks), strict=False)
+    ]
+    before, after, kinds = map(np.concatenate, zip(*moved, strict=True))
+    return before, after, kinds
 
 
 def move_edges(edges: Edges, place: Ints) -> Edges:

@@ -71,7 +71,7 @@ class Pass:
     @property
     def options(self) -> tuple[str, ...]:
         """Return the names of its options."""
-        return tuple(inspect.signature(self.rewrite).parameters)[1:]
+        return _parameters(self.rewrite)[1:]
 
     @property
     def summary(self) -> str:
@@ -82,6 +82,11 @@ class Pass:
     def idle(self) -> str:
         """Return the line that says that it changed nothing, and what it needs."""
         return f"passes.{self.name}: it changes nothing in this plan; it needs {self.needs}"
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
 
 
 pass_registry: dict[str, Pass] = {}
@@ -192,7 +197,8 @@ def run_passes(
         If a pass made an illegal plan of a legal one.
     """
     for choice in choices:
-        rewritten = run_pass(plan, choice)
+        check_choices([choice])
+        rewritten: Plan = pass_registry[choice.name].rewrite(plan, **choice.options)
         if idle is not None and rewritten is plan:
             idle.append(choice)
         is_whole = is_proved and plan.only_rank is None
@@ -204,13 +210,6 @@ def run_passes(
     return plan
 
 
-def run_pass(plan: Plan, choice: PassChoice) -> Plan:
-    """Return `plan` rewritten by one pass."""
-    check_choices([choice])
-    rewritten: Plan = pass_registry[choice.name].rewrite(plan, **choice.options)
-    return rewritten
-
-
 def find_pass(name: str) -> Pass:
     """Return pass `name`.
 
@@ -219,8 +218,13 @@ def find_pass(name: str) -> Pass:
     AlgorithmError
         Naming the passes there are.
     """
-    check_choices([PassChoice(name=name)])
+    if name not in pass_registry:
+        raise AlgorithmError(_no_pass(name))
     return pass_registry[name]
+
+
+def _no_pass(name: str) -> str:
+    return f"passes: there is no {show_value(name)}; use one of {', '.join(pass_registry)}"
 
 
 def check_choices(choices: Iterable[PassChoice]) -> None:
@@ -233,10 +237,7 @@ def check_choices(choices: Iterable[PassChoice]) -> None:
 def _unknown(choices: Iterable[PassChoice]) -> Iterator[str]:
     for choice in choices:
         if choice.name not in pass_registry:
-            yield (
-                f"passes: there is no {show_value(choice.name)}; "
-                f"use one of {', '.join(pass_registry)}"
-            )
+            yield _no_pass(choice.name)
             continue
         there = pass_registry[choice.name].options
         way_out = f"use {', '.join(there)}" if there else "it has none, leave it out"

@@ -111,15 +111,6 @@ class Phase:
                 trees.append(replace(one, groups=groups))
         return replace(self, trees=tuple(trees))
 
-    @classmethod
-    def merged(cls, parts: Sequence[Phase]) -> Phase:
-        """Return a phase as programs of several ranks have it together."""
-        groups: dict[tuple[int, tuple[int, ...], tuple[int, ...]], dict[tuple[int, ...], None]] = {}
-        for one in (trees for part in parts for trees in part.trees):
-            groups.setdefault((one.size, one.up, one.down), {}).update(dict.fromkeys(one.groups))
-        trees = (Trees(tuple(each), up, down) for (_, up, down), each in groups.items())
-        return replace(parts[0], trees=tuple(trees))
-
     def levels(self, rank: Ints, rounds: Ints) -> tuple[Ints, Ints]:
         """Return the levels and directions of tasks in the trees.
 

@@ -59,6 +59,26 @@ class Folding:
             return group.output if level > 0 else group.input
         return np.where(number < len(self.folded), group.output, group.input)
 
+    def exchange(self, group: Group, me: Any, level: int, first: Any, n: int) -> Round:
+        """Combine runs of `n` chunks with those of the partners at distance ``2**level``.
+
+        Parameters
+        ----------
+        group : Group
+        me : array
+            Numbers of survivors.
+        level : int
+            Partners have had an exchange at every level below.
+        first : array or int
+            The first chunk that each survivor gives its partner.
+        n : int
+        """
+        partner = me ^ (1 << level)
+        own, other = (at(self.partial(group, one, level), first, n) for one in (me, partner))
+        result = at(group.output, first, n)
+        ends = self.position(me), self.position(partner)
+        return Round(Message(*ends, own, result, combine=other, incoming_left=None))
+
     @property
     def hosts(self) -> Ints:
         """Return the survivors that stand in for a folded neighbour."""
@@ -66,16 +86,8 @@ class Folding:
 
     def fold(self, group: Group) -> Round:
         """Combine the inputs of folded positions into their hosts' output."""
-        return Round(
-            Message(
-                self.folded,
-                self.hosts,
-                group.whole(group.input),
-                group.whole(group.output),
-                combine=group.whole(group.input),
-                incoming_left=None,
-            )
-        )
+        own, result = group.whole(group.input), group.whole(group.output)
+        return Round(Message(self.folded, self.hosts, own, result, combine=own, incoming_left=None))
 
     def unfold(self, group: Group) -> Round:
         """Send the hosts' output to the positions that sat out."""
@@ -124,18 +136,8 @@ def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
     q = folding.n_survivors
     me = np.arange(q)
     for level in range(floor_log2(q)):
-        partner = me ^ (1 << level)
-        given, n = owned(partner, q, level + 1)
-        yield Round(
-            Message(
-                folding.position(me),
-                folding.position(partner),
-                at(folding.partial(group, me, level), given, n),
-                at(group.output, given, n),
-                combine=at(folding.partial(group, partner, level), given, n),
-                incoming_left=None,
-            )
-        )
+        given, n = owned(me ^ (1 << level), q, level + 1)
+        yield folding.exchange(group, me, level, given, n)
 
 
 def doubling_allgather(group: Group, folding: Folding) -> Rounds:

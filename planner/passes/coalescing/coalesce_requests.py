@@ -113,8 +113,7 @@ def coalesce_table(messages: MessageTable) -> MessageTable:
     bounds = csr.run_bounds(*(key[order] for key in keys))
     merged = messages.take(order[bounds[:-1]])
     for name in ("read", "write", "combine"):
-        taken = getattr(messages, name).take(order)
-        setattr(merged, name, Pieces(taken.indptr[bounds], *taken.columns()))
+        setattr(merged, name, getattr(messages, name).take(order).merged(bounds))
     return merged.take(np.argsort(merged.round, kind="stable"))
 
 

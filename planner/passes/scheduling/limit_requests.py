@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.passes.scheduling.message_graph import require_all_ranks
 from collplan.planner.passes.scheduling.prioritize import serial_order
-from collplan.planner.plan.plan import INTENT, Dependencies, Op, Plan
+from collplan.planner.plan.plan import INTENT, ON_START, Dependencies, Op, Plan
 
 Limit = Annotated[int | None, Field(ge=0), "{} is not a number of at least 0; use 0 for no limit"]
 
@@ -75,9 +73,8 @@ def limit_requests(
     _require_shared(plan, predecessors[1])
     deps, n_new = plan.deps, 0
     for before in predecessors:
-        columns = map(np.ascontiguousarray, (deps.indptr, deps.task, deps.kind))
-        indptr, task, kind, n = _add_edges(*columns, before, INTENT)
-        deps, n_new = Dependencies(indptr, task, kind), n_new + n
+        deps, n = _with_edges(deps, before)
+        n_new += n
     return plan.replace(deps=deps) if n_new else plan
 
 
@@ -117,34 +114,19 @@ def _require_shared(plan: Plan, predecessor: Ints) -> None:
         )
 
 
-@compiled
-def _add_edges(
-    indptr: Ints, before: Ints, kind: npt.NDArray[np.int8], predecessor: Ints, intent: int
-) -> Any:
+def _with_edges(deps: Dependencies, predecessor: Ints) -> tuple[Dependencies, int]:
     """Return dependencies with an edge from every row's predecessor, and how many are new.
 
     A pair has one edge: one on completion says all, and one on start is turned into one.
     """
-    n = len(predecessor)
-    size = len(before)
-    for row in range(n):
-        size += predecessor[row] >= 0
-    out_indptr = np.zeros(n + 1, np.int64)
-    out_before, out_kind = np.empty(size, np.int32), np.empty(size, np.int8)
-    k, n_new = 0, 0
-    for row in range(n):
-        missing = predecessor[row] >= 0
-        for j in range(indptr[row], indptr[row + 1]):
-            out_before[k], out_kind[k] = before[j], kind[j]
-            if missing and before[j] == predecessor[row]:
-                missing = False
-                if kind[j] & 1:
-                    out_kind[k] = intent
-                    n_new += 1
-            k += 1
-        if missing:
-            out_before[k], out_kind[k] = predecessor[row], intent
-            n_new += 1
-            k += 1
-        out_indptr[row + 1] = k
-    return out_indptr, out_before[:k].copy(), out_kind[:k].copy(), n_new
+    owner = deps.owner()
+    is_known = deps.task == predecessor[owner]
+    is_turned = is_known & ((deps.kind & ON_START) != 0)
+    is_missing = predecessor >= 0
+    is_missing[owner[is_known]] = False
+    rows = np.flatnonzero(is_missing)
+    order, indptr = csr.group_by(np.concatenate((owner, rows)), len(predecessor))
+    before = np.concatenate((deps.task, predecessor[rows]))
+    kind = np.concatenate((np.where(is_turned, INTENT, deps.kind), np.full(len(rows), INTENT)))
+    n_new = int(is_turned.sum()) + len(rows)
+    return Dependencies(indptr, before[order], kind[order]), n_new

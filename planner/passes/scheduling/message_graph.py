@@ -105,7 +105,7 @@ class MessageGraph:
 
     def is_order(self, place: Ints) -> bool:
         """Return whether all edges lead forward in an order of the nodes."""
-        return bool(_leads_forward(self.indptr, self.after, place))
+        return bool((place[self.after] > place[csr.row_numbers(self.indptr)]).all())
 
     def require_all(self, is_done: Bools) -> None:
         """Raise `AlgorithmError` unless all nodes are done, as all are without a circle."""
@@ -216,12 +216,3 @@ def _levels(indptr: Ints, after: Ints, order: Ints, weight: Ints) -> Any:
         for j in range(indptr[node], indptr[node + 1]):
             level[after[j]] = max(level[after[j]], level[node] + weight[node])
     return level
-
-
-@compiled
-def _leads_forward(indptr: Ints, after: Ints, place: Ints) -> Any:
-    for node in range(len(indptr) - 1):
-        for j in range(indptr[node], indptr[node + 1]):
-            if place[after[j]] <= place[node]:
-                return False
-    return True

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
+from collplan.planner.arrays.intervals import last_at_or_below
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.passes.shared_memory.values import Positions
-from collplan.planner.plan.pieces import Pieces
-from collplan.planner.plan.plan import Op
+from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.plan import Buffer, Op
 from collplan.planner.verify.moves import pair_blocks
 
 
@@ -47,13 +48,11 @@ class Atoms:
 
 def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
     """Cut what `program` touches so that copies and the given messages move whole atoms."""
-    plan = program.plan
-    sizes = np.concatenate((program.buffer_sizes.ravel(), plan.shared_sizes))
-    starts = csr.running_total(sizes)
-    own = starts[: plan.n_ranks * 3].reshape(plan.n_ranks, 3)
-    base = np.column_stack((own, starts[plan.n_ranks * 3 + plan.rank_node]))
-    rank = program.columns["rank"]
-    sides = [_addresses(side, base, rank) for side in (program.reads, program.writes)]
+    space = AddressSpace.of_plan(program.plan)
+    rank, sides = program.columns["rank"], list[Blocks]()
+    for side in (program.reads, program.writes):
+        row, low, high = space.blocks(side, rank)
+        sides.append((csr.indptr_of(row, len(program)), low, high))
     edges = _close(*_moves(program, sides, sends, recvs), sides)
     positions = []
     for indptr, low, high in sides:
@@ -61,19 +60,14 @@ def cut(program: Program, sends: Ints, recvs: Ints) -> Atoms:
         lengths = np.searchsorted(edges, high) - first
         positions.append(Positions(csr.running_total(lengths)[indptr], csr.ranges(first, lengths)))
     # Of empty buffers that begin at one address the last is meant.
-    flat = np.searchsorted(own.ravel(), edges[:-1], side="right") - 1
-    rank_of, buffer = np.divmod(flat, own.shape[1])
-    return Atoms(base, edges, rank_of, buffer, edges[:-1] - own.ravel()[flat], *positions)
+    own = space.start[: program.plan.buffer_sizes.size]
+    flat = last_at_or_below(own, edges[:-1])
+    rank_of, buffer = np.divmod(flat, int(Buffer.SHARED))
+    return Atoms(space.base, edges, rank_of, buffer, edges[:-1] - own[flat], *positions)
 
 
 Blocks = tuple[Ints, Ints, Ints]
 """Contiguous blocks in CSR by task: indptr, first address and the one past the last."""
-
-
-def _addresses(pieces: Pieces, base: Ints, rank: Ints) -> Blocks:
-    row, buffer, low, high = pieces.blocks()
-    start = base[rank[row], buffer]
-    return csr.indptr_of(row, len(rank)), start + low, start + high
 
 
 def _moves(
@@ -138,19 +132,3 @@ def _carry(edges: Ints, source: Ints, dest: Ints, count: Ints) -> Ints:
     first = np.searchsorted(edges, source, side="right")
     n = np.maximum(np.searchsorted(edges, source + count) - first, 0)
     return np.asarray(edges[csr.ranges(first, n)] + np.repeat(dest - source, n))
-
-
-def join_overlapping(low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Return where the unions of overlapping intervals begin and end, ascending.
-
-    Examples
-    --------
-    >>> low, high = join_overlapping(np.array([6, 0, 2, 4]), np.array([8, 3, 4, 6]))
-    >>> low.tolist(), high.tolist()
-    ([0, 4, 6], [4, 6, 8])
-    """
-    order = np.argsort(low, kind="stable")
-    reach = np.maximum.accumulate(high[order])
-    is_first: Bools = np.ones(len(order), dtype=bool)
-    is_first[1:] = low[order][1:] >= reach[:-1]
-    return low[order][is_first], reach[np.roll(is_first, -1)]

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.passes.shared_memory.atoms import Atoms, join_overlapping
+from collplan.planner.arrays.intervals import union
+from collplan.planner.passes.shared_memory.atoms import Atoms
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.plan.plan import NONE, Buffer
 
@@ -43,7 +44,8 @@ class ScratchAreas:
             own = (buffer == Buffer.SCRATCH) & (high > low)
             start = atoms.base[program.columns["rank"][row[own]], Buffer.SCRATCH]
             blocks.append((start + low[own], start + high[own]))
-        low, high = join_overlapping(*map(np.concatenate, zip(*blocks, strict=True)))
+        ends = map(np.concatenate, zip(*blocks, strict=True))
+        low, high = union(*ends, joins_neighbours=False)
         area = np.full(len(atoms.rank), NONE, dtype=np.int64)
         inside = np.flatnonzero(atoms.buffer == Buffer.SCRATCH)
         area[inside] = np.searchsorted(low, atoms.edges[inside], side="right") - 1

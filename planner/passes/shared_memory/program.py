@@ -1,22 +1,18 @@
 """Tasks of some ranks in an order that depends on each rank's own program only.
 
-So one node's programs, compiled rank by rank and put together, are rewritten
-just as they are inside the plan of all ranks.
+So one node's programs are rewritten just as they are inside the plan of all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.passes.rebuild import move_edges, places, stack_edges
+from collplan.planner.passes.rebuild import move_edges, places
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import stated_edges
-from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import COLUMNS, Op, Plan
 from collplan.planner.plan.tags import Edges
@@ -38,8 +34,7 @@ class Program:
     intents : Edges
         Stated dependencies; all others follow from what tasks read and write.
     plan : Plan
-        A plan these ranks are part of: where they live, and what it is for.
-    buffer_sizes : ndarray of int64, shape (n_ranks, 3)
+        The plan these tasks are from.
     """
 
     columns: dict[str, Ints]
@@ -47,7 +42,6 @@ class Program:
     writes: Pieces
     intents: Edges
     plan: Plan
-    buffer_sizes: Ints
 
     def __len__(self) -> int:
         return len(self.columns["op"])
@@ -62,31 +56,19 @@ class Program:
             self.writes.take(rows),
             move_edges(self.intents, places(rows, len(self))),
             self.plan,
-            self.buffer_sizes,
         )
 
     @classmethod
-    def of(cls, plans: Sequence[Plan]) -> Program:
-        """Return the tasks of plans of different ranks, in canonical order."""
-        columns: dict[str, Any] = {
-            name: np.concatenate([getattr(plan, name) for plan in plans]) for name in COLUMNS
-        }
-        sizes = plans[0].buffer_sizes.copy()
-        for plan in plans:
-            if plan.only_rank is not None:
-                sizes[plan.only_rank] = plan.buffer_sizes[plan.only_rank]
-        intents = stack_edges(list(map(stated_edges, plans)), [plan.n_tasks for plan in plans])
-        order = canonical_order(columns["rank"], columns["round"], columns["op"])
-        phases = zip(*(plan.phases for plan in plans), strict=True)
-        whole = plans[0].replace(phases=tuple(map(Phase.merged, phases)))
-        reads, writes = map(pieces.stack, zip(*map(pieces.pieces_of, plans), strict=True))
+    def of(cls, plan: Plan) -> Program:
+        """Return the tasks of a plan in canonical order."""
+        order = canonical_order(plan.rank, plan.round, plan.op)
+        reads, writes = pieces.pieces_of(plan)
         return cls(
-            {name: column[order] for name, column in columns.items()},
+            {name: getattr(plan, name)[order] for name in COLUMNS},
             reads.take(order),
             writes.take(order),
-            move_edges(intents, places(order, len(order))),
-            plans[0] if len(plans) == 1 else whole,
-            sizes,
+            move_edges(stated_edges(plan), places(order, len(order))),
+            plan,
         )
 
 

@@ -29,7 +29,6 @@ from collplan.planner.plan.tags import Edges, chain_streams, join_edges
 
 ROWS_AT_ONCE: Final = 1 << 14
 """Rows of a program from which on its nodes are rewritten apart."""
-_NO_ROWS: Final = np.zeros(0, dtype=np.int64)
 
 
 def share_messages(program: Program, is_shared: Bools) -> Plan:
@@ -102,20 +101,18 @@ class _Rewritten:
 
 def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
     """Return the plan of all nodes, its tasks in the program's order."""
-    order = np.argsort(np.concatenate([_NO_ROWS, *(part.row for part in parts)]), kind="stable")
+    order = np.argsort(np.concatenate([part.row for part in parts]), kind="stable")
     columns = {
-        name: np.concatenate([column[:0], *(part.columns[name] for part in parts)])[order]
-        for name, column in program.columns.items()
+        name: np.concatenate([part.columns[name] for part in parts])[order] for name in COLUMNS
     }
-    nothing = program.reads.take(_NO_ROWS)
-    read = pieces.stack([nothing, *(part.read for part in parts)]).take(order)
-    written = pieces.stack([nothing, *(part.written for part in parts)]).take(order)
+    read = pieces.stack([part.read for part in parts]).take(order)
+    written = pieces.stack([part.written for part in parts]).take(order)
     intents = stack_edges([part.intents for part in parts], [len(part.row) for part in parts])
     intents = move_edges(intents, places(order, len(order)))
     chains = chain_streams(*(columns[name] for name in ("op", "rank", "peer", "stream")))
     edges = join_edges(chains, intents)
     plan = program.plan
-    sizes = np.array(program.buffer_sizes)
+    sizes = np.array(plan.buffer_sizes)
     shared_sizes = np.zeros(plan.n_nodes, dtype=np.int64)
     mirrors = np.full((plan.n_ranks, len(MIRRORED)), NONE, dtype=np.int64)
     for part in parts:
@@ -131,7 +128,6 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
         buffer_sizes=sizes,
         shared_sizes=shared_sizes,
         mirrors=mirrors,
-        only_rank=None,
         foreign=None,
     )
 
@@ -320,7 +316,7 @@ def _lay_out(
     is_mirrored = (buffer < Buffer.SCRATCH) & (ends == FOREVER)
     mirrored = np.zeros((plan.n_ranks, len(MIRRORED)), dtype=np.int64)
     homes = (rank[is_mirrored], buffer[is_mirrored])
-    mirrored[homes] = program.buffer_sizes[homes]
+    mirrored[homes] = plan.buffer_sizes[homes]
     size = np.where(is_mirrored, 0, atoms.size[atom])
     n_slots = np.bincount(rank, size, plan.n_ranks).astype(np.int64)
     area = areas.of_atom[touched[touched >= 0]]
@@ -355,7 +351,7 @@ def _pieces(
     is_right = reduces[accesses.owner] & (2 * before >= total[accesses.owner])
     halves = np.bincount(2 * accesses.owner + is_right, minlength=2 * accesses.n_tasks)
     both = pieces.contiguous(csr.running_total(halves), buffer, offset, count)
-    return Pieces(both.indptr[::2], *both.columns())
+    return both.merged(np.arange(0, 2 * accesses.n_tasks + 1, 2))
 
 
 def _intents(traffic: _Traffic, row: Ints) -> Edges:

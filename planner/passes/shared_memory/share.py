@@ -60,15 +60,10 @@ def share(plan: Plan, roles: Roles = None) -> Plan:
             f"passes.share: it needs all ranks of a node, this is rank {plan.only_rank}'s program "
             "alone; compile it from its spec, or restrict the plan of all ranks"
         )
-    return share_programs([plan], roles)
-
-
-def share_programs(plans: Sequence[Plan], roles: Sequence[str] | None = None) -> Plan:
-    """Return the plan of all ranks of `plans`, one plan or a program of each, sharing memory."""
-    program = Program.of(plans)
+    program = Program.of(plan)
     is_shared = _inside(program) & _of_roles(program, roles)
-    if not is_shared.any() and len(plans) == 1:
-        return plans[0]
+    if not is_shared.any():
+        return plan
     if program.plan.shared_sizes.any():
         raise AlgorithmError(
             "passes.share: the plan shares memory already; name all roles in one pass"

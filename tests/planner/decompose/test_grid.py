@@ -34,14 +34,14 @@ def test_a_column_has_a_leader_on_every_row(grid):
         assert len(leaders) == len(grid.rows)
         for row, leader in enumerate(leaders):
             assert leader in grid.rows[row]
-            assert column in grid.led_by(row)[grid.place(row, column)]
+            assert column in grid.led_by[row][grid.place(row, column)]
 
 
 @given(grids())
 def test_columns_are_led_evenly(grid):
     """No position leads two columns more than another of its row."""
     for row in range(len(grid.rows)):
-        led = grid.led_by(row)
+        led = grid.led_by[row]
         assert sorted(column for columns in led for column in columns) == list(
             range(grid.n_columns)
         )
@@ -65,7 +65,7 @@ def test_leaders_of_a_short_row_wrap_around():
     """The picture in the class's docstring."""
     grid = Grid([np.array([0, 1, 2]), np.array([3, 4])], 3, 0)
     assert [grid.column(column).tolist() for column in range(3)] == [[0, 3], [1, 4], [2, 3]]
-    assert grid.led_by(1) == [[0, 2], [1]]
+    assert grid.led_by[1] == [[0, 2], [1]]
     assert grid.followers(1, 2).tolist() == []
 
 

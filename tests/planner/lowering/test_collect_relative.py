@@ -8,7 +8,7 @@ import pytest
 from collplan.planner.algorithms import registry
 from collplan.planner.algorithms.registry import KINDS, Algorithm
 from collplan.planner.algorithms.rounds import Group
-from collplan.planner.lowering.collect import RUNS, Collected, collect
+from collplan.planner.lowering.collect import Collected, collect
 from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
 from collplan.specs.collective import traits_of
 
@@ -35,14 +35,13 @@ def kept_sets(size: int) -> list[list[int]]:
 
 def assert_same(one: Collected, other: Collected) -> None:
     assert (one.n_rounds, one.sends) == (other.n_rounds, other.sends)
-    assert (one.n_messages, one.n_locals) == (other.n_messages, other.n_locals)
-    for name in one.message:
-        assert one.message[name].array().tolist() == other.message[name].array().tolist(), name
-    for name in one.local:
-        assert one.local[name].array().tolist() == other.local[name].array().tolist(), name
-    for name in RUNS:
-        for mine, theirs in zip(one.runs[name].arrays(), other.runs[name].arrays(), strict=True):
-            assert mine.tolist() == theirs.tolist(), name
+    for own, others in zip(one.tables, other.tables, strict=True):
+        assert own.n == others.n
+        for name in own.columns:
+            assert own.columns[name].array().tolist() == others.columns[name].array().tolist(), name
+        for name, runs in own.runs.items():
+            for mine, theirs in zip(runs.arrays(), others.runs[name].arrays(), strict=True):
+                assert mine.tolist() == theirs.tolist(), name
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: f"{a.kind}/{a.name}")
