@@ -8,7 +8,7 @@ from collplan.planner.algorithms.building_blocks.circulant import (
     circulant_reduce_scatter,
 )
 from collplan.planner.algorithms.building_blocks.folding import (
-    doubling_allgather,
+    doubling_gather,
     fold,
     halving_reduce_scatter,
 )
@@ -73,7 +73,7 @@ def rabenseifner(group: Group) -> Rounds:
     folding = fold(group.size)
     yield folding.fold(group)
     yield from halving_reduce_scatter(group, folding)
-    yield from doubling_allgather(group, folding)
+    yield from doubling_gather(group, folding)
     yield folding.unfold(group)
 
 

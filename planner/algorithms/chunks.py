@@ -23,19 +23,6 @@ BYTES_PER_INTERVAL: Final = 64
 """Peak memory of an interval that a run of chunks lies in."""
 
 
-def split_evenly(count: int, parts: int) -> Ints:
-    """Cut `count` elements into `parts` chunks whose sizes differ by at most one.
-
-    Examples
-    --------
-    >>> split_evenly(7, 3).tolist()
-    [3, 2, 2]
-    """
-    sizes = np.full(parts, count // parts, dtype=np.int64)
-    sizes[: count % parts] += 1
-    return sizes
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Intervals:
     """Places of runs of chunks, in elements.

@@ -32,12 +32,10 @@ def alltoall(parts: Parts) -> None:
     blocks = _Blocks(parts)
     collected, handed = (sketch.scratch((*parts.path, -1, i), task.ranks) for i in range(2))
     has_collected = np.zeros(sketch.n_ranks, dtype=np.bool_)
-    stated, others = parts.split_rows(range(parts.n_rows))
-    for row in stated:
+    for row in parts.split_rows(range(parts.n_rows))[0]:
         ends = task.input, collected, *blocks.collected(row)
         has_collected |= parts.inside(0, "alltoall", grid.rows[row], 0, *ends)
-    for row in others:
-        has_collected[task.ranks[grid.rows[row]]] = has_collected[task.ranks[grid.rows[stated[0]]]]
+    parts.repeat(has_collected, range(parts.n_rows))
     here = collected.where(has_collected, task.input)
     middle = task.output.where(parts.leads_itself(), handed)
     for column in parts.split_columns()[0]:

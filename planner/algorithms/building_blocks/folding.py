@@ -140,24 +140,17 @@ def halving_reduce_scatter(group: Group, folding: Folding) -> Rounds:
         yield folding.exchange(group, me, level, given, n)
 
 
-def doubling_allgather(group: Group, folding: Folding) -> Rounds:
-    """Undo the halving: exchange ever larger runs until all survivors hold the vector."""
+def doubling_gather(group: Group, folding: Folding, root: int | None = None) -> Rounds:
+    """Undo the halving: exchange ever larger runs until all survivors hold the vector.
+
+    With a `root`, a survivor's number, only that one gets the vector.
+    """
     q = folding.n_survivors
     me = np.arange(q)
     for level in reversed(range(floor_log2(q))):
-        first, n = owned(me, q, level + 1)
+        # Of those that differ from the root in bits undone already nobody holds anything.
+        sending = me if root is None else me[(me ^ root) >> level == 1]
+        first, n = owned(sending, q, level + 1)
+        ends = folding.survivors[sending], folding.survivors[sending ^ (1 << level)]
         run = at(group.output, first, n)
-        yield Round(Message(folding.survivors[me], folding.survivors[me ^ (1 << level)], run, run))
-
-
-def doubling_gather(group: Group, folding: Folding, root: int) -> Rounds:
-    """Collect all chunks at survivor number `root`."""
-    q = folding.n_survivors
-    for level in reversed(range(floor_log2(q))):
-        me = np.arange(q)
-        # Only ranks that agree with the root in the bits already undone still hold anything.
-        agrees = (me ^ root) >> (level + 1) == 0
-        me = me[agrees & ((me ^ root) >> level & 1 == 1)]
-        first, n = owned(me, q, level + 1)
-        run = at(group.output, first, n)
-        yield Round(Message(folding.survivors[me], folding.survivors[me ^ (1 << level)], run, run))
+        yield Round(Message(*ends, run, run))

@@ -249,12 +249,8 @@ class _Split:
     def _turns(self, rows: Ints) -> Ints:
         """Number the transfers of each level on each node, in order of rank."""
         plan = self.plan
-        ends, index = np.unique(
-            self.transfer[rows] * plan.n_nodes + plan.node[rows], return_inverse=True
-        )
-        index = index.ravel()
-        first = np.empty(len(ends), dtype=np.int64)
-        first[index[::-1]] = np.arange(len(rows))[::-1]
+        ends = self.transfer[rows] * plan.n_nodes + plan.node[rows]
+        _, first, index = np.unique(ends, return_index=True, return_inverse=True)
         row = rows[first]
         level = np.column_stack(
             (plan.phase[row], self.direction[row], self.level[row], plan.node[row])

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collplan.planner.algorithms.chunks import Listed, Packed, Rotated, Slots, split_evenly
+from collplan.planner.algorithms.chunks import Listed, Packed, Rotated, Slots
 from collplan.planner.blueprint.regions import Regions
 
 sizes = st.lists(st.integers(0, 5), min_size=1, max_size=7)
@@ -25,7 +25,7 @@ def span(low, count):
 
 @given(st.integers(0, 100), st.integers(1, 20))
 def test_an_even_split_loses_nothing(count, parts):
-    split = split_evenly(count, parts)
+    split = Regions.of(np.array([0]), np.array([count])).cut(parts).totals
     assert split.sum() == count
     assert split.max() - split.min() <= 1
 

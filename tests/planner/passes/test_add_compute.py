@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
+from collplan.planner.compiler import compile_folded
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes import run_passes
 from collplan.planner.plan.plan import INTENT, Op, Stage
 from collplan.planner.verify import verify
 from collplan.specs import PassChoice
-from oracle import check_result
+from oracle import check_result, make_spec
 from split_trees import split, tree_plan
 
 
@@ -46,6 +47,16 @@ def test_computation_is_added_where_there_is_nothing_else():
         verify(plan)
         assert (plan.op == Op.COMPUTE).all()
         assert plan.n_tasks == plan.n_ranks
+
+
+def test_each_rank_of_a_folded_plan_computes_once():
+    spec = make_spec(
+        "allreduce", "ring", 8, {"nodes": 4, "ranks_per_node": 2}, count=64, passes=["add_compute"]
+    )
+    folded = compile_folded(spec)
+    assert folded.rank[folded.op == Op.COMPUTE].tolist() == [0, 1]
+    own = compile_plan(spec, rank=5)
+    assert own.rank[own.op == Op.COMPUTE].tolist() == [5]
 
 
 def test_add_compute_refuses_what_it_cannot_do():
