@@ -293,16 +293,12 @@ def plan_landings(messages: MessageTable, buffer_sizes: Ints) -> Landing:
 
 def _must_land(messages: MessageTable) -> Bools:
     """Mark messages that would overwrite what their receiver reads in the same round."""
-    rows = np.arange(len(messages.round))
     if all(pieces.is_constant(table.repeat) for table in (messages.read, messages.write)):
-        return _conflicts(messages, rows, _whole)
+        return _conflicts(messages, _whole)
     # Blocks at strides are many: most often the first, or the ends, of each say enough.
-    landed = _conflicts(messages, rows, _first)
-    unclear = _conflicts(messages, rows, _whole) & ~landed
-    rows = np.flatnonzero(unclear)
-    if len(rows):
-        landed[rows] = _conflicts(messages, rows, Pieces.blocks)
-    return landed
+    landed = _conflicts(messages, _first)
+    unclear = _conflicts(messages, _whole) & ~landed
+    return landed | _conflicts(messages, Pieces.blocks, unclear) if unclear.any() else landed
 
 
 Blocks = tuple[Ints, Ints, Ints, Ints]
@@ -319,26 +315,26 @@ def _whole(pieces: Pieces) -> Blocks:
     return pieces.owner, pieces.buffer, *pieces.hulls()
 
 
-def _conflicts(messages: MessageTable, rows: Ints, blocks_of: Callable[[Pieces], Blocks]) -> Bools:
-    """Mark which of the given messages overlap what their receiver reads, by some of the blocks."""
-    n, n_ranks = len(rows), 1 + max(int(c.max(initial=0)) for c in (messages.source, messages.dest))
+def _conflicts(
+    messages: MessageTable, blocks_of: Callable[[Pieces], Blocks], among: Bools | None = None
+) -> Bools:
+    """Mark messages, `among` some or all, some blocks of which overlap what their receiver reads."""
+    written = messages.write if among is None else messages.write.masked(among)
     is_written = np.zeros(len(Buffer), dtype=bool)
-    is_written[messages.write.buffer] = True
-    at = np.zeros(0, dtype=np.int64) if n == len(messages.round) else np.unique(
-        csr.joint_key(messages.round[rows], messages.dest[rows], n_ranks))  # fmt: skip
-    row, buffer, low, high = blocks_of(messages.write.take(rows))
-    writes = (messages.round[rows][row], messages.dest[rows][row], buffer, low, high)
+    is_written[written.buffer] = True
+    row, buffer, low, high = blocks_of(written)
+    writes = (messages.round[row], messages.dest[row], buffer, low, high)
     parts = []
     for table, rank in ((messages.read, messages.source), (messages.combine, messages.dest)):
-        readers = np.arange(len(rank))
-        if len(at):
-            readers = np.flatnonzero(np.isin(csr.joint_key(messages.round, rank, n_ranks), at))
-        pieces = table.take(readers)
-        pieces = pieces.select(is_written[pieces.buffer])
-        reader, *place = blocks_of(pieces)
-        parts.append((messages.round[readers][reader], rank[readers][reader], *place))
+        read = table.select(is_written[table.buffer])
+        if among is not None:
+            n_ranks = 1 + int(max(messages.source.max(), messages.dest.max()))
+            at = csr.joint_key(messages.round, messages.dest, n_ranks)[among]
+            read = read.masked(np.isin(csr.joint_key(messages.round, rank, n_ranks), at))
+        reader, *place = blocks_of(read)
+        parts.append((messages.round[reader], rank[reader], *place))
     reads = tuple(np.concatenate(column) for column in zip(*parts, strict=True))
-    landed = np.zeros(n, dtype=bool)
+    landed = np.zeros(len(messages.round), dtype=bool)
     for which in np.flatnonzero(np.bincount(buffer)):
         mine, theirs = writes[2] == which, reads[2] == which
         hit = _overlaps([c[mine] for c in writes], [c[theirs] for c in reads])
