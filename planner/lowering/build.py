@@ -318,7 +318,7 @@ def _whole(pieces: Pieces) -> Blocks:
 def _conflicts(
     messages: MessageTable, blocks_of: Callable[[Pieces], Blocks], among: Bools | None = None
 ) -> Bools:
-    """Mark messages, `among` some or all, some blocks of which overlap what their receiver reads."""
+    """Mark the messages (`among` some) that overlap what their receiver reads, by some blocks."""
     written = messages.write if among is None else messages.write.masked(among)
     is_written = np.zeros(len(Buffer), dtype=bool)
     is_written[written.buffer] = True
