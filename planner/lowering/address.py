@@ -80,7 +80,7 @@ def locate(layouts: list[Layout], homes: Homes, runs: tuple[Ints, ...], member_o
     n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
     units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
     written_out = _expand_repeats(runs, units, n_chunks)
-    owner, space, first, n, stride, repeat = _unwrap(written_out, n_chunks)
+    owner, space, first, n, stride, repeat = _unwrap(*written_out, n_chunks)
     member = member_of[owner]
     used = np.flatnonzero(np.bincount(space))
     parts = []
@@ -110,35 +110,32 @@ def locate(layouts: list[Layout], homes: Homes, runs: tuple[Ints, ...], member_o
     return Located(owner[row].astype(np.int64), ranks[place[1]], buffers[place], *columns)
 
 
-def _expand_repeats(runs: tuple[Ints, ...], units: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
+def _expand_repeats(runs: Ints, units: Ints, n_chunks_of: Ints) -> tuple[Ints, Ints, Ints]:
     """Write repeats out, but for those that are one piece at a stride of elements.
 
-    Returns owner, space, first and n of runs of chunks, and the stride, in elements,
-    and repeat of the pieces they are.
+    Returns runs of chunks, and the stride, in elements, and repeat of the pieces they are.
     """
-    owner, space, first, n, stride, repeat = runs
+    _, space, first, n, stride, repeat = runs
     repeat = np.where(n > 0, repeat, 0)
     if (repeat == 1).all():
-        return owner, space, first, n, *pieces.once(len(owner))
+        return runs, *pieces.once(len(space))
     begin, n_chunks = first % n_chunks_of[space], n_chunks_of[space]
     last = begin + stride.astype(np.int64) * (repeat - 1)
     is_kept = (repeat > 1) & (units[space] >= 0) & (np.minimum(begin, last) >= 0)
     is_kept &= np.maximum(begin, last) + n <= n_chunks
-    times = np.where(is_kept, 1, repeat)
-    index, turn = csr.expand(times)
-    owner, space, first, n, stride, repeat, is_kept = (
-        column[index] for column in (owner, space, first, n, stride, repeat, is_kept)
-    )
-    first = first + turn * stride
+    index, turn = csr.expand(np.where(is_kept, 1, repeat))
+    runs, repeat, is_kept = runs[:, index], repeat[index], is_kept[index]
+    _, space, first, _, stride, _ = runs
+    first += turn * stride
     if not is_kept.any():
-        return owner, space, first, n, *pieces.once(len(owner))
+        return runs, *pieces.once(len(index))
     step = np.where(is_kept, stride.astype(np.int64) * units[space], 0)
-    return owner, space, first, n, step, np.where(is_kept, repeat, 1).astype(np.int64)
+    return runs, step, np.where(is_kept, repeat, 1).astype(np.int64)
 
 
-def _unwrap(runs: tuple[Ints, ...], n_chunks_of: Ints) -> tuple[Ints, ...]:
+def _unwrap(runs: Ints, stride: Ints, repeat: Ints, n_chunks_of: Ints) -> tuple[Ints, ...]:
     """Cut runs that wrap around the end of their space in two; none of them repeats."""
-    owner, space, first, n, stride, repeat = runs
+    owner, space, first, n = runs[:4]
     n_chunks = n_chunks_of[space]
     first = first % n_chunks
     wraps = first + n > n_chunks

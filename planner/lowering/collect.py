@@ -39,7 +39,10 @@ class Column:
 
     def array(self) -> npt.NDArray[Any]:
         """Return all entries."""
-        array = np.empty(self._n_rows, dtype=self.dtype)
+        return self.fill(np.empty(self._n_rows, dtype=self.dtype))
+
+    def fill(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Write all entries into an array, and return it."""
         begin = 0
         for values, n in self.parts:
             array[begin : begin + n] = values
@@ -88,13 +91,12 @@ class Runs:
             for name in self.FIELDS[1:]:
                 self.columns[name].add(_kept(getattr(run, name), kept), n_kept)
 
-    def arrays(self) -> tuple[Ints, ...]:
-        """Return the columns, owners ascending."""
-        arrays = tuple(column.array() for column in self.columns.values())
-        if not self.is_sorted:
-            order = np.argsort(arrays[0], kind="stable")
-            arrays = tuple(array[order] for array in arrays)
-        return arrays
+    def array(self) -> Ints:
+        """Return the columns as rows of an array, owners ascending."""
+        array = np.empty((len(self.FIELDS), self.n), dtype=np.int32)
+        for row, column in zip(array, self.columns.values(), strict=True):
+            column.fill(row)
+        return array if self.is_sorted else array[:, np.argsort(array[0], kind="stable")]
 
 
 IN_ORDER: Final = 2

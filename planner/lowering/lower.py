@@ -413,20 +413,20 @@ class _Lowering:
         return messages, steps, sizes
 
 
-def _tiled_runs(steps: Steps, n_groups: int) -> tuple[tuple[Ints, ...], list[int]]:
+def _tiled_runs(steps: Steps, n_groups: int) -> tuple[Ints, list[int]]:
     """Return the runs of all groups' steps, those of each kind of runs behind the kind before.
 
     Owners are numbered in the same way; where those of each kind begin is returned, too.
     """
     kinds = steps.runs.values()
     lengths = np.repeat([runs.n for runs in kinds], n_groups)
-    owner, *rest = map(np.concatenate, zip(*(runs.arrays() for runs in kinds), strict=True))
+    array = np.concatenate([runs.array() for runs in kinds], axis=1)
     starts = np.arange(len(kinds) * n_groups + 1) * steps.n
     if n_groups > 1:
         first = csr.running_total([runs.n for runs in kinds])[:-1]
-        index = csr.ranges(np.repeat(first, n_groups), lengths)
-        owner, *rest = (column[index] for column in (owner, *rest))
-    return (owner + np.repeat(starts[:-1], lengths), *rest), starts[::n_groups].tolist()
+        array = array[:, csr.ranges(np.repeat(first, n_groups), lengths)]
+    array[0] += np.repeat(starts[:-1], lengths)
+    return array, starts[::n_groups].tolist()
 
 
 def _onto_itself(steps: LocalTable) -> Bools:
