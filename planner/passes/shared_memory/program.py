@@ -59,9 +59,8 @@ class Program:
         )
 
     @classmethod
-    def of(cls, plan: Plan) -> Program:
-        """Return the tasks of a plan in canonical order."""
-        order = canonical_order(plan.rank, plan.round, plan.op)
+    def of(cls, plan: Plan, order: Ints) -> Program:
+        """Return the tasks of a plan in another order."""
         reads, writes = pieces.pieces_of(plan)
         return cls(
             {name: getattr(plan, name)[order] for name in COLUMNS},

@@ -10,7 +10,7 @@ import numpy as np
 from collplan.planner.arrays import Bools
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
-from collplan.planner.passes.shared_memory.program import Program
+from collplan.planner.passes.shared_memory.program import Program, canonical_order
 from collplan.planner.passes.shared_memory.rewrite import share_messages
 from collplan.planner.plan.phases import is_inside
 from collplan.planner.plan.plan import INTENT, Op, Plan
@@ -52,44 +52,33 @@ def share(plan: Plan, roles: Roles = None) -> Plan:
         If a role is unknown, the plan is one rank's program or shares memory
         already, or its order is stated otherwise than by rounds.
     """
-    is_inside_node = (plan.op <= Op.RECV) & ~plan.crosses
-    if roles is None and plan.only_rank is None and not is_inside_node.any():
-        return plan
     if plan.only_rank is not None:
         raise AlgorithmError(
             f"passes.share: it needs all ranks of a node, this is rank {plan.only_rank}'s program "
             "alone; compile it from its spec, or restrict the plan of all ranks"
         )
-    program = Program.of(plan)
-    is_shared = _inside(program) & _of_roles(program, roles)
+    is_shared = (plan.op <= Op.RECV) & ~plan.crosses & _of_roles(plan, roles)
     if not is_shared.any():
         return plan
-    if program.plan.shared_sizes.any():
+    if plan.shared_sizes.any():
         raise AlgorithmError(
             "passes.share: the plan shares memory already; name all roles in one pass"
         )
+    order = canonical_order(plan.rank, plan.round, plan.op)
+    program = Program.of(plan, order)
     before, after, kind = program.intents
     if ((before > after) & (kind == INTENT)).any():
         raise AlgorithmError(
             "passes.share: tasks wait for others of later rounds; put it before limit_requests"
         )
-    return share_messages(program, is_shared)
+    return share_messages(program, is_shared[order])
 
 
-def _inside(program: Program) -> Bools:
-    """Mark both ends of messages within nodes."""
-    node, columns = program.plan.rank_node, program.columns
-    is_message = columns["op"] <= Op.RECV
-    peer = np.where(is_message, columns["peer"], columns["rank"])
-    return np.asarray(is_message & (node[columns["rank"]] == node[peer]))
-
-
-def _of_roles(program: Program, roles: Sequence[str] | None) -> Bools:
+def _of_roles(plan: Plan, roles: Sequence[str] | None) -> Bools:
     """Mark tasks of phases with the given roles, or inside them."""
-    phase = program.columns["phase"]
     if roles is None:
-        return np.ones(len(phase), dtype=bool)
-    names = [phase.role for phase in program.plan.phases]
+        return np.ones(plan.n_tasks, dtype=bool)
+    names = [phase.role for phase in plan.phases]
     for role in roles:
         if not any(is_inside(name, role) for name in names):
             known = ", ".join(dict.fromkeys(name for name in names if name))
@@ -97,4 +86,4 @@ def _of_roles(program: Program, roles: Sequence[str] | None) -> Bools:
             raise AlgorithmError(f"transport.{role}: this plan has no such role; {there}")
     # Where nothing has to move there are no phases: without a type, the array would be of floats.
     chosen = np.array([any(is_inside(name, role) for role in roles) for name in names], dtype=bool)
-    return np.asarray(chosen[phase])
+    return np.asarray(chosen[plan.phase])
