@@ -75,7 +75,7 @@ Homes = tuple[Ints, Ints, Ints]
 """Buffer and base of every space (row) on every member, and the members' ranks."""
 
 
-def locate(layouts: list[Layout], homes: Homes, runs: tuple[Ints, ...], member_of: Ints) -> Located:
+def locate(layouts: list[Layout], homes: Homes, runs: Ints, member_of: Ints) -> Located:
     """Return runs of chunks as runs of elements, given the member that each owner means."""
     n_chunks = np.array([max(1, layout.n_chunks) for layout in layouts])
     units = np.array([-1 if layout.unit is None else layout.unit for layout in layouts])
