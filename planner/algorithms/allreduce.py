@@ -19,7 +19,7 @@ from collplan.planner.algorithms.rounds import Group, Message, Round, Rounds, at
 from collplan.planner.arrays.logarithms import floor_log2
 
 
-@algorithm("allreduce", "circulant", parts="size", commutative_only=True)
+@algorithm("allreduce", "circulant", parts="size", commutative_only=True, next_best_for=("long",))
 def circulant(group: Group) -> Rounds:
     """Reduce-scatter by halves, then allgather the same way back, for any number of ranks.
 

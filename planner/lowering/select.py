@@ -20,6 +20,9 @@ from collplan.specs import AlgorithmChoice, AlgorithmsByRole
 LONG_BYTES = 64 * 1024
 """From how many bytes on a vector (or block) is long."""
 
+HOP_BYTES = 1024
+"""From how many bytes on a vector's part per rank is worth a round of messages of its own."""
+
 AUTO = AlgorithmChoice(name="auto")
 
 
@@ -118,9 +121,13 @@ class _Choices:
         return self.single, role, True
 
     def _preferred(self, component: Component) -> Algorithm:
-        """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on."""
+        """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on.
+
+        Long vectors take no p rounds where so many ranks share them that a part is short.
+        """
         kind = component.kind
-        is_long = component.given.totals.max(initial=0) * self.itemsize >= LONG_BYTES
+        n_bytes = component.given.totals.max(initial=0) * self.itemsize
+        is_long = n_bytes >= LONG_BYTES
         uses: list[Use] = ["long", "short"] if is_long else ["short"]
         if self._shares_memory(component):
             # All read what all have staged: other algorithms spread work that is not there
@@ -128,12 +135,16 @@ class _Choices:
             uses.insert(0, "shared")
         limits = self.commutative, is_regular(component)
         sizes = np.unique(component.groups.sizes).tolist()
-        return next(
+        found = [
             algorithm
             for use in uses
             for algorithm in registry.preferred(kind, use)
             if all(algorithm.refusal(size, *limits) is None for size in sizes)
-        )
+        ]
+        is_vector = uses[0] == "long" and not component.traits.has_blocks
+        if is_vector and n_bytes < HOP_BYTES * max(sizes):
+            found = [algorithm for algorithm in found if not algorithm.per_pair] or found
+        return found[0]
 
     def _shares_memory(self, component: Component) -> bool:
         """Return whether all messages of a component become copies in shared memory."""

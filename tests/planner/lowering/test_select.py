@@ -8,7 +8,7 @@ from collplan.compiling import compile_spec
 from collplan.executors.cost import simulate
 from collplan.planner.collective.bounds import lower_bounds
 from collplan.planner.errors import AlgorithmError
-from collplan.planner.lowering.select import LONG_BYTES
+from collplan.planner.lowering.select import HOP_BYTES, LONG_BYTES
 from collplan.specs import parse_spec
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
@@ -126,6 +126,26 @@ def test_auto_takes_few_rounds_for_short_and_few_bytes_for_long_shares():
     assert phases("allreduce", **long, op=op) == [
         "node reduce_scatter_block/pairwise", "lane allreduce/rabenseifner", "node allgather/ring"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [True, False], ids=["commutative", "ordered"])
+@pytest.mark.parametrize("kind", ["allreduce", "bcast"])
+def test_long_vectors_of_which_ranks_have_short_parts_take_few_rounds(kind: str, op: bool) -> None:
+    """A part of 1 KiB is worth one of p rounds, a shorter one is not; blocks are never cut."""
+    size = 100
+    rounds = {
+        "allreduce": ("ring", "circulant") if op else ("rabenseifner",) * 2,
+        "bcast": ("scatter_allgather", "binomial"),
+    }[kind]
+    fields = {"op": {"name": "sum", "commutative": op}} if kind == "allreduce" else {}
+    for less, name in enumerate(rounds):
+        machine = {"nodes": size, "ranks_per_node": 1}
+        count = HOP_BYTES * size - less
+        spec = make_spec(kind, "auto", 0, machine, count=count, datatype="int8", **fields)
+        (phase,) = compile_spec(spec, rank=1).phases
+        assert phase.algorithm == name
+    blocks = make_spec("allgather", "auto", 0, machine, count=LONG_BYTES, datatype="int8")
+    assert compile_spec(blocks, rank=1).phases[0].algorithm == "ring"
 
 
 @pytest.mark.parametrize(
