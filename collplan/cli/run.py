@@ -97,8 +97,7 @@ def command(options: RunOptions) -> int:
     repetition counts. Exit status 1 if a result is wrong.
     """
     from collplan.compiling import compile_spec
-    from collplan.executors.mpi.launch.ahead import compiling_ahead
-    from collplan.executors.mpi.launch.jobs import check_crowd, check_room
+    from collplan.executors.mpi.launch.jobs import check_crowd, check_room, compiling_ahead
     from collplan.executors.mpi.launch.launcher import is_under_mpi, n_cores
     from collplan.planner.plan.plan import Plan
 

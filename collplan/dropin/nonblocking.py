@@ -258,10 +258,10 @@ class NonBlockingPlans(PlanCache):
             if started.number > self._n_started - n_spaces:
                 break
             board().wait(started.flight)
-        copy = route.program.take()
+        copy = route.program.take(sent_at, received_at)
         space = self._n_started % n_spaces
         finish = None if staged is None else staged.finish
-        request = PlannedRequest(copy.start(sent_at, received_at, space, finish))
+        request = PlannedRequest(copy.start(space, finish))
         flight = request.flight = copy.flight
         number, self._n_started = self._n_started, self._n_started + 1
         self._in_flight.append(Started(number, copy, flight, staged, given))

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.engine.background import ProgressBy
+from collplan.executors.mpi.binding.bound_plan import BoundPlan, ProgressBy, bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective

@@ -129,11 +129,8 @@ def _n_started() -> int:
 
 
 def _is_foreign_launcher(family: str) -> bool:
-    if _n_started() < 2:
-        return False
-    if family == "openmpi":
-        return "PMIX_RANK" not in os.environ
-    return "OMPI_COMM_WORLD_SIZE" in os.environ
+    of_openmpi = ("PMIX_RANK" if family == "openmpi" else "OMPI_COMM_WORLD_SIZE") in os.environ
+    return _n_started() > 1 and of_openmpi != (family == "openmpi")
 
 
 def _foreign(started: int) -> LaunchError:
@@ -143,18 +140,13 @@ def _foreign(started: int) -> LaunchError:
         time.sleep(_FIRST_SAYS_IT_S)
     try:
         launcher = find_launcher()
+        wanted, way_out = launcher.library.version, f"use {launcher.mpiexec}"
     except LaunchError as error:
         wanted, way_out = "mpi4py's", str(error)
-    else:
-        wanted, way_out = launcher.library.version, f"use {launcher.mpiexec}"
+    # The launcher's name as told, or by what it left behind.
+    by_openmpi = "OMPI_COMM_WORLD_SIZE" in os.environ
+    starter = os.environ.get(MPIEXEC, "Open MPI's mpiexec" if by_openmpi else "the mpiexec used")
     return LaunchError(
-        f"the MPI world has 1 rank where {started} were started: {_starter()} is not of the MPI "
+        f"the MPI world has 1 rank where {started} were started: {starter} is not of the MPI "
         f"that mpi4py loads ({wanted}); {way_out}"
     )
-
-
-def _starter() -> str:
-    """Name the launcher that started this process: as told, or by what it left behind."""
-    if MPIEXEC in os.environ:
-        return os.environ[MPIEXEC]
-    return "Open MPI's mpiexec" if "OMPI_COMM_WORLD_SIZE" in os.environ else "the mpiexec used"

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
+from collplan.executors.mpi.binding import background
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.engine import background
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.processes import affinity
 from collplan.planner import compile_plan
@@ -103,8 +103,8 @@ def nodes_and_hosts() -> None:
     plan = compile_plan(make_spec("bcast", "auto", p, two, **fields))
     vector = np.zeros(8, np.int32)
     background.affinity, keep = (lambda: set(range(2 * p)) | affinity()), background.affinity
-    kept_reason = background._pinning_reason
-    background._pinning_reason = lambda rank, processors: None
+    kept_check = background._require_pinning
+    background._require_pinning = lambda rank, processors: None
     seen: list[list[int]] = []
     kept_crowd = background._crowd
     background._crowd = lambda facts, offers, rank: seen.append(offers[rank].processors) or 0.5
@@ -120,7 +120,7 @@ def nodes_and_hosts() -> None:
         from collplan.executors.mpi.host.cores import host
 
         background.affinity, background.host = keep, host
-        background._pinning_reason, background._crowd = kept_reason, kept_crowd
+        background._require_pinning, background._crowd = kept_check, kept_crowd
 
 
 def crowds() -> None:

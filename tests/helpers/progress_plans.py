@@ -8,7 +8,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.engine import background
+from collplan.executors.mpi.binding.prepared import cores_of_node
 from collplan.executors.mpi.host.processes import affinity
 from collplan.planner import compile_plan
 from collplan.planner.plan.plan import Buffer, Op, Plan, Stage
@@ -34,7 +34,7 @@ def processors_of(n_cores: int) -> list[int]:
 
 def bind_placed(plan: Plan, *buffers: np.ndarray | None, **options: object) -> BoundPlan:
     """Bind a plan with as many cores as processors may stand for."""
-    n_cores = background.cores_of_node(plan, rank)
+    n_cores = cores_of_node(plan, rank)
     given: dict[str, object] = {"cores": processors_of(n_cores), **options}
     return bind(plan, comm, *buffers, **given)  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.engine.background import Progress
+from collplan.executors.mpi.binding.prepared import Progress
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.cores import pin_thread, usable_processors
 from collplan.measure.lanes import node_of_ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,11 +13,15 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError
-from collplan.executors.mpi.host.peers import name_ranks
+from collplan.executors.mpi.host.cores import name_ranks
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Plan
 
 DOING: Final = "bind the plan"
+_SAYINGS: Final = {
+    "dtype": ("binds buffers of", "buffers"),
+    "operation": ("reduces by", "operations"),
+}
 _NOTHING: Final = 2**63 - 1
 """Stands in a minimum for a rank that has nothing to say.
 
@@ -25,6 +29,10 @@ The largest signed number: MPICH 4.0 and Open MPI 4.1 compare unsigned ones as i
 they were signed, https://github.com/pmodels/mpich/issues/6083 and
 https://github.com/open-mpi/ompi/issues/10648.
 """
+
+ASPECTS: Final = "plan", "whole plan", "dtype", "operation"
+"""What ranks bring to a bind: a digest of what any two ranks' programs share, one of the plan of
+all ranks, the dtype of buffers, and the operation by which the plan reduces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +45,8 @@ class Claim:
         The time limit for other ranks.
     error : Exception or None
         Why it cannot bind; then it has nothing else to bring.
-    shape : int or None
-        A digest of what any two ranks' programs share.
-    whole : int or None
-        A digest of the plan of all ranks, if the rank has that.
-    dtype : str or None
-        Of its buffers, if it has any.
-    operation : str or None
-        By which it reduces, if it does.
+    brought : sequence of int, str or None
+        What must be the same on all ranks that have it, in the order of `ASPECTS`.
     is_loaded : bool
         Whether it needs no time to load compiled code.
     shares_memory : bool
@@ -55,10 +57,7 @@ class Claim:
 
     limit_s: float | None
     error: Exception | None = None
-    shape: int | None = None
-    whole: int | None = None
-    dtype: str | None = None
-    operation: str | None = None
+    brought: Sequence[int | str | None] = (None,) * len(ASPECTS)
     is_loaded: bool = True
     shares_memory: bool = False
     has_background: bool = False
@@ -95,17 +94,11 @@ def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
     StallError
         If a rank does not come within the time limit: the job has been told to end.
     """
-    digests = {
-        "plan": claim.shape,
-        "whole plan": claim.whole,
-        "dtype": _digest(claim.dtype),
-        "operation": _digest(claim.operation),
-    }
-    aspects = {name: None if n is None else n & _NOTHING for name, n in digests.items()}
+    aspects = [_number(value) for value in claim.brought]
     culprit = comm.size if claim.error is None else comm.rank
     words = [culprit, claim.is_loaded, not claim.shares_memory, claim.limit_s is None]
     words.append(not claim.has_background)
-    for value in aspects.values():
+    for value in aspects:
         words += [_NOTHING] * 2 if value is None else [value, _NOTHING - value]
     mine = np.array(words, dtype=np.int64)
     lowest = np.empty_like(mine)
@@ -120,34 +113,33 @@ def agree(plan: Plan, comm: MPI.Intracomm, claim: Claim) -> Agreement:
     least, most = lowest[5::2], _NOTHING - lowest[6::2]
     differs = (least != most) & (least != _NOTHING)
     if differs.any():
-        which = list(aspects)[int(np.argmax(differs))]
-        raise BindError(_dispute(plan, call, claim, which, aspects[which]))
+        which = int(np.argmax(differs))
+        brought = aspects[which], claim.brought[which]
+        raise BindError(_dispute(plan, call, ASPECTS[which], *brought))
     return Agreement(bool(is_loaded), not is_unshared, not is_alone, limit_s)
 
 
-def _digest(text: str | None) -> int | None:
-    if text is None:
-        return None
-    # A word of bytes is enough for what has few values, and its end differs most.
-    return int.from_bytes(text.encode()[-7:].rjust(7), "little")
+def _number(value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        # A word of bytes is enough for what has few values, and its end differs most.
+        value = int.from_bytes(value.encode()[-7:].rjust(7), "little")
+    return None if value is None else value & _NOTHING
 
 
-def _dispute(plan: Plan, call: RollCall, claim: Claim, which: str, mine: int | None) -> str:
+def _dispute(
+    plan: Plan, call: RollCall, which: str, mine: int | None, words: int | str | None
+) -> str:
     """Say which ranks bring something else than most; the same on all ranks."""
-    words = {"dtype": claim.dtype, "operation": claim.operation}.get(which)
     spec = plan.spec.to_json() if plan.spec is not None else None
-    brought: list[tuple[int | None, str | None, str | None]] = call.gather((mine, words, spec))
+    brought: list[tuple[int | None, Any, str | None]] = call.gather((mine, words, spec))
     counts = Counter(value for value, _, _ in brought if value is not None)
     # Of equally frequent ones, the lowest rank's was counted first.
     usual = counts.most_common(1)[0][0]
     most = [rank for rank, (value, _, _) in enumerate(brought) if value == usual]
     odd = [rank for rank, (value, _, _) in enumerate(brought) if value not in (None, usual)]
     one, other = brought[odd[0]], brought[most[0]]
-    if which in ("dtype", "operation"):
-        verb, noun = {
-            "dtype": ("binds buffers of", "buffers"),
-            "operation": ("reduces by", "operations"),
-        }[which]
+    if which in _SAYINGS:
+        verb, noun = _SAYINGS[which]
         return (
             f"rank {odd[0]} {verb} {one[1]}, {name_ranks(most)} {other[1]}; "
             f"{noun} must be the same on all ranks"

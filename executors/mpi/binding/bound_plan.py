@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.agreement import DOING, Agreement, agree
-from collplan.executors.mpi.binding.prepared import Prepared, prepare
-from collplan.executors.mpi.engine.background import (
-    Background,
-    Progress,
-    ProgressBy,
-    Wish,
-    is_placed,
-    place_background,
-    why_not_placed,
-)
+from collplan.executors.mpi.binding.background import place_background, why_not_placed
+from collplan.executors.mpi.binding.prepared import Prepared, Progress, Wish, prepare
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
+from collplan.executors.mpi.engine.progress_thread import Background
 from collplan.executors.mpi.engine.reduction import Applies, load_by_turns
 from collplan.executors.mpi.errors import BindError, still_running
-from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.executors.mpi.host.peers import Peers
+from collplan.executors.mpi.host.cores import Peers, ranks_per_core
 from collplan.executors.mpi.stall.timed_collectives import RollCall, freed_on_error
 from collplan.executors.mpi.stall.watchdog import Watch
 from collplan.planner.plan.plan import Plan
 
 Array = npt.NDArray[Any]
+ProgressBy = Literal["thread", "caller"]
 
 
 def bind(
@@ -91,41 +84,7 @@ def bind(
     claim, prepared = prepare(plan, comm, (sendbuf, recvbuf), operation, wish, timeout_s)
     agreed = agree(plan, comm, claim)
     assert prepared is not None  # or all ranks have raised
-    resources = _Resources(comm, agreed)
-    with freed_on_error(resources.free):
-        resources.acquire(plan, prepared, wish, agreed)
-        return resources.call.together(lambda: BoundPlan(plan, prepared, resources, recorder))
-
-
-class _Resources:
-    """Resources that ranks make together: a communicator, node memory, a thread's place."""
-
-    def __init__(self, comm: MPI.Intracomm, agreed: Agreement) -> None:
-        self.comm = _duplicate(comm, agreed.limit_s)
-        self.call = RollCall(self.comm, agreed.limit_s, DOING)
-        self.node: NodeMemory | None = None
-        self.background: Background | str = ""
-        self.engine: Engine | None = None
-
-    def acquire(self, plan: Plan, prepared: Prepared, wish: Wish, agreed: Agreement) -> None:
-        """Load machine code, find a place for a thread, and make the node's memory."""
-        program, reduction = prepared.program, prepared.reduction
-        if not agreed.is_loaded:
-            load_by_turns(self.comm, reduction, self.call)
-        rank = self.comm.rank
-        self.background = why_not_placed(plan, rank)
-        if agreed.has_background:
-            self.background = place_background(plan, rank, program, reduction, wish, self.call)
-        if agreed.shares_memory:
-            self.node = NodeMemory(plan, program, self.comm, self.call)
-
-    def free(self) -> None:
-        """Free what there is; collective."""
-        if self.engine is not None:
-            self.engine.free()
-        if self.node is not None:
-            self.node.free(self.call)
-        self.comm.Free()
+    return BoundPlan(comm, prepared, wish, agreed, recorder)
 
 
 class _NoEngine:
@@ -138,6 +97,7 @@ class _NoEngine:
     """
 
     is_running = False
+    epoch = 0
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -158,6 +118,9 @@ class _NoEngine:
     def move(self, sent_at: int, received_at: int) -> bool:
         """Return False: there is nothing to move."""
         return False
+
+    def free(self) -> None:
+        """Return: there is nothing to free."""
 
 
 class BoundPlan:
@@ -180,35 +143,56 @@ class BoundPlan:
     """
 
     def __init__(
-        self, plan: Plan, prepared: Prepared, resources: _Resources, recorder: Recorder | None
+        self,
+        comm: MPI.Intracomm,
+        prepared: Prepared,
+        wish: Wish,
+        agreed: Agreement,
+        recorder: Recorder | None,
     ) -> None:
-        comm, call, program = resources.comm, resources.call, prepared.program
-        background = resources.background
-        self.why_callback = prepared.reduction.why_callback
-        self.why_caller = background if isinstance(background, str) else None
-        self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
-        self.lacks_thread = self.progress == "caller" and is_placed(plan, program, comm.rank)
-        self._comm, self._node, self._resources = comm, resources.node, resources
-        self._buffers = prepared.buffers
-        self._timeout_s = call.timeout_s
-        watch = None
-        if call.timeout_s is not None:
-            watch = Watch(comm, plan, program, call.timeout_s, Peers(comm, call.wait))
-        self._make = partial(
-            Engine,
-            program,
-            plan.patterns,
-            comm=comm,
-            reduction=prepared.reduction,
-            ranks_per_core=ranks_per_core(comm),
-            node=resources.node,
-            background=None if isinstance(background, str) else background,
-            recorder=recorder,
-            watch=watch,
-        )
+        self._buffers, self._timeout_s = prepared.buffers, agreed.limit_s
+        self._comm = _duplicate(comm, agreed.limit_s)
+        self._node: NodeMemory | None = None
         self._ends_together = False
         self._engine: Engine | _NoEngine = _NoEngine(
             "the bound plan has no buffers; call allocate() or rebind()"
+        )
+        call = RollCall(self._comm, agreed.limit_s, DOING)
+        with freed_on_error(lambda: self._free(call)):
+            self._acquire(prepared, wish, agreed, call)
+            call.together(lambda: self._assemble(prepared, recorder, call))
+
+    def _acquire(self, prepared: Prepared, wish: Wish, agreed: Agreement, call: RollCall) -> None:
+        """Load machine code, find a place for a thread, and make the node's memory; collective."""
+        if not agreed.is_loaded:
+            load_by_turns(self._comm, prepared.reduction, call)
+        place: Background | str = why_not_placed(prepared)
+        if agreed.has_background:
+            place = place_background(prepared, wish, call)
+        if agreed.shares_memory:
+            self._node = NodeMemory(prepared.plan, prepared.program, self._comm, call)
+        self._background = None if isinstance(place, str) else place
+        self.why_callback = prepared.reduction.why_callback
+        self.why_caller = place if isinstance(place, str) else None
+        self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
+        self.lacks_thread = self.progress == "caller" and prepared.is_placed
+
+    def _assemble(self, prepared: Prepared, recorder: Recorder | None, call: RollCall) -> None:
+        """Decide of what an engine is made, and make it if there are buffers."""
+        comm, program, watch = self._comm, prepared.program, None
+        if call.timeout_s is not None:
+            peers = Peers(comm, call.wait)
+            watch = Watch(comm, prepared.plan, program, call.timeout_s, peers)
+        self._make = partial(
+            Engine,
+            program,
+            comm=comm,
+            reduction=prepared.reduction,
+            ranks_per_core=ranks_per_core(comm),
+            node=self._node,
+            background=self._background,
+            recorder=recorder,
+            watch=watch,
         )
         if prepared.arrays is not None:
             self._use(prepared.arrays)
@@ -277,7 +261,7 @@ class BoundPlan:
         if self._engine.is_running:
             return False
         node = self._node
-        is_past = node is not None and node.any_is_past(self._epoch)
+        is_past = node is not None and node.any_is_past(self._engine.epoch)
         return is_past or self._comm.Iprobe()
 
     def allocate(self) -> tuple[Array, Array]:
@@ -299,9 +283,9 @@ class BoundPlan:
         """
         self._require_idle("given other buffers")
         sendbuf, recvbuf = self._buffers.allocate(self._node)
-        if self._node is not None and self._node.has_mirrors:
+        if self._node is not None and max(self._node.mirrors) >= 0:
             # The caller writes there before the next start: nobody may read there still.
-            self._node.wait_for_others(self._epoch, self._comm, self._timeout_s)
+            self._node.wait_for_others(self._engine.epoch, self._comm, self._timeout_s)
             self._ends_together = True
         self._use(self._buffers.check(sendbuf, recvbuf))
         return sendbuf, recvbuf
@@ -313,9 +297,15 @@ class BoundPlan:
         self._require_idle("freed")
         call = RollCall(self._comm, self._timeout_s, "free the plan")
         call.before_blocking()
+        self._free(call)
         self._engine = _NoEngine("the bound plan was freed: it cannot be started; bind it again")
-        self._resources.call = call
-        self._resources.free()
+
+    def _free(self, call: RollCall) -> None:
+        """Free what there is; collective."""
+        self._engine.free()
+        if self._node is not None:
+            self._node.free(call)
+        self._comm.Free()
 
     def __enter__(self) -> Self:
         return self
@@ -325,24 +315,16 @@ class BoundPlan:
         if error is None:
             self.free()
 
-    @property
-    def _epoch(self) -> int:
-        """Return how many times the plan was started."""
-        engine = self._resources.engine
-        return 0 if engine is None else engine.epoch
-
     def _use(self, arrays: list[Array]) -> None:
         """Take buffers that were checked, and the node's."""
         dtype = arrays[0].dtype
         shared = np.empty(0, dtype) if self._node is None else self._node.buffer(dtype)
-        engine = self._resources.engine
-        if engine is None:
-            engine = self._resources.engine = self._make(buffers=[*arrays, shared])
+        if isinstance(self._engine, _NoEngine):
+            self._engine = self._make(buffers=[*arrays, shared])
         else:
-            engine.rebind([*arrays, shared])
+            self._engine.rebind([*arrays, shared])
         if self._ends_together:
-            engine.end_together()
-        self._engine = engine
+            self._engine.end_together()
 
     def _require_idle(self, verb: str) -> None:
         if self._comm == MPI.COMM_NULL:

@@ -81,9 +81,13 @@ class LocalProgram:
         self._idle: list[Copy] = []
         self._most_idle = MOST_IDLE
 
-    def take(self) -> Copy:
-        """Return a copy that is not in flight."""
-        return self._idle.pop() if self._idle else Copy(self)
+    def take(self, sent_at: int, received_at: int) -> Copy:
+        """Return a copy that is not in flight, on memory as `BoundPlan.rebind_addresses` takes."""
+        if not self._idle:
+            return Copy(self, sent_at, received_at)
+        copy = self._idle.pop()
+        copy.move(sent_at, received_at)
+        return copy
 
     def give_back(self, copy: Copy) -> None:
         """Take back a copy that is in flight no more."""
@@ -106,62 +110,46 @@ class Copy:
     ----------
     of : LocalProgram
         What it runs.
+    sent_at, received_at : int
+        Memory that outlives the next start.
+
+    Attributes
+    ----------
+    flight : Flight
+        What the last start is to MPI.
     """
 
-    def __init__(self, of: LocalProgram) -> None:
-        self.of = of
-        self._buffers = Buffers(of.plan, of.comm.rank)
-        self._engine: Engine | None = None
-        self._flight: Flight | None = None
-        self._tags = np.empty(0, np.int32)
+    def __init__(self, of: LocalProgram, sent_at: int, received_at: int) -> None:
+        self._program, self._buffers = of.program, Buffers(of.plan, of.comm.rank)
+        buffers = self._buffers_at(sent_at, received_at)
+        self._engine = Engine(of.program, buffers, of.comm, of.reduction, of.sharing)
+        memory = self._engine._memory
+        memory.set(turn_ns=TURN_NS)
+        self._tags = memory.tasks["tag"][:-1]
+        self.flight = Flight(memory.address)
 
-    @property
-    def flight(self) -> Flight:
-        """Return what the last start is to MPI."""
-        assert self._flight is not None
-        return self._flight
+    def move(self, sent_at: int, received_at: int) -> None:
+        """Use other memory from the next start on."""
+        if not self._engine.move(sent_at, received_at):
+            self._engine.rebind(self._buffers_at(sent_at, received_at))
 
-    def start(
-        self,
-        sent_at: int,
-        received_at: int,
-        tag_space: int,
-        finish: Callable[[], None] | None = None,
-    ) -> MPI.Request:
-        """Start the program on memory that outlives it; return a request of MPI's.
+    def start(self, tag_space: int, finish: Callable[[], None] | None = None) -> MPI.Request:
+        """Start the program; return a request of MPI's.
 
         Parameters
         ----------
-        sent_at, received_at : int
-            As for `BoundPlan.rebind_addresses`.
         tag_space : int
             Below `n_tag_spaces`, the same on all ranks, and of no other start in flight.
         finish : callable, optional
             Called when the program is over and before the request is complete.
         """
-        of, engine = self.of, self._engine
-        if engine is None:
-            engine = self._make_engine(sent_at, received_at)
-        elif not engine.move(sent_at, received_at):
-            engine.rebind(self._buffers_at(sent_at, received_at))
-        memory, flight = engine._memory, self.flight
-        np.add(of.program.tag, tag_space * MAX_TAGS, out=self._tags)
+        memory, flight = self._engine._memory, self.flight
+        np.add(self._program.tag, tag_space * MAX_TAGS, out=self._tags)
         request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
-        found = entry("run_loop")(memory.address, codes.START)
-        if found > codes.PENDING:
+        if entry("run_loop")(memory.address, codes.START) > codes.PENDING:
             flight.fail(memory.get("code"))
         board().add(flight)
         return request
-
-    def _make_engine(self, sent_at: int, received_at: int) -> Engine:
-        of = self.of
-        buffers = self._buffers_at(sent_at, received_at)
-        arguments = of.program, of.plan.patterns, buffers, of.comm, of.reduction, of.sharing
-        engine = self._engine = Engine(*arguments)
-        engine._memory.set(turn_ns=TURN_NS)
-        self._tags = engine._memory.tasks["tag"][:-1]
-        self._flight = Flight(engine._memory.address)
-        return engine
 
     def _buffers_at(self, sent_at: int, received_at: int) -> list[Array]:
         buffers = self._buffers.at(sent_at, received_at)
@@ -169,5 +157,4 @@ class Copy:
 
     def free(self) -> None:
         """Free what MPI has of it."""
-        if self._engine is not None:
-            self._engine.free()
+        self._engine.free()

@@ -1,12 +1,12 @@
-"""Checks of a plan that one rank can make before it meets the others."""
+"""Checks of a plan, and of what is asked for, that one rank makes before it meets the others."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,23 +14,68 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
-from collplan.executors.mpi.engine.background import Wish, is_placed
-from collplan.executors.mpi.engine.reduction import Applies, Reduction
+from collplan.executors.mpi.engine.reduction import Applies, Reduction, name_of
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
 from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.fold import require_unfolded
-from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan
+from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
 from collplan.planner.verify.format_check import check_format
 
 Array = npt.NDArray[Any]
 
+Progress = Literal["auto", "caller", "thread"]
+CHOICES: Final = get_args(Progress)
+MOST_PROCESSORS: Final = 1 << 15
+"""More than Linux knows."""
 LARGEST_ELEMENT: Final = 2**14
 """Bytes of an element; times 2**48 elements they are a number of 64 bits."""
 FARTHEST: Final = 2**48
 """Elements a buffer has at most, and between two repeats of an extent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A rank's request for who runs background tasks, and where.
+
+    Parameters
+    ----------
+    progress : {"auto", "caller", "thread"}
+        Who is to run background tasks; "auto" is a thread where that can.
+    cores : sequence of int or None
+        The processor of each of the node's cores; None for those that ranks may use.
+    """
+
+    progress: Progress
+    cores: Sequence[int] | None
+
+    def check(self, plan: Plan, rank: int) -> None:
+        """Raise `BindError` for what cannot be meant."""
+        if self.progress not in CHOICES:
+            raise BindError(f"progress is {self.progress!r}; use one of {', '.join(CHOICES)}")
+        if self.cores is None:
+            return
+        for i, processor in enumerate(self.cores):
+            is_number = isinstance(processor, int | np.integer)
+            if not (is_number and 0 <= processor < MOST_PROCESSORS):
+                raise BindError(f"cores[{i}] is {processor!r}; use the number of a processor")
+        n_cores = cores_of_node(plan, rank)
+        if len(self.cores) < n_cores:
+            raise BindError(
+                f"cores names {len(self.cores)} processors, the plan's node has {n_cores} cores; "
+                "name one for each, the same for several if need be"
+            )
+
+
+def cores_of_node(plan: Plan, rank: int) -> int:
+    """Return how many cores a rank's node has, as far as its plan or program shows."""
+    if plan.spec is not None:
+        return plan.spec.machine.cores_per_node
+    is_here = plan.rank_node == plan.rank_node[rank]
+    used = plan.core[is_here[plan.rank]].max(initial=0), plan.rank_core[is_here].max()
+    return 1 + int(max(used))
 
 
 def check_plan(plan: Plan) -> None:
@@ -72,6 +117,7 @@ class Prepared:
         operation: Applies | None,
     ) -> None:
         require_unfolded(plan, "bound")
+        self.plan, self.rank = plan, comm.rank
         if comm.size != plan.n_ranks:
             raise BindError(
                 f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "
@@ -95,16 +141,12 @@ class Prepared:
         self.reduction = Reduction.of(self.program, self.dtype, self.operation)
 
     @property
-    def dtype_name(self) -> str:
-        """Return what the buffers hold, in words."""
-        return str(self.dtype) if self.dtype.names is None else str(self.dtype.fields)
-
-    @property
-    def operation_name(self) -> str | None:
-        """Return what the program reduces by, in words."""
-        if self.operation is None:
-            return None
-        return str(getattr(self.operation, "name", type(self.operation).__name__))
+    def is_placed(self) -> bool:
+        """Return whether background tasks are on communication cores, which hold no rank."""
+        plan, program = self.plan, self.program
+        core = plan.core[program.row[program.stage == Stage.BACKGROUND]]
+        held = plan.rank_core[plan.rank_node == plan.rank_node[self.rank]]
+        return not bool(np.isin(core, held).all())
 
 
 def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
@@ -151,21 +193,18 @@ def prepare(
             )
         prepared = Prepared(plan, comm, *buffers, operation)
         wish.check(plan, comm.rank)
-        shape, whole = _digests(plan)
-        claim = Claim(
-            shape=shape,
-            whole=whole,
-            dtype=None if prepared.arrays is None else prepared.dtype_name,
-            operation=prepared.operation_name,
-            is_loaded=prepared.reduction.is_loaded,
-            shares_memory=shares_memory(plan),
-            limit_s=limit_s,
-            has_background=wish.progress == "thread"
-            or is_placed(plan, prepared.program, comm.rank),
+        dtype = prepared.dtype
+        dtype_name = str(dtype.fields if dtype.names else dtype)
+        brought = (
+            *_digests(plan),
+            None if prepared.arrays is None else dtype_name,
+            None if prepared.operation is None else name_of(prepared.operation),
         )
+        is_loaded, shares = prepared.reduction.is_loaded, shares_memory(plan)
+        has_background = wish.progress == "thread" or prepared.is_placed
+        return Claim(limit_s, None, brought, is_loaded, shares, has_background), prepared
     except Exception as error:
         return Claim(limit_s, error), None
-    return claim, prepared
 
 
 def _digests(plan: Plan) -> tuple[int, int | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from ctypes import c_int32
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -17,21 +16,19 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.background import Background
 from collplan.executors.mpi.engine.loop_memory import TURN_NS, LoopMemory, Recorder
 from collplan.executors.mpi.engine.node_memory import NodeMemory
-from collplan.executors.mpi.engine.progress_thread import ProgressThread
+from collplan.executors.mpi.engine.progress_thread import Background, ProgressThread
 from collplan.executors.mpi.engine.reduction import Reduction
 from collplan.executors.mpi.errors import still_running
-from collplan.executors.mpi.host.cores import yields_help
+from collplan.executors.mpi.host.cores import crowding
 from collplan.executors.mpi.host.waiting import sleep_between_polls
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.loop.records import STATE
-from collplan.executors.mpi.program.messages import Messages, handle_of
+from collplan.executors.mpi.program.messages import STATUS_BYTES, Messages, handle_of
 from collplan.executors.mpi.program.program import Program
 from collplan.executors.mpi.stall.watchdog import Standstill, Watch
-from collplan.planner.arrays import Ints
 from collplan.planner.errors import DeadlockError
 
 Array = npt.NDArray[Any]
@@ -39,9 +36,6 @@ _LEFT, _TURN, _HANDED = (
     list(STATE.names or ()).index(name) for name in ("n_left", "turn_ns", "is_handed")
 )
 
-HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
-"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
-STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
 SHORT_TURN_NS: Final = 1
 """Time of the loop while other plans of this thread wait for their turn, in ns."""
 BACKGROUND_TURN_NS: Final = 1_000_000
@@ -91,8 +85,6 @@ class Engine:
     ----------
     program : Program
         The rank's tasks and whom they release.
-    patterns : ndarray of int64, shape (n_patterns, 4)
-        The plan's.
     buffers : sequence of ndarray
         Send, receive, scratch and shared buffer, flat, of one dtype.
     comm : MPI.Intracomm
@@ -114,7 +106,6 @@ class Engine:
     def __init__(
         self,
         program: Program,
-        patterns: Ints,
         buffers: Sequence[Array],
         comm: MPI.Intracomm,
         reduction: Reduction,
@@ -125,34 +116,22 @@ class Engine:
         watch: Watch | None = None,
     ) -> None:
         self._reduction, self._watch = reduction, watch
-        self._memory = LoopMemory(
-            program,
-            patterns,
-            buffers[0].itemsize,
-            handle_bytes=HANDLE_BYTES,
-            status_bytes=STATUS_BYTES,
-            reduce=reduction.load(),
-            background=background,
-        )
+        self._memory = LoopMemory(program, reduction.load(), background)
         self._n_vain_turns = self._n_left_before = 0
         self._sleep_s = sleep_between_polls(ranks_per_core)
-        self._memory.set_idling(self._sleep_s, yields_help(comm))
-        self._memory.set(
-            comm=handle_of(comm),
-            any_source=MPI.ANY_SOURCE,
-            any_tag=MPI.ANY_TAG,
-        )
+        yields_help = crowding(comm).yields_help
+        self._memory.set_idling(self._sleep_s, yields_help)
+        self._memory.set(comm=handle_of(comm), any_source=MPI.ANY_SOURCE, any_tag=MPI.ANY_TAG)
         names = "MPI_Isend", "MPI_Irecv", "MPI_Testsome", "MPI_Iprobe"
         self._memory.find(*names, library=MPI.__file__)
         if node is not None:
             self._memory.share(node)
         if recorder is not None:
-            recorder.prepare(program)
-            self._memory.record(recorder)
+            self._memory.record(recorder, program)
         self._run_loop = entry("run_loop")
         self._address, self._words = self._memory.address, self._memory.words
         self._bases = self._memory.bases
-        self._messages = Messages(program, patterns, buffers[0].itemsize)
+        self._messages = Messages(program)
         self._messages.describe(self._memory.tasks, buffers)
         self._memory.use(buffers)
         self._buffers = list(buffers)
@@ -160,7 +139,7 @@ class Engine:
         self._thread: ProgressThread | None = None
         if background is not None:
             longest_s = sleep_between_polls(background.crowd)
-            self._memory.set_idling(longest_s, yields_help(comm), of_thread=True)
+            self._memory.set_idling(longest_s, yields_help, of_thread=True)
             memory = self._memory
             stopping, wake = memory.address_in("is_stopping"), memory.get("handed")
             serve = partial(_serve, memory)
@@ -195,25 +174,19 @@ class Engine:
 
     def standstill(self) -> Standstill:
         """Return what is under way."""
-        before = self._numbers("before", self._memory.get("n_tasks"))
-        is_ending = bool(self._memory.get("is_ending"))
+        numbers, get = self._memory.numbers, self._memory.get
+        before = numbers("before", get("n_tasks"))
+        is_ending = bool(get("is_ending"))
         # To wait for others, and to take the start back from a thread, count as tasks.
-        n_left = self._memory.get("n_left") - is_ending - self._memory.get("is_handed")
+        n_left = get("n_left") - is_ending - get("is_handed")
         return Standstill(
-            active=self._numbers("active", self._memory.get("n_active")).tolist(),
-            blocked=np.flatnonzero(before > 0).tolist(),
-            gated=self._numbers("waiting", self._memory.get("n_waiting")).tolist(),
-            n_left=n_left,
+            numbers("active", get("n_active")).tolist(),
+            np.flatnonzero(before > 0).tolist(),
+            numbers("waiting", get("n_waiting")).tolist(),
+            n_left,
             is_ending=is_ending and n_left == 0,
-            is_computing=self._memory.get("computing") >= 0
-            or self._memory.get("beside_left_ns") > 0,
+            is_computing=get("computing") >= 0 or get("beside_left_ns") > 0,
         )
-
-    def _numbers(self, name: str, n: int) -> npt.NDArray[np.int32]:
-        """Return a copy of the first numbers of an array of the loop."""
-        if n == 0:
-            return np.zeros(0, dtype=np.int32)
-        return np.array((c_int32 * n).from_address(self._memory.get(name)))
 
     def end_together(self) -> None:
         """Let a start end from now on when all ranks of the node have completed it."""

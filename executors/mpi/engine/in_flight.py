@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.engine.engine import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.engine.loop_memory import SharedRecord
 from collplan.executors.mpi.engine.progress_thread import ProgressThread, semaphore, semaphore_call
 from collplan.executors.mpi.host.symbols import address_of
@@ -24,6 +23,7 @@ from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import callback, entry
 from collplan.executors.mpi.loop.records import BOARD, FLIGHT
 from collplan.executors.mpi.loop.reductions import load
+from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 
 TURN_NS: Final = 50_000_000
 """Time of a wait before Python gets to handle signals, in ns."""
@@ -68,11 +68,6 @@ class Flight(SharedRecord):
         self.point(over="is_over", done="is_done", freed="is_freed")
 
     @property
-    def is_over(self) -> bool:
-        """Return whether the program is."""
-        return bool(self.words[_OVER])
-
-    @property
     def is_done(self) -> bool:
         """Return whether the request is complete, too."""
         return bool(self.words[_DONE])
@@ -101,7 +96,7 @@ class Flight(SharedRecord):
     def end(self) -> None:
         """Do Python's part and complete the request, if that is left to do."""
         with self._finishing:
-            if not self.is_over or self.is_done:
+            if not self.words[_OVER] or self.is_done:
                 return
             if self.finish is not None:
                 try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from ctypes import c_int32
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from collplan.executors.mpi.engine.background import Background
 from collplan.executors.mpi.engine.node_memory import NodeMemory
-from collplan.executors.mpi.engine.progress_thread import semaphore
+from collplan.executors.mpi.engine.progress_thread import Background, semaphore
 from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.records import CURSOR, IDLING, N_CURSORS, STATE, TASK
@@ -21,8 +21,8 @@ from collplan.executors.mpi.program.local_tasks import (
     RIGHT_STAGE,
     local_tasks,
 )
+from collplan.executors.mpi.program.messages import HANDLE_BYTES, STATUS_BYTES
 from collplan.executors.mpi.program.program import Program, left_to_caller
-from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Stage
 
 Longs = npt.NDArray[np.int64]
@@ -52,22 +52,17 @@ class Recorder:
 
     A message starts right before it is handed to MPI and ends when its completion
     is seen; a local task starts right before its work and ends right after.
-
-    Attributes
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (n_tasks,)
-        Written by the loop, in the order of the program.
     """
 
     def __init__(self) -> None:
-        self.start_ns: Longs = np.zeros(0, dtype=np.int64)
-        self.end_ns: Longs = np.zeros(0, dtype=np.int64)
+        self._times: Longs = np.zeros((2, 0), dtype=np.int64)
         self._by_row: Longs = np.zeros(0, dtype=np.int64)
 
-    def prepare(self, program: Program) -> None:
-        """Make room for a program's tasks."""
-        self.start_ns, self.end_ns = np.zeros((2, program.n_tasks), dtype=np.int64)
+    def prepare(self, program: Program) -> Longs:
+        """Return room for the starts and ends of a program's tasks, in its order."""
+        self._times = np.zeros((2, program.n_tasks), dtype=np.int64)
         self._by_row = np.argsort(program.row)
+        return self._times
 
     def times(self) -> Longs:
         """Return starts and ends in ns of this process's monotonic clock.
@@ -77,7 +72,7 @@ class Recorder:
         ndarray of int64, shape (2, n_tasks)
             In the order of the tasks' rows in the plan.
         """
-        return np.array((self.start_ns, self.end_ns))[:, self._by_row]
+        return self._times[:, self._by_row]
 
 
 class SharedRecord:
@@ -138,12 +133,6 @@ class LoopMemory(SharedRecord):
     ----------
     program : Program
         The rank's tasks and whom they release.
-    patterns : ndarray of int64, shape (n_patterns, 4)
-        The plan's.
-    itemsize : int
-        Bytes per element.
-    handle_bytes, status_bytes : int
-        Sizes of MPI's requests and statuses.
     reduce : int
         The address of the compiled reduction, 0 if nothing is reduced.
     background : Background, optional
@@ -160,33 +149,26 @@ class LoopMemory(SharedRecord):
     """
 
     def __init__(
-        self,
-        program: Program,
-        patterns: Ints,
-        itemsize: int,
-        *,
-        handle_bytes: int = 8,
-        status_bytes: int = 0,
-        reduce: int = 0,
-        background: Background | None = None,
+        self, program: Program, reduce: int = 0, background: Background | None = None
     ) -> None:
         super().__init__(STATE)
         beside_ns = 0
         if background is not None:
             program, beside_ns = left_to_caller(program, background.processor >= 0)
         self.tasks = np.zeros(program.n_tasks + 1, dtype=TASK)
-        self.statuses = np.zeros(int((program.op <= codes.RECV).sum()) * status_bytes, np.uint8)
-        self._bases = np.zeros(N_BASES, dtype=np.int64)
-        self.bases: memoryview[int] = self._bases.data
-        self.place(tasks=self.tasks, statuses=self.statuses, bases=self._bases)
+        self.statuses = np.zeros(int((program.op <= codes.RECV).sum()) * STATUS_BYTES, np.uint8)
+        bases = np.zeros(N_BASES, dtype=np.int64)
+        self.bases: memoryview[int] = bases.data
+        self.place(tasks=self.tasks, statuses=self.statuses, bases=bases)
         self.set(n_tasks=program.n_tasks, computing=-1, turn_ns=TURN_NS, beside_ns=beside_ns)
-        self.set(handle_bytes=handle_bytes, element_bytes=itemsize, reduce=reduce)
-        self._fill_tasks(program, patterns, itemsize)
-        self._fill_queues(program, handle_bytes, has_thread=background is not None)
-        self._fill_clock()
-        self._idling, self._thread_idling = (np.zeros(1, dtype=IDLING) for _ in range(2))
-        self.place(idling=self._idling, caller_idling=self._idling)
-        self.place(thread_idling=self._thread_idling)
+        self.set(handle_bytes=HANDLE_BYTES, element_bytes=program.itemsize, reduce=reduce)
+        self._fill_tasks(program)
+        self._fill_queues(program, has_thread=background is not None)
+        self.point(now="now_s", sleep="sleep_s", deadline="deadline_s", probed="n_probed")
+        self.set(monotonic=time.CLOCK_MONOTONIC, realtime=time.CLOCK_REALTIME)
+        self.find(*_SYSTEM)
+        self._idling = caller, thread = np.zeros((2, 1), dtype=IDLING)
+        self.place(idling=caller, caller_idling=caller, thread_idling=thread)
         self.set_idling(0.0)
         self.tasks["processor"] = -1
         if background is not None:
@@ -207,16 +189,18 @@ class LoopMemory(SharedRecord):
             Whether its progress thread does, and not its caller.
         """
         longest_ns = round(longest_sleep_s * 1e9)
-        idling = self._thread_idling if of_thread else self._idling
-        idling["spins"] = FEW_SPINS if longest_ns and not yields_help else SPINS
-        idling["yields"] = YIELDS if yields_help else VAIN_YIELDS
-        idling["longest_sleep_ns"] = longest_ns
-        idling["sleep_step_ns"] = longest_ns // SLEEP_STEPS
+        spins = FEW_SPINS if longest_ns and not yields_help else SPINS
+        yields = YIELDS if yields_help else VAIN_YIELDS
+        self._idling[int(of_thread)] = spins, yields, longest_ns // SLEEP_STEPS, longest_ns
+
+    def numbers(self, name: str, n: int) -> npt.NDArray[np.int32]:
+        """Return a copy of the first numbers of an array of the loop."""
+        return np.array((c_int32 * n).from_address(self.get(name)), dtype=np.int32)
 
     def use(self, buffers: Sequence[Array]) -> None:
         """Take send, receive, scratch and shared buffer from where they lie."""
         for i, buffer in enumerate(buffers):
-            self._bases[i] = buffer.ctypes.data
+            self.bases[i] = buffer.ctypes.data
 
     def share(self, node: NodeMemory) -> None:
         """Tell other ranks of the node in their memory how far this one is, and look there."""
@@ -228,13 +212,14 @@ class LoopMemory(SharedRecord):
             own_flags=node.own_flags,
         )
 
-    def record(self, recorder: Recorder) -> None:
+    def record(self, recorder: Recorder, program: Program) -> None:
         """Let the loop note when tasks start and end."""
-        self.place(start_ns=recorder.start_ns, end_ns=recorder.end_ns)
+        start_ns, end_ns = recorder.prepare(program)
+        self.place(start_ns=start_ns, end_ns=end_ns)
         self.set(is_recorded=1)
 
-    def _fill_tasks(self, program: Program, patterns: Ints, itemsize: int) -> None:
-        local = local_tasks(program, patterns, itemsize)
+    def _fill_tasks(self, program: Program) -> None:
+        local = local_tasks(program)
         tasks = self.tasks
         tasks["kind"][:-1], tasks["stage"][:-1] = local.kind, program.stage
         tasks["local"][:-1] = local.local
@@ -253,9 +238,9 @@ class LoopMemory(SharedRecord):
         for number in (LEFT_STAGE, RIGHT_STAGE):
             stage = np.empty(local.stage_bytes, np.uint8)
             self._kept.append(stage)
-            self._bases[number] = stage.ctypes.data
+            self.bases[number] = stage.ctypes.data
 
-    def _fill_queues(self, program: Program, handle_bytes: int, *, has_thread: bool) -> None:
+    def _fill_queues(self, program: Program, *, has_thread: bool) -> None:
         # A thread, where there is one, runs what is not inside the start.
         is_held = program.stage > (Stage.START if has_thread else Stage.BACKGROUND)
         waits, is_message = program.sharing.waits, program.op <= codes.RECV
@@ -285,13 +270,8 @@ class LoopMemory(SharedRecord):
         self.place(
             active=np.zeros(n_messages, np.int32),
             finished=np.zeros(n_messages + 1, np.int32),
-            requests=np.zeros(n_messages * handle_bytes, np.uint8),
+            requests=np.zeros(n_messages * HANDLE_BYTES, np.uint8),
         )
-
-    def _fill_clock(self) -> None:
-        self.point(now="now_s", sleep="sleep_s", deadline="deadline_s", probed="n_probed")
-        self.set(monotonic=time.CLOCK_MONOTONIC, realtime=time.CLOCK_REALTIME)
-        self.find(*_SYSTEM)
 
     def _fill_thread(self, background: Background) -> None:
         self.tasks["processor"][:-1] = background.processor

@@ -104,11 +104,6 @@ class NodeMemory:
         self.own_counter = self.counters + self._comm.rank * LINE_BYTES
         self.own_flags = int(self._flags[self._comm.rank])
 
-    @property
-    def has_mirrors(self) -> bool:
-        """Return whether any buffer of this rank may lie in the shared buffer."""
-        return max(self.mirrors) >= 0
-
     def buffer(self, dtype: np.dtype[Any]) -> Array:
         """Return the shared buffer as elements."""
         elements: Array = self._bytes.view(dtype)

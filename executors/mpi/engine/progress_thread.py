@@ -1,4 +1,4 @@
-"""Threads that run compiled code beside their process, and the semaphores they sleep on."""
+"""Threads that run compiled code: their processors, and the semaphores they sleep on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ctypes
 import signal
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import c_int, c_uint, c_void_p
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,35 @@ LONGEST_JOIN_S: Final = 5.0
 """Time limit to join a thread that is at work: a copy may be long, MPI may be stuck."""
 SEMAPHORE_BYTES: Final = 128
 """More than any Linux's semaphores take."""
+_WORD_BITS: Final = 64
 _all: weakref.WeakSet[ProgressThread] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Background:
+    """Processors of a progress thread and of its tasks.
+
+    Parameters
+    ----------
+    processors : sequence of int
+        The system's numbers of those it runs on.
+    processor : ndarray of int16, shape (n_tasks,)
+        Which of them each task runs on; -1 for what the caller runs.
+    crowd : float
+        How many threads share the fullest of them.
+    """
+
+    processors: Sequence[int]
+    processor: npt.NDArray[np.int16]
+    crowd: float
+
+    def masks(self) -> npt.NDArray[np.uint64]:
+        """Return the system's form of a set of processors, for each of them."""
+        n_words = max(self.processors) // _WORD_BITS + 1
+        masks = np.zeros((len(self.processors), n_words), dtype=np.uint64)
+        for row, processor in enumerate(self.processors):
+            masks[row, processor // _WORD_BITS] = 1 << processor % _WORD_BITS
+        return masks
 
 
 class ProgressThread:

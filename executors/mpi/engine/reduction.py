@@ -31,6 +31,11 @@ class Applies(Protocol):
         """Write ``left op right`` into `out`."""
 
 
+def name_of(operation: Applies) -> str:
+    """Return what messages call an operation."""
+    return str(getattr(operation, "name", type(operation).__name__))
+
+
 class Callback:
     """An operation in Python as a C function, which the compiled loop calls.
 
@@ -71,15 +76,11 @@ class Callback:
 
     def _rows(self, address: int, n: int, n_rows: int, stride: int) -> Array:
         """Return a view of rows of n elements, of one row as a vector."""
-        row_bytes = n * self._dtype.itemsize
-        if n_rows == 1:
-            memory: Any = (ctypes.c_char * row_bytes).from_address(address)
-            return np.ndarray(n, self._dtype, memory)
-        reach = (n_rows - 1) * stride
+        itemsize, reach = self._dtype.itemsize, (n_rows - 1) * stride
         low = min(0, reach)
-        memory = (ctypes.c_char * (abs(reach) + row_bytes)).from_address(address + low)
-        strides = stride, self._dtype.itemsize
-        return np.ndarray((n_rows, n), self._dtype, memory, -low, strides)
+        memory: Any = (ctypes.c_char * (abs(reach) + n * itemsize)).from_address(address + low)
+        rows = np.ndarray((n_rows, n), self._dtype, memory, -low, (stride, itemsize))
+        return rows[0] if n_rows == 1 else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Reduction:
         """Return how a program reduces by an operation on elements of `dtype`."""
         if operation is None or not np.any(program.op == Op.REDUCE):
             return cls()
-        name = str(getattr(operation, "name", type(operation).__name__))
+        name = name_of(operation)
         if reductions.is_compiled(operation, dtype):
             return cls((name, dtype))
         reason = f"operation {name} on {dtype} has no compiled form"
@@ -138,5 +139,5 @@ def load_by_turns(comm: MPI.Intracomm, reduction: Reduction, call: RollCall) -> 
     # A rank that compiles is not missing, however small the time limit of those that wait.
     patience_s = max(call.timeout_s or 0.0, COMPILING_S)
     patient = RollCall(comm, patience_s, "load machine code")
-    patient.meet()
+    patient.before_blocking()
     call.together(reduction.load)

@@ -1,17 +1,22 @@
-"""The cores of a host: how many ranks share one, and how a thread stays on one."""
+"""Ranks on their hosts: how many share a core, where a thread stays, and which ranks have ended."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from hashlib import blake2b
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.host.processes import affinity
+from collplan.executors.mpi.host.processes import affinity, stat_of
 from collplan.specs.errors import CollplanError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -19,41 +24,43 @@ _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 @dataclass(frozen=True, slots=True)
-class _Crowding:
+class Crowding:
+    """How ranks share the cores of their hosts.
+
+    Parameters
+    ----------
+    ranks_per_core : float
+        How many ranks share a core on the fullest host; at most 1 if none do.
+    yields_help : bool
+        Whether a core that a rank gives away goes to another rank of its host. Linux gives it to
+        processes of the same scheduling group. Some launchers put every rank into a session,
+        and so into an automatic group, of its own.
+    """
+
     ranks_per_core: float
     yields_help: bool
 
 
 def ranks_per_core(comm: MPI.Intracomm) -> float:
-    """Return how many ranks share a core on the fullest host of `comm`; at most 1 if none do.
-
-    Collective on the first call for a communicator; the answer is kept on it
-    and on its duplicates.
-    """
-    return _crowding(comm).ranks_per_core
-
-
-def yields_help(comm: MPI.Intracomm) -> bool:
-    """Return whether a core that a rank gives away goes to another rank of its host.
-
-    Linux gives it to processes of the same scheduling group. Some launchers put
-    every rank into a session, and so into an automatic group, of its own.
-    Collective as `ranks_per_core` is.
-    """
-    return _crowding(comm).yields_help
+    """Return how many ranks share a core on the fullest host; collective as `crowding` is."""
+    return crowding(comm).ranks_per_core
 
 
 def share_cores_as(comm: MPI.Intracomm, whole: MPI.Intracomm) -> None:
     """Let ranks of `comm` wait as all those of `whole` do, of which they are a part."""
-    comm.Set_attr(_keyval(), _crowding(whole))
+    comm.Set_attr(_keyval(), crowding(whole))
 
 
-def _crowding(comm: MPI.Intracomm) -> _Crowding:
+def crowding(comm: MPI.Intracomm) -> Crowding:
+    """Return how ranks share cores.
+
+    Collective on the first call for a communicator; the answer is kept on it
+    and on its duplicates.
+    """
     known: Any = comm.Get_attr(_keyval())
-    if isinstance(known, _Crowding):
-        return known
-    found = _find_crowding(comm)
-    comm.Set_attr(_keyval(), found)
+    found: Crowding = known or _find_crowding(comm)
+    if known is None:
+        comm.Set_attr(_keyval(), found)
     return found
 
 
@@ -63,7 +70,7 @@ def _keyval() -> int:
     return MPI.Comm.Create_keyval(lambda comm, keyval, known: known)
 
 
-def _find_crowding(comm: MPI.Intracomm) -> _Crowding:
+def _find_crowding(comm: MPI.Intracomm) -> Crowding:
     ranks: Counter[str] = Counter()
     cores: defaultdict[str, set[int]] = defaultdict(set)
     groups: defaultdict[str, set[str]] = defaultdict(set)
@@ -72,7 +79,7 @@ def _find_crowding(comm: MPI.Intracomm) -> _Crowding:
         ranks[name] += 1
         cores[name].update(usable)
         groups[name].add(group)
-    return _Crowding(
+    return Crowding(
         max(ranks[name] / len(cores[name]) for name in ranks),
         all(len(group) == 1 for group in groups.values()),
     )
@@ -133,3 +140,79 @@ def pin_thread(processor: int) -> None:
             f"processor {processor}: the thread cannot be kept there: {error.strerror}; "
             f"start the ranks without limits on their processors"
         ) from None
+
+
+class Peers:
+    """Processes of a communicator's ranks, and whether they live as far as this one can see.
+
+    Collective over `comm`.
+
+    Parameters
+    ----------
+    comm : MPI.Intracomm
+        Whose ranks.
+    wait : callable
+        How to wait for all of them.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, wait: Callable[[MPI.Request], object]) -> None:
+        self._place = _place()
+        mine = np.array([self._place, os.getpid(), stat_of(os.getpid())[1]], dtype=np.uint64)
+        self._all: npt.NDArray[np.uint64] = np.empty((comm.size, 3), dtype=np.uint64)
+        wait(comm.Iallgather(mine, self._all))
+
+    def pid(self, rank: int) -> int:
+        """Return a rank's process id."""
+        return int(self._all[rank, 1])
+
+    def ended(self, ranks: Iterable[int] | None = None) -> list[int]:
+        """Return those of some ranks, or of all, whose processes on this machine are over."""
+        every = range(len(self._all))
+        return [rank for rank in (every if ranks is None else ranks) if self._has_ended(rank)]
+
+    def _has_ended(self, rank: int) -> bool:
+        place, pid, beginning = (int(value) for value in self._all[rank])
+        # Elsewhere, numbers of processes mean others.
+        return place == self._place and stat_of(pid)[1] != beginning
+
+
+def name_ranks(ranks: Iterable[int], most: int = 6) -> str:
+    """Name ranks in words, neighbours as ranges.
+
+    Parameters
+    ----------
+    ranks : iterable of int
+        In any order.
+    most : int
+        How many ranges are named.
+
+    Examples
+    --------
+    >>> name_ranks([3])
+    'rank 3'
+    >>> name_ranks([0, 1, 2, 5])
+    'ranks 0 to 2 and 5'
+    """
+    ordered = sorted(set(ranks))
+    runs = [
+        [rank for _, rank in run]
+        for _, run in groupby(enumerate(ordered), key=lambda pair: pair[1] - pair[0])
+    ]
+    words: list[str] = []
+    for run in runs[:most]:
+        words += [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(rank) for rank in run]
+    left = sum(len(run) for run in runs[most:])
+    if left:
+        words.append(f"{left} more")
+    text = words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+    return f"rank{'s' if len(ordered) > 1 else ''} {text}"
+
+
+def _place() -> int:
+    """Return what processes have in common that see each other: a kernel and its numbering."""
+    try:
+        numbering = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        numbering = str(os.getpid())
+    digest = blake2b(f"{host()} {numbering}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")

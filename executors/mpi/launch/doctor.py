@@ -177,25 +177,18 @@ def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
 def _abilities(seen: Mapping[str, Any]) -> list[Finding]:
     """Say whether the library did rightly what ranks asked of it."""
     wrong = [name for name, least in seen["least"].items() if least != 1]
+    found, advice = "right for int64 and uint64", ""
     if wrong == ["uint64"]:
         # A known defect of MPICH 4.0 and Open MPI 4.1, which collplan itself does not meet.
-        minimum = Finding(
-            "MPI_MIN",
-            True,
-            "compares uint64 as if it were signed, a known defect of this release",
-            "plans are not affected; for native calls take a newer MPI",
-        )
-    else:
-        of = f"wrong for {', '.join(wrong)}" if wrong else "right for int64 and uint64"
-        minimum = Finding("MPI_MIN", not wrong, of, "take another release" if wrong else "")
-    shares = bool(seen["shares"])
-    memory = Finding(
-        "shared memory",
-        shares,
-        "ranks see what others write" if shares else "ranks do not see what others write",
-        "" if shares else "use no plans with transport: shared",
-    )
-    return [minimum, memory]
+        found = "compares uint64 as if it were signed, a known defect of this release"
+        advice = "plans are not affected; for native calls take a newer MPI"
+    elif wrong:
+        found, advice = f"wrong for {', '.join(wrong)}", "take another release"
+    minimum = Finding("MPI_MIN", wrong in ([], ["uint64"]), found, advice)
+    if seen["shares"]:
+        return [minimum, Finding("shared memory", True, "ranks see what others write")]
+    found, advice = "ranks do not see what others write", "use no plans with transport: shared"
+    return [minimum, Finding("shared memory", False, found, advice)]
 
 
 def _strangers(library: Library | None) -> list[Finding]:
@@ -207,14 +200,9 @@ def _strangers(library: Library | None) -> list[Finding]:
             findings.append(Finding("mpiexec on PATH", True, f"{mpiexec} of {family}"))
         elif family is not None and not is_compatible(family, library.family):
             # Typed without a path, the first one is what starts.
-            findings.append(
-                Finding(
-                    "mpiexec on PATH",
-                    position > 0,
-                    f"{mpiexec} is of {family}: n ranks would be n worlds of one",
-                    f"start with {find_launcher().mpiexec}, or let collplan run start it",
-                )
-            )
+            found = f"{mpiexec} is of {family}: n ranks would be n worlds of one"
+            advice = f"start with {find_launcher().mpiexec}, or let collplan run start it"
+            findings.append(Finding("mpiexec on PATH", position > 0, found, advice))
     return findings
 
 

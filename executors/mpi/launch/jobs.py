@@ -1,4 +1,7 @@
-"""Run mpiexec where there is room for its ranks, and leave none of its processes behind."""
+"""Run mpiexec where there is room for its ranks, and leave none of its processes behind.
+
+Ranks take about a second to start; the engine that they need is compiled meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from typing import Final
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
 from collplan.executors.mpi.launch.launcher import find_launcher, launcher_rank
+from collplan.executors.mpi.loop.entries import entry, is_kept
+from collplan.planner.arrays.compile_time import announce_with
 from collplan.planner.memory import free_machine_bytes
 
 if sys.platform != "win32":
@@ -123,7 +128,22 @@ def run_job(
     LaunchError
         If it takes longer than `timeout_s`, or cannot be started.
     """
-    job = _start(command, environment, stdin, subprocess.PIPE if capture else None)
+    pipe = subprocess.PIPE if capture else None
+    try:
+        job = subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            stdin=stdin,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            # The kernel is to end it, politely, when this process is killed.
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
+        )
+    except OSError as error:
+        raise LaunchError(
+            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
+        ) from None
     try:
         with _terminated_as_interrupt():
             out, err = job.communicate(timeout=timeout_s)
@@ -139,26 +159,6 @@ def run_job(
         if job.returncode is None:
             _stop(job, signal.SIGTERM)
     return subprocess.CompletedProcess(command, job.returncode, out, err)
-
-
-def _start(
-    command: Sequence[str], environment: Mapping[str, str], stdin: int | None, pipe: int | None
-) -> subprocess.Popen[str]:
-    """Start a command that the kernel is to end, politely, when this process is killed."""
-    try:
-        return subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=stdin,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
-        )
-    except OSError as error:
-        raise LaunchError(
-            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
-        ) from None
 
 
 @contextmanager
@@ -202,12 +202,36 @@ def _descendants(pid: int) -> dict[int, int]:
     found: dict[int, int] = {}
     parents = {pid}
     while parents:
-        children = {
-            child: began for child, (parent, began) in processes.items() if parent in parents
-        }
+        children = {pid: began for pid, (of, began) in processes.items() if of in parents}
         parents = set(children) - set(found)
         found |= children
     return found
+
+
+@contextmanager
+def compiling_ahead() -> Iterator[None]:
+    """Compile the engine's loop in another process while the block runs, unless it is cached.
+
+    Ranks that need the loop wait for this process. It is killed at the end of the block. If it
+    cannot compile the loop, a rank does.
+    """
+    if sys.platform == "win32" or is_kept("run_loop"):
+        yield
+        return
+    parent, helper = os.getpid(), os.fork()
+    if not helper:
+        with suppress(BaseException):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            die_with(parent, signal.SIGKILL)
+            announce_with(lambda: None)  # the ranks say it
+            entry("run_loop")
+        os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(helper, signal.SIGTERM)
+        os.waitpid(helper, 0)
 
 
 def is_under_futures() -> bool:
@@ -263,15 +287,15 @@ def relaunch(
     launcher = find_launcher()
     allow_files(n_ranks)
     environment = launcher.environment(n_ranks)
-    is_passed = reads_input and _is_open(0)
-    if is_passed and _can_be_opened_again(0):
-        # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
-        environment[INPUT] = str(os.getpid())
-        is_passed = False
-    stdin = None if is_passed else subprocess.DEVNULL
-    return run_job(
-        launcher.command(n_ranks, program), environment, timeout_s, stdin=stdin
-    ).returncode
+    stdin: int | None = subprocess.DEVNULL
+    if reads_input and _is_open(0):
+        if _can_be_opened_again(0):
+            # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
+            environment[INPUT] = str(os.getpid())
+        else:
+            stdin = None
+    command = launcher.command(n_ranks, program)
+    return run_job(command, environment, timeout_s, stdin=stdin).returncode
 
 
 def take_input() -> None:

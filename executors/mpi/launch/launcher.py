@@ -107,11 +107,13 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
     >>> is_under_mpi({"SLURM_PROCID": "0"})  # a batch script, not a rank
     False
     """
-    if "OMPI_COMM_WORLD_SIZE" in environ or "PMIX_RANK" in environ:
-        return True
-    if "PMI_RANK" in environ and "PMI_SIZE" in environ:
-        return True
-    if "SLURM_PROCID" in environ and any(name.startswith("PMI") for name in environ):
+    names = environ.keys()
+    by_slurm = "SLURM_PROCID" in names and any(name.startswith("PMI") for name in names)
+    if (
+        by_slurm
+        or names & {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}
+        or names >= {"PMI_RANK", "PMI_SIZE"}
+    ):
         return True
     if slurm_tasks(environ) > 1:
         if launcher_rank(environ) > 0:

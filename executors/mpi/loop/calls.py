@@ -6,6 +6,7 @@ the word by an acquire; LLVM keeps both in order with every other access, on all
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numba.core.cgutils
@@ -33,20 +34,39 @@ inlined = compile_with(is_inner=True, _nrt=False, error_model="numpy", forceinli
 """The same, in place of every call."""
 
 
-@intrinsic
-def pointer(context: Any, address: Any) -> Any:
+def emits(result: Any, *parameters: Any) -> Any:
+    """Return a decorator for primitives of compiled code, written as LLVM's instructions.
+
+    Parameters
+    ----------
+    result : numba type
+        Type of what the primitive returns; one of type ``void`` returns None.
+    *parameters : numba type
+        Types of its parameters, whose values it gets after an LLVM builder.
+    """
+
+    def decorate(emit: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = emit(builder, *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        # Numba leaves the first parameter out, and finds the others by what this wraps.
+        return intrinsic(wraps(emit)(lambda *_: (result(*parameters), generate)))
+
+    return decorate
+
+
+@emits(types.voidptr, types.int64)
+def pointer(builder: Any, address: Any) -> Any:
     """Return an address as ``void *``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.int64), generate
+    return builder.inttoptr(address, cgutils.voidptr_t)
 
 
 def _view(context: Any, builder: Any, element: Any, address: Any, n: Any) -> Any:
     """Return an array of n elements that nobody counts references to."""
     array = arrayobj.make_array(types.Array(element, 1, "C"))(context, builder)
-    itemsize = context.get_constant(types.intp, _itemsize(context, element))
+    itemsize = context.get_abi_sizeof(context.get_data_type(element))
+    itemsize = context.get_constant(types.intp, itemsize)
     arrayobj.populate_array(
         array,
         data=builder.inttoptr(address, array.data.type),
@@ -113,78 +133,33 @@ def call(context: Any, address: Any, arguments: Any) -> Any:
     return types.int32(types.int64, arguments), generate
 
 
-@intrinsic
-def move(context: Any, target: Any, source: Any, n_bytes: Any) -> Any:
-    """Copy bytes as C's memmove does."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target, source = (builder.inttoptr(x, cgutils.voidptr_t) for x in arguments[:2])
-        cgutils.raw_memmove(builder, target, source, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+@emits(types.void, types.int64, types.int64, types.int64)
+def move(builder: Any, target: Any, source: Any, n_bytes: Any) -> None:
+    """Copy bytes as C's memmove does; a number known when compiling takes no call."""
+    places = (builder.inttoptr(x, cgutils.voidptr_t) for x in (target, source))
+    cgutils.raw_memmove(builder, *places, n_bytes, 1)
 
 
-def _itemsize(context: Any, element: Any) -> int:
-    return int(context.get_abi_sizeof(context.get_data_type(element)))
-
-
-def _mover(bits: int) -> Any:
-    @intrinsic
-    def move_word(context: Any, target: Any, source: Any) -> Any:
-        word = ir.IntType(bits)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            target, source = (builder.inttoptr(x, word.as_pointer()) for x in arguments)
-            # An element of a struct is aligned to its largest member only.
-            builder.store(builder.load(source, align=1), target, align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), generate
-
-    return move_word
-
-
-move_8, move_16, move_32, move_64, move_128 = (_mover(bits) for bits in (8, 16, 32, 64, 128))
-"""Copy one word between any two addresses."""
-
-
-_WORD = ir.IntType(64)
+_WORD = ir.IntType(64).as_pointer()
 _BYTES = 8
 
 
-@intrinsic
-def load_acquire(context: Any, address: Any) -> Any:
+@emits(types.int64, types.int64)
+def load_acquire(builder: Any, address: Any) -> Any:
     """Return the word at an address; what comes later is not done before."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        return builder.load_atomic(place, "acquire", _BYTES)
-
-    return types.int64(types.int64), generate
+    return builder.load_atomic(builder.inttoptr(address, _WORD), "acquire", _BYTES)
 
 
-@intrinsic
-def store_release(context: Any, address: Any, value: Any) -> Any:
+@emits(types.void, types.int64, types.int64)
+def store_release(builder: Any, address: Any, value: Any) -> None:
     """Write the word at an address; what came earlier has been done before."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], _WORD.as_pointer())
-        builder.store_atomic(arguments[1], place, "release", _BYTES)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
+    builder.store_atomic(value, builder.inttoptr(address, _WORD), "release", _BYTES)
 
 
-@intrinsic
-def fence(context: Any) -> Any:
+@emits(types.void)
+def fence(builder: Any) -> None:
     """Do all that comes earlier, for all to see, before anything that comes later."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), generate
+    builder.fence("seq_cst")
 
 
 @inner

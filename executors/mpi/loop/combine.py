@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from collplan.executors.mpi.loop.calls import array_at, inner, intrinsic
+from collplan.executors.mpi.loop.calls import array_at, emits, inner
 
 Combine = Callable[..., Any]
 
@@ -24,51 +24,43 @@ _FLOAT = ir.FloatType()
 _HALF = ir.IntType(16)
 
 
-@intrinsic
-def widen(context: Any, half: Any) -> Any:
+@emits(types.float32, types.uint16)
+def widen(builder: Any, half: Any) -> Any:
     """Return the float32 of a half's bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits = builder.zext(arguments[0], _WORD)
-        sign = builder.shl(builder.and_(bits, _WORD(0x8000)), _WORD(16))
-        shifted = builder.shl(builder.and_(bits, _WORD(0x7FFF)), _WORD(13))
-        # Exponents differ in their bias by 112; multiplying carries subnormals, too.
-        scale = builder.bitcast(_WORD((127 + 112) << 23), _FLOAT)
-        scaled = builder.fmul(builder.bitcast(shifted, _FLOAT), scale)
-        is_special = builder.icmp_unsigned(">=", shifted, _WORD(0x7C00 << 13))
-        special = builder.or_(shifted, _WORD(0xFF << 23))
-        magnitude = builder.select(is_special, special, builder.bitcast(scaled, _WORD))
-        return builder.bitcast(builder.or_(magnitude, sign), _FLOAT)
-
-    return types.float32(types.uint16), generate
+    bits = builder.zext(half, _WORD)
+    sign = builder.shl(builder.and_(bits, _WORD(0x8000)), _WORD(16))
+    shifted = builder.shl(builder.and_(bits, _WORD(0x7FFF)), _WORD(13))
+    # Exponents differ in their bias by 112; multiplying carries subnormals, too.
+    scale = builder.bitcast(_WORD((127 + 112) << 23), _FLOAT)
+    scaled = builder.fmul(builder.bitcast(shifted, _FLOAT), scale)
+    is_special = builder.icmp_unsigned(">=", shifted, _WORD(0x7C00 << 13))
+    special = builder.or_(shifted, _WORD(0xFF << 23))
+    magnitude = builder.select(is_special, special, builder.bitcast(scaled, _WORD))
+    return builder.bitcast(builder.or_(magnitude, sign), _FLOAT)
 
 
-@intrinsic
-def narrow(context: Any, value: Any) -> Any:
+@emits(types.uint16, types.float32)
+def narrow(builder: Any, value: Any) -> Any:
     """Return the bits of the half nearest to a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        bits = builder.bitcast(arguments[0], _WORD)
-        sign = builder.and_(bits, _WORD(0x80000000))
-        magnitude = builder.xor(bits, sign)
-        # Adding a half unit of the last place, and the last place itself for ties.
-        odd = builder.and_(builder.lshr(magnitude, _WORD(13)), _WORD(1))
-        bias = _WORD((((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)
-        normal = builder.lshr(builder.add(builder.add(magnitude, bias), odd), _WORD(13))
-        # The addition of 0.5 aligns a subnormal's last place with the float's, and rounds it.
-        half_one = builder.bitcast(_WORD(0x3F000000), _FLOAT)
-        aligned = builder.fadd(builder.bitcast(magnitude, _FLOAT), half_one)
-        subnormal = builder.sub(builder.bitcast(aligned, _WORD), _WORD(0x3F000000))
-        is_nan = builder.icmp_unsigned(">", magnitude, _WORD(0x7F800000))
-        special = builder.select(is_nan, _WORD(0x7E00), _WORD(0x7C00))
-        is_small = builder.icmp_unsigned("<", magnitude, _WORD(113 << 23))
-        is_large = builder.icmp_unsigned(">=", magnitude, _WORD(143 << 23))
-        finite = builder.select(is_small, subnormal, normal)
-        result = builder.select(is_large, special, finite)
-        signed = builder.or_(result, builder.lshr(sign, _WORD(16)))
-        return builder.trunc(signed, _HALF)
-
-    return types.uint16(types.float32), generate
+    bits = builder.bitcast(value, _WORD)
+    sign = builder.and_(bits, _WORD(0x80000000))
+    magnitude = builder.xor(bits, sign)
+    # Adding a half unit of the last place, and the last place itself for ties.
+    odd = builder.and_(builder.lshr(magnitude, _WORD(13)), _WORD(1))
+    bias = _WORD((((15 - 127) << 23) + 0xFFF) & 0xFFFFFFFF)
+    normal = builder.lshr(builder.add(builder.add(magnitude, bias), odd), _WORD(13))
+    # The addition of 0.5 aligns a subnormal's last place with the float's, and rounds it.
+    half_one = builder.bitcast(_WORD(0x3F000000), _FLOAT)
+    aligned = builder.fadd(builder.bitcast(magnitude, _FLOAT), half_one)
+    subnormal = builder.sub(builder.bitcast(aligned, _WORD), _WORD(0x3F000000))
+    is_nan = builder.icmp_unsigned(">", magnitude, _WORD(0x7F800000))
+    special = builder.select(is_nan, _WORD(0x7E00), _WORD(0x7C00))
+    is_small = builder.icmp_unsigned("<", magnitude, _WORD(113 << 23))
+    is_large = builder.icmp_unsigned(">=", magnitude, _WORD(143 << 23))
+    finite = builder.select(is_small, subnormal, normal)
+    result = builder.select(is_large, special, finite)
+    signed = builder.or_(result, builder.lshr(sign, _WORD(16)))
+    return builder.trunc(signed, _HALF)
 
 
 # Comparisons below are such that a NaN wins, the left one before the right.
@@ -239,15 +231,7 @@ def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
         right_stride: int,
         out_stride: int,
     ) -> int:
-        if is_struct:
-            for row in range(n_rows):
-                a = array_at(left + row * left_stride, n, dtype)
-                b = array_at(right + row * right_stride, n, dtype)
-                c = array_at(out + row * out_stride, n, dtype)
-                for i in range(n):
-                    combine(a[i], b[i], c[i])
-            return 0
-        if n == 1:
+        if n == 1 and not is_struct:
             for row in range(n_rows):
                 a = array_at(left + row * left_stride, 1, dtype)
                 b = array_at(right + row * right_stride, 1, dtype)
@@ -258,7 +242,10 @@ def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
             a = array_at(left + row * left_stride, n, dtype)
             b = array_at(right + row * right_stride, n, dtype)
             c = array_at(out + row * out_stride, n, dtype)
-            if left == out and left_stride == out_stride:
+            if is_struct:
+                for i in range(n):
+                    combine(a[i], b[i], c[i])
+            elif left == out and left_stride == out_stride:
                 for i in range(n):
                     c[i] = combine(c[i], b[i])
             elif right == out and right_stride == out_stride:

@@ -11,7 +11,7 @@ import numba.core.sigutils
 import numba.types
 from llvmlite import ir  # type: ignore[import-untyped]
 
-from collplan.executors.mpi.loop.calls import intrinsic
+from collplan.executors.mpi.loop.calls import emits
 from collplan.planner.arrays.machine_code import dispatcher_of
 
 Function = Callable[..., Any]
@@ -90,23 +90,17 @@ def for_python(function: Any, n_arguments: int, *, releases_lock: bool) -> Funct
 
 
 def _unboxing(n: int) -> Any:
-    """Return an intrinsic that makes numbers of n integers of Python, which lie at an address."""
+    """Return a primitive that makes numbers of n integers of Python, which lie at an address."""
 
-    @intrinsic
-    def unbox(context: Any, address: Any) -> Any:
-        numbers = types.UniTuple(types.int64, n)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            convert = core.cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(_WORD, [_WORD]), "PyLong_AsLongLong"
-            )
-            objects = builder.inttoptr(arguments[0], _WORD.as_pointer())
-            values = [
-                builder.call(convert, [builder.load(builder.gep(objects, [_WORD(i)]))])
-                for i in range(n)
-            ]
-            return context.make_tuple(builder, numbers, values)
-
-        return numbers(types.int64), generate
+    @emits(types.UniTuple(types.int64, n), types.int64)
+    def unbox(builder: Any, address: Any) -> Any:
+        kind = ir.FunctionType(_WORD, [_WORD])
+        convert = core.cgutils.get_or_insert_function(builder.module, kind, "PyLong_AsLongLong")
+        objects = builder.inttoptr(address, _WORD.as_pointer())
+        numbers = ir.Constant(ir.ArrayType(_WORD, n), ir.Undefined)
+        for i in range(n):
+            number = builder.call(convert, [builder.load(builder.gep(objects, [_WORD(i)]))])
+            numbers = builder.insert_value(numbers, number, i)
+        return numbers
 
     return unbox

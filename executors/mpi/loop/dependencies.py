@@ -156,25 +156,14 @@ def _n_completed(state: Record, epoch: int, n_seen: int) -> Long:
     return n_seen
 
 
-@inlined
-def _is_past_gate(state: Record) -> bool:
-    """Return whether all ranks of the node have completed the start before."""
-    state.n_past_gate = _n_completed(state, state.epoch - 1, state.n_past_gate)
-    return bool(state.n_past_gate == state.n_sharing)
-
-
-@inlined
-def _is_at_end(state: Record) -> bool:
-    """Return whether all ranks of the node have completed this start."""
-    state.n_at_end = _n_completed(state, state.epoch, state.n_at_end)
-    return bool(state.n_at_end == state.n_sharing)
-
-
 @inner
 def _is_free(state: Record, task: int) -> bool:
     """Return whether a task need not wait for other ranks' tasks any more."""
-    if task_at(state, task).is_gated and not _is_past_gate(state):
-        return False
+    if task_at(state, task).is_gated:
+        # All ranks of the node have to complete the start before.
+        state.n_past_gate = _n_completed(state, state.epoch - 1, state.n_past_gate)
+        if state.n_past_gate < state.n_sharing:
+            return False
     next_wait = ints(state.next_wait, state.n_tasks)
     at, last = np.int64(next_wait[task]), np.int64(task_at(state, task + 1).first_wait)
     flags = longs(state.waits, last)
@@ -198,9 +187,11 @@ def look_around(state: Record) -> None:
             queue_free(state, task, task_at(state, task).kind)
         else:
             i += 1
-    if is_only_ending(state) and _is_at_end(state):
-        state.n_left = 0
-        state.progress += 1
+    if is_only_ending(state):
+        state.n_at_end = _n_completed(state, state.epoch, state.n_at_end)
+        if state.n_at_end == state.n_sharing:
+            state.n_left = 0
+            state.progress += 1
 
 
 @inlined

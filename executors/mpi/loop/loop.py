@@ -2,6 +2,12 @@
 
 It returns to Python when what it was asked for is over, and otherwise after a
 turn of some milliseconds, so that signals are handled.
+
+Where a progress thread runs the background, its caller hands a start over to the thread and
+takes it back; only who has it touches its state. Two semaphores count: starts handed over, and
+those whose background is over. They order all that one thread did before all that the other
+does. While the thread has a start, the caller reads counters, for which any value will do, and
+writes nothing but where it waits and computes.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from collplan.executors.mpi.loop.calls import (
     inlined,
     inner,
     ints,
+    load_acquire,
     move,
     pointer,
     record_at,
@@ -33,23 +40,16 @@ from collplan.executors.mpi.loop.dependencies import (
 from collplan.executors.mpi.loop.moves import run_copy, run_reduce
 from collplan.executors.mpi.loop.records import IDLING
 from collplan.executors.mpi.loop.state import (
+    SECOND_NS,
     Long,
     Record,
     base_of,
     local_at,
     nap,
     now,
+    sleep_on,
     state_at,
     task_at,
-)
-from collplan.executors.mpi.loop.thread_handoff import (
-    await_start,
-    compute_beside,
-    go_to_core,
-    hand_back,
-    hand_over,
-    is_stopping,
-    take_back,
 )
 
 LOCAL_BATCH = 8
@@ -58,7 +58,17 @@ BATCH_BYTES = 1 << 17
 """Bytes they move before messages get a turn, too."""
 POLLS_A_CLOCK = 32
 """Polls in a row without looking at the clock."""
+SHORTEST_SLEEP_NS = 1_000
 NO_TASK = -1
+
+
+@inlined
+def _go_to_core(state: Record, task: Record) -> None:
+    """Move the thread to the processor of a task; the caller's tasks have none."""
+    if task.processor >= 0 and task.processor != state.processor:
+        state.processor = task.processor
+        mask = state.masks + task.processor * state.mask_bytes
+        call(state.sched_setaffinity, (np.int32(0), state.mask_bytes, pointer(mask)))
 
 
 @inner
@@ -66,7 +76,7 @@ def _start_message(state: Record) -> Long:
     task = pop(ints(state.messages, state.n_tasks), state.n_messages)
     state.n_messages -= 1
     row = task_at(state, task)
-    go_to_core(state, row)
+    _go_to_core(state, row)
     note_start(state, task)
     place = state.n_active
     begin = state.MPI_Isend if row.kind == codes.SEND else state.MPI_Irecv
@@ -106,7 +116,7 @@ def _run_local(state: Record, end_ns: int) -> Long:
     else:
         task = np.int64(pop(ints(state.local, state.n_tasks), state.n_local))
         state.n_local -= 1
-        go_to_core(state, task_at(state, task))
+        _go_to_core(state, task_at(state, task))
         note_start(state, task)
         started(state, task)
     row = task_at(state, task)
@@ -305,6 +315,72 @@ def _begin(state: Record) -> None:
 
 
 @inner
+def _hand_over(state: Record) -> None:
+    """Let the thread have a start whose own part is over."""
+    # To take it back counts as one more task.
+    state.n_left += 1
+    state.is_handed = 1
+    state.idling = state.thread_idling
+    call(state.sem_post, (pointer(state.handed),))
+
+
+@inner
+def _take_back(state: Record, turn_ns: int) -> Long:
+    """Return the outcome of the background, PENDING if it has not ended within the time."""
+    is_taken = call(state.sem_trywait, (pointer(state.over),)) == 0
+    # For less a caller need not sleep.
+    if not is_taken and turn_ns >= SHORTEST_SLEEP_NS:
+        is_taken = sleep_on(state, state.over, turn_ns)
+    if not is_taken:
+        return np.int64(codes.PENDING)
+    state.n_left -= 1
+    state.is_handed = 0
+    state.idling = state.caller_idling
+    return np.int64(state.found)
+
+
+@inner
+def _callers_clock(state: Record) -> Long:
+    """Return the time; where the loop keeps it, the thread does."""
+    call(state.clock_gettime, (np.int32(state.monotonic), pointer(state.deadline)))
+    return state.deadline_s * SECOND_NS + state.deadline_ns
+
+
+@inner
+def _compute_beside(state: Record) -> bool:
+    """Keep the caller's core busy while a thread has the background; return whether it is over."""
+    if state.beside_left_ns > 0:
+        begin = _callers_clock(state)
+        for_ns = min(state.beside_left_ns, state.turn_ns)
+        gone = np.int64(0)
+        while gone < for_ns:
+            gone = _callers_clock(state) - begin
+        state.beside_left_ns -= gone
+    return bool(state.beside_left_ns <= 0)
+
+
+@inner
+def _await_start(state: Record) -> None:
+    """Sleep until a start is handed over, or the thread is to stop."""
+    # A debugger may interrupt it.
+    while call(state.sem_wait, (pointer(state.handed),)) != 0:
+        pass
+
+
+@inner
+def _hand_back(state: Record, found: int) -> None:
+    """Let the caller have the start, and say how its background went."""
+    state.found = found
+    call(state.sem_post, (pointer(state.over),))
+
+
+@inlined
+def _is_stopping(state: Record) -> bool:
+    """Return whether the thread is to stop."""
+    return bool(load_acquire(state.stopping) != 0)
+
+
+@inner
 def _test(state: Record, end_ns: int) -> Long:
     """Go on without waiting; what belongs inside a wait runs when it alone is left."""
     if state.n_left - state.is_ending == state.n_left_held:
@@ -316,7 +392,7 @@ def _test(state: Record, end_ns: int) -> Long:
         found = _run_ready(state, end_ns)
     if found == codes.DONE and state.n_left > 0:
         if _is_in_start(state) and state.n_left_in_start == 0:
-            hand_over(state)
+            _hand_over(state)
         return codes.PENDING
     return found
 
@@ -325,16 +401,16 @@ def _test(state: Record, end_ns: int) -> Long:
 def _serve(state: Record) -> Long:
     """Run the background of every start that is handed over, until told to stop."""
     while True:
-        await_start(state)
-        if is_stopping(state):
+        _await_start(state)
+        if _is_stopping(state):
             return codes.DONE
         release_held(state, codes.STAGE_BACKGROUND)
         found = np.int64(codes.PENDING)
         while found == codes.PENDING:
             found = _advance(state, codes.STAGE_BACKGROUND, now(state) + state.thread_turn_ns)
-            if is_stopping(state):
+            if _is_stopping(state):
                 return codes.DONE
-        hand_back(state, found)
+        _hand_back(state, found)
 
 
 @inlined
@@ -357,12 +433,12 @@ def _begin_or_take_back(state: Record, what: int) -> Long:
         if found != codes.DONE:
             return found
         if state.has_thread:
-            hand_over(state)
+            _hand_over(state)
     if state.is_handed and what != codes.START and what != codes.GO_ON_STARTING:
-        if not compute_beside(state):
+        if not _compute_beside(state):
             return codes.PENDING
         # Testing does not wait.
-        return take_back(state, 0 if what == codes.TEST else state.turn_ns)
+        return _take_back(state, 0 if what == codes.TEST else state.turn_ns)
     return codes.DONE
 
 

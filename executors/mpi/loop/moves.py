@@ -11,18 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collplan.executors.mpi.loop.calls import (
-    call,
-    inlined,
-    inner,
-    move,
-    move_8,
-    move_16,
-    move_32,
-    move_64,
-    move_128,
-    record_at,
-)
+from collplan.executors.mpi.loop.calls import call, inlined, inner, move, record_at
 from collplan.executors.mpi.loop.records import CURSOR, EXTENT
 from collplan.executors.mpi.loop.state import Long, Record, base_of, local_at
 
@@ -119,19 +108,19 @@ def _copy_rows(
         move(target, source, piece)
     elif piece == 8:
         for i in range(rows):
-            move_64(target + i * target_stride, source + i * source_stride)
+            move(target + i * target_stride, source + i * source_stride, 8)
     elif piece == 4:
         for i in range(rows):
-            move_32(target + i * target_stride, source + i * source_stride)
+            move(target + i * target_stride, source + i * source_stride, 4)
     elif piece == 16:
         for i in range(rows):
-            move_128(target + i * target_stride, source + i * source_stride)
+            move(target + i * target_stride, source + i * source_stride, 16)
     elif piece == 2:
         for i in range(rows):
-            move_16(target + i * target_stride, source + i * source_stride)
+            move(target + i * target_stride, source + i * source_stride, 2)
     elif piece == 1:
         for i in range(rows):
-            move_8(target + i * target_stride, source + i * source_stride)
+            move(target + i * target_stride, source + i * source_stride, 1)
     else:
         for i in range(rows):
             move(target + i * target_stride, source + i * source_stride, piece)

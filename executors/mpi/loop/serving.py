@@ -44,9 +44,8 @@ def _flight_at(address: int) -> Record:
 
 
 @inner
-def _sweep(board: Record) -> Long:
-    """Advance all programs once; return how many are not over."""
-    n_left = np.int64(0)
+def _sweep(board: Record) -> None:
+    """Advance all programs once."""
     for i in range(board.n_places):
         place = board.places + WORD_BYTES * i
         address = load_acquire(place)
@@ -58,7 +57,6 @@ def _sweep(board: Record) -> Long:
         found = run_loop(flight.state, codes.TEST)
         board.progress += state.progress - before
         if found == codes.PENDING:
-            n_left += 1
             continue
         board.progress += 1
         if found != codes.DONE:
@@ -69,7 +67,6 @@ def _sweep(board: Record) -> Long:
             store_release(flight.over, 1)
         else:
             _complete(board, flight)
-    return n_left
 
 
 @inner

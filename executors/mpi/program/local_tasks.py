@@ -40,10 +40,6 @@ class ExtentTable:
     rows: Table
     n_bytes: Index
 
-    def task_bytes(self) -> Index:
-        """Return how many bytes each task's extents hold."""
-        return np.diff(self.n_bytes[self.indptr])
-
 
 def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable:
     """Turn a program's extents into rows for cursors.
@@ -169,11 +165,12 @@ class LocalTasks:
         return extents
 
 
-def local_tasks(program: Program, patterns: Ints, itemsize: int) -> LocalTasks:
+def local_tasks(program: Program) -> LocalTasks:
     """Make the tables of a program, whose operands have the lengths of their results."""
+    patterns, itemsize = program.patterns, program.itemsize
     reads = extent_table(program.reads, patterns, itemsize)
     writes = extent_table(program.writes, patterns, itemsize)
-    n_written = writes.task_bytes()
+    n_written = np.diff(writes.n_bytes[writes.indptr])
     kind = program.op.astype(np.int8)
     moves = (kind == codes.COPY) | (kind == codes.REDUCE)
     kind[moves & (n_written == 0)] = codes.NOTHING

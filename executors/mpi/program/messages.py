@@ -10,7 +10,6 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.program.program import Program
-from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Extents, Op
 
 Array = npt.NDArray[Any]
@@ -26,6 +25,9 @@ _BY_SIZE = {1: MPI.BYTE, 2: MPI.INT16_T, 4: MPI.INT32_T, 8: MPI.INT64_T}
 """Messages only move bytes, so an element is an integer of its size whatever its dtype."""
 ABSOLUTE: Final = 4
 """The buffer number of a message that spans buffers: its offset is an address."""
+HANDLE_BYTES: Final = MPI._sizeof(MPI.Request)
+"""An int with MPICH and its relatives, a pointer with Open MPI and MPI's standard ABI."""
+STATUS_BYTES: Final = MPI._sizeof(MPI.Status)
 
 
 class MessageTypes:
@@ -137,25 +139,14 @@ class Messages:
     ----------
     program : Program
         The rank's tasks.
-    patterns : ndarray of int64, shape (n_patterns, 4)
-        The plan's.
-    itemsize : int
-        Bytes per element.
     largest_count : int
         The most elements handed to MPI in one number.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        patterns: Ints,
-        itemsize: int,
-        largest_count: int = LARGEST_COUNT,
-    ) -> None:
-        self._program, self._patterns = program, patterns
-        self._types, self._spanning_types = (
-            MessageTypes(itemsize, largest_count) for _ in range(2)
-        )
+    def __init__(self, program: Program, largest_count: int = LARGEST_COUNT) -> None:
+        self._program, itemsize = program, program.itemsize
+        self._types = MessageTypes(itemsize, largest_count)
+        self._spanning_types = MessageTypes(itemsize, largest_count)
         self._spanning: list[int] = []
 
     @property
@@ -169,7 +160,7 @@ class Messages:
         rows["peer"][:-1], rows["tag"][:-1] = program.peer, program.tag
         for op, extents in ((Op.SEND, program.reads), (Op.RECV, program.writes)):
             tasks = np.flatnonzero(program.op == op)
-            is_plain = self._describe_plain(rows, tasks, extents, buffers[0].itemsize)
+            is_plain = self._describe_plain(rows, tasks, extents)
             for task in tasks[~is_plain]:
                 self._describe_one(rows, int(task), extents, buffers)
 
@@ -187,21 +178,19 @@ class Messages:
         self._spanning_types.free()
         self._types.free()
 
-    def _describe_plain(
-        self, rows: Array, tasks: Index, extents: Extents, itemsize: int
-    ) -> npt.NDArray[np.bool_]:
+    def _describe_plain(self, rows: Array, tasks: Index, extents: Extents) -> npt.NDArray[np.bool_]:
         """Fill in messages of one contiguous extent; return which tasks those are."""
         first = extents.indptr[tasks].astype(np.int64)
         n_extents = extents.indptr[tasks + 1] - first
         first = np.minimum(first, max(len(extents) - 1, 0))
         if len(extents) == 0:
             return np.zeros(len(tasks), dtype=np.bool_)
-        repeats = self._patterns[extents.pattern[first]][:, (1, 3)]
+        repeats = self._program.patterns[extents.pattern[first]][:, (1, 3)]
         is_plain = (n_extents == 1) & (repeats == 1).all(axis=1)
         is_plain &= extents.count[first] <= self._types.largest_count
         plain, first = tasks[is_plain], first[is_plain]
         rows["buffer"][plain] = extents.buffer[first]
-        rows["offset"][plain] = extents.offset[first] * itemsize
+        rows["offset"][plain] = extents.offset[first] * self._program.itemsize
         rows["count"][plain] = extents.count[first]
         rows["datatype"][plain] = handle_of(self._types.element)
         return np.asarray(is_plain)
@@ -212,11 +201,11 @@ class Messages:
         entries = range(extents.indptr[task], extents.indptr[task + 1])
         filled = [i for i in entries if extents.count[i] > 0]
         spans = len({int(extents.buffer[i]) for i in filled}) > 1
-        itemsize = buffers[0].itemsize
+        itemsize = self._program.itemsize
         places, forms = [], []
         for i in filled:
             stride0, repeat0, stride1, repeat1 = (
-                int(x) for x in self._patterns[extents.pattern[i]]
+                int(x) for x in self._program.patterns[extents.pattern[i]]
             )
             base = buffers[extents.buffer[i]].ctypes.data if spans else 0
             places.append(base + int(extents.offset[i]) * itemsize)

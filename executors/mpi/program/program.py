@@ -69,7 +69,11 @@ class Program:
     op, peer, tag, stage, duration_ns : ndarray, shape (n_tasks,)
         As in the plan.
     reads, writes : Extents
-        The tasks' extents; their `pattern` refers to the plan's table.
+        The tasks' extents.
+    patterns : ndarray of int64, shape (n_patterns, 4)
+        The plan's, to which the `pattern` of extents refers.
+    itemsize : int
+        Bytes per element.
     n_before : ndarray of int64, shape (n_tasks,)
         How many releases by tasks of this rank a task waits for.
     on_start, on_completion : Successors
@@ -86,6 +90,8 @@ class Program:
     duration_ns: Ints
     reads: Extents
     writes: Extents
+    patterns: Ints
+    itemsize: int
     n_before: Index
     on_start: Successors
     on_completion: Successors
@@ -148,6 +154,8 @@ def rank_program(plan: Plan, rank: int) -> Program:
         duration_ns=plan.duration_ns[row],
         reads=reads,
         writes=writes,
+        patterns=plan.patterns,
+        itemsize=plan.itemsize,
         n_before=np.bincount(after, minlength=n).astype(np.int64),
         on_start=_successors(before[started], after[started], n),
         on_completion=_successors(before[~started], after[~started], n),

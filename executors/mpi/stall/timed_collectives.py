@@ -12,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import BindError, StallError, one_line
-from collplan.executors.mpi.host.peers import name_ranks
+from collplan.executors.mpi.host.cores import name_ranks
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.stall.watchdog import (
     BETWEEN_CHECKS_S,
@@ -86,17 +86,10 @@ class RollCall:
             if is_over:
                 self._report_absent(wait.waited_s)
 
-    def meet(self) -> None:
-        """Return when all ranks are here."""
-        if self.timeout_s is None:
-            self._comm.Barrier()
-        else:
-            self.wait(self._comm.Ibarrier())
-
     def before_blocking(self) -> None:
         """See that all ranks are here, if there is a limit: MPI has no other for what follows."""
         if self.timeout_s is not None:
-            self.meet()
+            self.wait(self._comm.Ibarrier())
 
     def gather(self, value: Any, among: MPI.Comm | None = None) -> list[Any]:
         """Return what every rank brings, on all of them.

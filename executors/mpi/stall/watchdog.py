@@ -22,7 +22,7 @@ import numpy as np
 from mpi4py import MPI
 
 from collplan.executors.mpi.errors import StallError
-from collplan.executors.mpi.host.peers import Peers, name_ranks
+from collplan.executors.mpi.host.cores import Peers, name_ranks
 from collplan.executors.mpi.host.waiting import Wait
 from collplan.executors.mpi.launch.launcher import launcher_rank
 from collplan.executors.mpi.program.program import Program
@@ -292,7 +292,7 @@ class Watch:
 
     def ended(self) -> list[int]:
         """Return the ranks whose processes are known to be over."""
-        return self._peers.all_ended()
+        return self._peers.ended()
 
     def _is_alarmed(self, engine: Watched, now: float) -> bool:
         """Return whether another rank waits too long, or one that this one waits for has ended."""
@@ -309,7 +309,7 @@ class Watch:
         stood = f"has stood still for {self._wait.waited_s:.3g} s"
         first, *more = self._waits.lines(at)
         say(rank, [f"the plan {stood}; {first}", *more])
-        ended = self._peers.all_ended()
+        ended = self._peers.ended()
         self._notices.send((self._waits.peers | spread(rank, size)) - {rank, *ended})
         self._notices.collect_for(GRACE_S, enough=size - 1 - len(ended))
         waiting = self._notices.heard | {rank}

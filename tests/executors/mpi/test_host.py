@@ -10,8 +10,13 @@ import time
 import pytest
 from mpi4py import MPI
 
-from collplan.executors.mpi.host.cores import host, pin_thread, usable_processors
-from collplan.executors.mpi.host.peers import Peers, name_ranks
+from collplan.executors.mpi.host.cores import (
+    Peers,
+    host,
+    name_ranks,
+    pin_thread,
+    usable_processors,
+)
 from collplan.executors.mpi.host.processes import affinity, stat_of
 from collplan.executors.mpi.host.waiting import EAGER_POLLS, Wait, sleep_between_polls
 from collplan.specs.errors import CollplanError
@@ -65,7 +70,7 @@ def test_a_process_is_known_by_its_beginning() -> None:
 def test_peers_live_until_they_end(comm: MPI.Intracomm) -> None:
     peers = Peers(comm, lambda request: request.Wait())
     assert [peers.pid(rank) for rank in range(comm.size)] == comm.allgather(os.getpid())
-    assert peers.all_ended() == []
+    assert peers.ended() == []
     assert len(set(comm.allgather(host()))) == 1
 
 

@@ -55,7 +55,7 @@ def subtraction(dtype: str) -> int:
 
 def loop_memory(plan: Plan, buffers: list[np.ndarray], reduce: int = 0) -> LoopMemory:
     program = rank_program(plan, 0)
-    memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=reduce)
+    memory = LoopMemory(program, reduce=reduce)
     memory.use(buffers)
     return memory
 

@@ -30,7 +30,7 @@ STAGES = {
     "compare programs": "collplan.executors.mpi.engine.node_memory._refuse_misfit",
     "find room": "collplan.executors.mpi.engine.node_memory._require_room",
     "populate pages": "collplan.executors.mpi.engine.node_memory._populate",
-    "assemble": "collplan.executors.mpi.binding.bound_plan.BoundPlan.__init__",
+    "assemble": "collplan.executors.mpi.binding.bound_plan.BoundPlan._assemble",
     "make the engine": "collplan.executors.mpi.engine.engine.Engine.__init__",
 }
 """Functions that each rank calls between a request and its bound plan."""

@@ -192,7 +192,7 @@ def ends() -> None:
     child = os.fork()
     if child == 0:
         # No thread is in here: neither waiting for it nor ending it may hang or crash.
-        bound._resources.engine.free()
+        bound._engine.free()
         os._exit(0 if not threads() else 1)
     assert os.waitpid(child, 0)[1] == 0
     bound()

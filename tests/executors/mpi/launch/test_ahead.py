@@ -12,7 +12,7 @@ pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mp
 
 COMPILED = """
 import time
-from collplan.executors.mpi.launch.ahead import compiling_ahead
+from collplan.executors.mpi.launch.jobs import compiling_ahead
 from collplan.executors.mpi.loop.entries import is_kept
 
 assert not is_kept("run_loop")
@@ -26,7 +26,7 @@ with compiling_ahead():
 """
 STOPPED = """
 import time
-from collplan.executors.mpi.launch.ahead import compiling_ahead
+from collplan.executors.mpi.launch.jobs import compiling_ahead
 
 begin = time.monotonic()
 try:

@@ -96,7 +96,7 @@ class FakeMPI:
 
 def bound(plan: Plan, buffers: list[np.ndarray], reduce: int = 0) -> LoopMemory:
     program = rank_program(plan, 0)
-    memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=reduce)
+    memory = LoopMemory(program, reduce=reduce)
     memory.tasks["tag"][:-1] = program.tag
     memory.use(buffers)
     memory.set(turn_ns=10**12)

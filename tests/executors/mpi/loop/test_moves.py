@@ -22,7 +22,7 @@ def run(plan: Plan, buffers: list[np.ndarray]) -> None:
     program = rank_program(plan, 0)
     subtraction = Callback(Subtracting(), buffers[0].dtype)
     address = subtraction.address
-    memory = LoopMemory(program, plan.patterns, plan.itemsize, reduce=address)
+    memory = LoopMemory(program, reduce=address)
     memory.use(buffers)
     for _ in range(2):
         assert entry("run_loop")(memory.address, codes.RUN) == codes.DONE
