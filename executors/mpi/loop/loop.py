@@ -422,19 +422,20 @@ def _is_in_start(state: Record) -> bool:
 @inner
 def _begin_or_take_back(state: Record, what: int) -> Long:
     """Do what comes before the caller's own tasks; return DONE where they may go on."""
-    if what in (codes.START, codes.RUN):
+    if what == codes.START or what == codes.RUN:
         if state.n_left > 0:
             return codes.BUSY
         _begin(state)
     # An interrupt may have come out of a start.
     is_waiting = what == codes.WAIT and not state.is_handed and _is_in_start(state)
-    if what in (codes.START, codes.GO_ON_STARTING, codes.RUN) or is_waiting:
+    is_starting = what == codes.START or what == codes.GO_ON_STARTING
+    if is_starting or what == codes.RUN or is_waiting:
         found = _advance(state, codes.STAGE_START, now(state) + state.turn_ns)
         if found != codes.DONE:
             return found
         if state.has_thread:
             _hand_over(state)
-    if state.is_handed and what != codes.START and what != codes.GO_ON_STARTING:
+    if state.is_handed and not is_starting:
         if not _compute_beside(state):
             return codes.PENDING
         # Testing does not wait.
@@ -448,13 +449,13 @@ def run_loop(address: int, what: int) -> Long:
     state = state_at(address)
     if what == codes.SERVE:
         return _serve(state)
-    if what in (codes.START, codes.RUN):
+    if what == codes.START or what == codes.RUN:
         if state.n_tasks == 0 and state.n_sharing == 0:
             return codes.DONE
     elif state.n_left == 0:
         return codes.DONE
     found = _begin_or_take_back(state, what)
-    if found != codes.DONE or what in (codes.START, codes.GO_ON_STARTING):
+    if found != codes.DONE or what == codes.START or what == codes.GO_ON_STARTING:
         return found
     end_ns = now(state) + state.turn_ns
     if what == codes.TEST:
