@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +14,12 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.messages import Messages
+from collplan.planner import compile_plan
 from collplan.planner.collective.operations import get_operation
+from collplan.planner.formats.npz import save
 from collplan.planner.plan.plan import NO_PATTERN, ON_START, Buffer, Op, Plan
 from mpi_plans import InPython, Interval, PlanWriter, cells_of, refuses, ring_allreduce_max
+from oracle import make_spec
 
 MAX, SUM = get_operation("max"), get_operation("sum")
 
@@ -255,3 +261,28 @@ def test_early_receives(comm: MPI.Intracomm) -> None:
     with bind(writer.plan(), comm, send, recv) as bound:
         bound()
     assert recv.tolist() == [3 + rank] * 2
+
+
+BINDING = """
+import sys
+import numpy as np
+from mpi4py import MPI
+from numba.core.runtime import rtsys
+import collplan
+
+ones, total = np.ones(8, np.int32), np.zeros(8, np.int32)
+with collplan.bind(collplan.load_plan(sys.argv[1]), MPI.COMM_SELF, ones, total) as bound:
+    bound()
+assert (total == 1).all()
+assert not rtsys._init, "numba's runtime was compiled, which nothing needs"
+print(sorted({"rich", "typer", "click", "networkx", "graphviz", "asyncio"} & set(sys.modules)))
+"""
+
+
+def test_a_rank_that_binds_imports_nothing_of_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "allreduce.plan"
+    spec = make_spec("allreduce", "ring", 1, count=8, datatype="int32")
+    save(compile_plan(spec), path)
+    command = [sys.executable, "-c", BINDING, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
