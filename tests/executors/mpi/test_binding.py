@@ -274,7 +274,8 @@ ones, total = np.ones(8, np.int32), np.zeros(8, np.int32)
 with collplan.bind(collplan.load_plan(sys.argv[1]), MPI.COMM_SELF, ones, total) as bound:
     bound()
 assert (total == 1).all()
-print(rtsys._init, sorted({"rich", "typer", "click", "networkx", "graphviz", "asyncio"} & set(sys.modules)))
+strange = {"rich", "typer", "click", "networkx", "graphviz", "asyncio"} & set(sys.modules)
+print(rtsys._init, sorted(strange))
 """
 
 
