@@ -31,7 +31,7 @@ https://github.com/open-mpi/ompi/issues/10648.
 """
 
 ASPECTS: Final = "plan", "whole plan", "dtype", "operation"
-"""What ranks bring to a bind: a digest of what any two ranks' programs share, one of the plan of
+"""Names of all that ranks bring to a bind: a digest of what any two ranks' programs share, one of the plan of
 all ranks, the dtype of buffers, and the operation by which the plan reduces."""
 
 

@@ -25,7 +25,7 @@ _AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """How ranks share the cores of their hosts.
+    """Use of the cores of hosts by several ranks.
 
     Parameters
     ----------

@@ -128,22 +128,7 @@ def run_job(
     LaunchError
         If it takes longer than `timeout_s`, or cannot be started.
     """
-    pipe = subprocess.PIPE if capture else None
-    try:
-        job = subprocess.Popen(
-            list(command),
-            env=dict(environment),
-            stdin=stdin,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            # The kernel is to end it, politely, when this process is killed.
-            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
-        )
-    except OSError as error:
-        raise LaunchError(
-            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
-        ) from None
+    job = _start(command, environment, stdin, subprocess.PIPE if capture else None)
     try:
         with _terminated_as_interrupt():
             out, err = job.communicate(timeout=timeout_s)
@@ -159,6 +144,26 @@ def run_job(
         if job.returncode is None:
             _stop(job, signal.SIGTERM)
     return subprocess.CompletedProcess(command, job.returncode, out, err)
+
+
+def _start(
+    command: Sequence[str], environment: Mapping[str, str], stdin: int | None, pipe: int | None
+) -> subprocess.Popen[str]:
+    """Start a command that the kernel is to end, politely, when this process is killed."""
+    try:
+        return subprocess.Popen(
+            list(command),
+            env=dict(environment),
+            stdin=stdin,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
+        )
+    except OSError as error:
+        raise LaunchError(
+            f"{command[0]} cannot be started: {error.strerror}; see 'collplan doctor'"
+        ) from None
 
 
 @contextmanager
