@@ -31,8 +31,8 @@ https://github.com/open-mpi/ompi/issues/10648.
 """
 
 ASPECTS: Final = "plan", "whole plan", "dtype", "operation"
-"""Names of all that ranks bring to a bind: a digest of what any two ranks' programs share, one of the plan of
-all ranks, the dtype of buffers, and the operation by which the plan reduces."""
+"""Names of all that ranks bring to a bind: a digest of what any two ranks' programs share, one of
+the plan of all ranks, the dtype of buffers, and the operation by which the plan reduces."""
 
 
 @dataclass(frozen=True, slots=True)
