@@ -51,7 +51,7 @@ def run_as_rank(options: argparse.Namespace) -> None:
     from cluster_ranks import LaneCounter
 
     from collplan.executors.mpi import join_world
-    from collplan.measure.guideline import Candidate, measure_guideline
+    from collplan.measure.guideline import measure_guideline
     from collplan.measure.timing import library_name
 
     comm = join_world()
@@ -63,7 +63,7 @@ def run_as_rank(options: argparse.Namespace) -> None:
         measured = measure_guideline(
             comm,
             spec,
-            [Candidate(name, spec_of(name, spec)) for name in (*DESIGNS, BEST)],
+            {name: spec_of(name, spec) for name in (*DESIGNS, BEST)},
             [n_bytes],
             repetitions=options.repetitions,
             watch=counter,

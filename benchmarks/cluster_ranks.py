@@ -74,7 +74,7 @@ def main() -> int:
     for kind in options.collectives:
         spec = spec_of(kind, machine, options.bytes)
         counter = LaneCounter(comm)
-        candidates = [] if options.only_native else standard_candidates(spec)
+        candidates = {} if options.only_native else standard_candidates(spec)
         measured = measure_guideline(
             comm, spec, candidates, [spec.collective.count],
             repetitions=options.repetitions, watch=counter,

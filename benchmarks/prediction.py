@@ -68,10 +68,10 @@ def predict(rows: list[Found], planned: Machine, model: Machine) -> None:
     """
     for row in rows:
         spec = spec_of(row["collective"], planned, row["bytes"])
-        for candidate in candidates_of(spec):
-            if candidate.name == row["candidate"]:
-                plan = compile_spec(candidate.spec)
-                row["predicted_s"] = simulate(plan, model.network).makespan_s
+        candidates = candidates_of(spec)
+        if row["candidate"] in candidates:
+            plan = compile_spec(candidates[row["candidate"]])
+            row["predicted_s"] = simulate(plan, model.network).makespan_s
 
 
 def print_rows(rows: list[Found]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collplan.measure.guideline import Candidate, standard_candidates
+from collplan.measure.guideline import standard_candidates
 from collplan.specs import PlanSpec
 from collplan.specs.request import AUTO, FLAT
 
 
-def candidates_of(spec: PlanSpec) -> list[Candidate]:
+def candidates_of(spec: PlanSpec) -> dict[str, PlanSpec]:
     """Return a flat plan, as libraries have them, then hierarchical, full-lane and the best."""
     flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
-    return [Candidate("flat", flat), *standard_candidates(spec)]
+    return {"flat": flat, **standard_candidates(spec)}

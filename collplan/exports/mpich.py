@@ -103,7 +103,9 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
                 f"--defaults: the selection has no rules for collective={kind}; give that of a "
                 f"whole MPICH"
             )
-        intra = own.get("comm_type=intra", own)
+        if "comm_type=intra" not in own:
+            own = {"comm_type=intra": own, "comm_type=any": own}
+        intra = own["comm_type=intra"]
         branches: Tree = {}
         for ranks, found in sorted(by_ranks.items()):
             if f"comm_size<={ranks - 1}" not in branches and ranks > 1:

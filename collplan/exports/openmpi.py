@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from collplan.exports.selection import (
     Export,
@@ -20,63 +20,76 @@ from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
 
-IDS: Final[Mapping[str, tuple[int, Mapping[str, int]]]] = {
-    "allgather": (
-        0, {"bruck": 2, "recursive_doubling": 3, "ring": 4, "neighbor": 5},
-    ),
-    "allreduce": (
-        2, {"recursive_doubling": 3, "ring": 4, "segmented_ring": 5, "rabenseifner": 6},
-    ),
-    "alltoall": (3, {"linear": 1, "pairwise": 2, "modified_bruck": 3}),
-    "barrier": (6, {"recursive_doubling": 3, "bruck": 4}),
-    "bcast": (
-        7,
-        {
-            "basic_linear": 1, "pipeline": 3, "knomial": 7, "scatter_allgather_ring": 9,
-        },
-    ),
-    "exscan": (8, {"linear": 1, "recursive_doubling": 2}),
-    "gather": (9, {"basic_linear": 1, "binomial": 2}),
-    "reduce": (11, {"linear": 1, "pipeline": 3, "binomial": 5, "rabenseifner": 7}),
-    "reduce_scatter_block": (13, {"recursive_halving": 3}),
-    "scan": (14, {"linear": 1, "recursive_doubling": 2}),
-    "scatter": (15, {"binomial": 2, "linear_nb": 3}),
+
+class Equivalent(NamedTuple):
+    """An algorithm of Open MPI that does what one of ours does.
+
+    Parameters
+    ----------
+    name : str
+    number : int
+        Of the algorithm in classic files.
+    has_segments : bool
+        Whether it can cut messages into segments.
+    reorders : bool
+        Whether Open MPI runs it by rule for operations that do not commute, with wrong results.
+    folds : bool
+        Whether it differs from ours unless the number of ranks is a power of two: ranks beyond
+        it are paired with other ranks, or pairs exchange halves.
+    """
+
+    name: str
+    number: int
+    has_segments: bool = False
+    reorders: bool = False
+    folds: bool = False
+
+
+IDS: Final = {
+    "allgather": 0, "allreduce": 2, "alltoall": 3, "barrier": 6, "bcast": 7, "exscan": 8,
+    "gather": 9, "reduce": 11, "reduce_scatter_block": 13, "scan": 14, "scatter": 15,
 }  # fmt: skip
-"""The number of every collective and of its algorithms, in classic files."""
-_OURS: Final[Mapping[str, Mapping[str, str]]] = {
-    "allgather": {
-        "bruck": "bruck", "recursive_doubling": "recursive_doubling", "ring": "ring",
-        "neighbor_exchange": "neighbor",
-    },
-    "allreduce": {
-        "recursive_doubling": "recursive_doubling", "ring": "ring", "rabenseifner": "rabenseifner",
-    },
-    "alltoall": {"linear": "linear", "pairwise": "pairwise", "bruck": "modified_bruck"},
-    "barrier": {"recursive_doubling": "recursive_doubling", "dissemination": "bruck"},
-    "bcast": {
-        "linear": "basic_linear", "chain": "pipeline", "binomial": "knomial", "knomial": "knomial",
-        "scatter_allgather": "scatter_allgather_ring",
-    },
-    "exscan": {"chain": "linear", "recursive_doubling": "recursive_doubling"},
-    "gather": {"linear": "basic_linear", "binomial": "binomial"},
-    "reduce": {
-        "linear": "linear", "chain": "pipeline", "binomial": "binomial",
-        "rabenseifner": "rabenseifner",
-    },
-    "reduce_scatter_block": {"recursive_halving": "recursive_halving"},
-    "scan": {"chain": "linear", "recursive_doubling": "recursive_doubling"},
-    "scatter": {"linear": "linear_nb", "binomial": "binomial"},
-}  # fmt: skip
-"""The library's name of each algorithm of ours, by collective."""
-_SEGMENTED: Final = {
-    ("bcast", "pipeline"), ("bcast", "knomial"),
-    ("reduce", "pipeline"), ("reduce", "binomial"), ("allreduce", "segmented_ring"),
-}  # fmt: skip
-_REORDERING: Final = {
-    ("allreduce", "ring"), ("allreduce", "segmented_ring"),
-    ("reduce", "pipeline"), ("reduce", "binomial"),
-}  # fmt: skip
-"""Algorithms that Open MPI runs by rule but that are wrong for non-commutative operations."""
+"""The number of every collective in classic files."""
+_EQUIVALENTS: Final[Mapping[tuple[str, str], Equivalent]] = {
+    ("allgather", "bruck"): Equivalent("bruck", 2),
+    ("allgather", "recursive_doubling"): Equivalent("recursive_doubling", 3),
+    ("allgather", "ring"): Equivalent("ring", 4),
+    ("allgather", "neighbor_exchange"): Equivalent("neighbor", 5),
+    ("allreduce", "recursive_doubling"): Equivalent("recursive_doubling", 3),
+    ("allreduce", "ring"): Equivalent("ring", 4, reorders=True),
+    ("allreduce", "rabenseifner"): Equivalent("rabenseifner", 6, folds=True),
+    ("alltoall", "linear"): Equivalent("linear", 1),
+    ("alltoall", "pairwise"): Equivalent("pairwise", 2),
+    ("alltoall", "bruck"): Equivalent("modified_bruck", 3),
+    ("barrier", "recursive_doubling"): Equivalent("recursive_doubling", 3, folds=True),
+    ("barrier", "dissemination"): Equivalent("bruck", 4),
+    ("bcast", "linear"): Equivalent("basic_linear", 1),
+    ("bcast", "chain"): Equivalent("pipeline", 3, has_segments=True),
+    ("bcast", "binomial"): Equivalent("knomial", 7, has_segments=True),
+    ("bcast", "knomial"): Equivalent("knomial", 7, has_segments=True),
+    ("bcast", "scatter_allgather"): Equivalent("scatter_allgather_ring", 9),
+    ("exscan", "chain"): Equivalent("linear", 1),
+    ("exscan", "recursive_doubling"): Equivalent("recursive_doubling", 2),
+    ("gather", "linear"): Equivalent("basic_linear", 1),
+    ("gather", "binomial"): Equivalent("binomial", 2),
+    ("reduce", "linear"): Equivalent("linear", 1),
+    ("reduce", "chain"): Equivalent("pipeline", 3, has_segments=True, reorders=True),
+    ("reduce", "binomial"): Equivalent("binomial", 5, has_segments=True, reorders=True),
+    ("reduce", "rabenseifner"): Equivalent("rabenseifner", 7, folds=True),
+    ("reduce_scatter_block", "recursive_halving"): Equivalent("recursive_halving", 3),
+    ("scan", "chain"): Equivalent("linear", 1),
+    ("scan", "recursive_doubling"): Equivalent("recursive_doubling", 2),
+    ("scatter", "linear"): Equivalent("linear_nb", 3),
+    ("scatter", "binomial"): Equivalent("binomial", 2),
+}
+"""By collective and algorithm of ours."""
+_SEGMENTED_RING: Final = Equivalent("segmented_ring", 5, has_segments=True, reorders=True)
+"""Stands for allreduce's ring in segments."""
+NUMBERS: Final = {
+    **{(kind, one.name): one.number for (kind, _), one in _EQUIVALENTS.items()},
+    ("allreduce", _SEGMENTED_RING.name): _SEGMENTED_RING.number,
+}
+"""The number of every algorithm in classic files, by collective and its name there."""
 _SIZE_BLIND: Final = frozenset({"gather", "scatter", "scan", "exscan", "barrier"})
 """Kinds that want one rule: for scans Open MPI leaves the count out of the size, and for gather
 and scatter it reads arguments that count at the root or elsewhere only, so that ranks would
@@ -86,11 +99,6 @@ _KNOMIAL_RADIX: Final = "coll_tuned_bcast_algorithm_knomial_radix"
 other edges than ours: the former's children lie above their parent's leading bit."""
 _FAN_OUT: Final = {("allgather", "bruck"): 2}
 """Radix of Bruck's algorithm as Open MPI 6 reads it; earlier releases always use radix 2."""
-_FOLDING: Final = {
-    ("allreduce", "rabenseifner"), ("reduce", "rabenseifner"), ("barrier", "recursive_doubling"),
-}  # fmt: skip
-"""Algorithms that differ from ours unless the number of ranks is a power of two: ranks beyond
-it are paired with other ranks, or pairs exchange halves."""
 
 
 def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
@@ -111,14 +119,14 @@ def write_classic(table: TuningTable, assume_commuting: bool = False) -> Export:
         by_kind.setdefault(selection.sweep.collective, {})[selection.sweep.ranks] = selection
     lines = ["rule-file-version-2", f"{len(by_kind)} # collectives"]
     n_rules = 0
-    for kind in sorted(by_kind, key=lambda kind: IDS[kind][0]):
+    for kind in sorted(by_kind, key=IDS.__getitem__):
         blocks: dict[int, list[str]] = {0: ["0 0 0 0"]}
         for ranks, selection in sorted(by_kind[kind].items()):
             blocks[ranks] = _rules(selection)
             n_rules += len(blocks[ranks])
             # A rule holds for all larger communicators, too, up to the next.
             blocks.setdefault(ranks + 1, ["0 0 0 0"])
-        lines += [f"{IDS[kind][0]} # {kind}", f"{len(blocks)} # numbers of ranks"]
+        lines += [f"{IDS[kind]} # {kind}", f"{len(blocks)} # numbers of ranks"]
         for ranks, rules in sorted(blocks.items()):
             lines += [f"{ranks} # ranks", f"{len(rules)} # rules", *rules]
     return Export("\n".join(lines) + "\n", _use(selections), n_rules, notes)
@@ -168,7 +176,7 @@ def _rules(selection: Selection) -> list[str]:
         if target is None:
             lines.append(f"{begin} 0 0 0")
             continue
-        number = IDS[sweep.collective][1][target.name]
+        number = NUMBERS[sweep.collective, target.name]
         fan_out = _FAN_OUT.get((sweep.collective, target.name), 0)
         lines.append(f"{begin} {number} {fan_out} {target.segment_bytes}")
     return lines
@@ -192,22 +200,22 @@ def equivalent(
     segment_bytes: int,
 ) -> Target | str:
     """Return Open MPI's algorithm that does what one of ours does, or why there is none."""
-    kind = sweep.collective
-    name = _OURS.get(kind, {}).get(algorithm.name)
-    if (kind, algorithm.name) == ("allgather", "linear") and has_direct:
-        name = "direct"
-    if segment_bytes and (kind, name) == ("allreduce", "ring"):
-        name = "segmented_ring"
-    if name is None or (segment_bytes and (kind, name) not in _SEGMENTED):
+    kind, own = sweep.collective, algorithm.name
+    if (kind, own) == ("allgather", "linear") and has_direct and not segment_bytes:
+        return Target("direct")
+    known = _EQUIVALENTS.get((kind, own))
+    if segment_bytes and (kind, own) == ("allreduce", "ring"):
+        known = _SEGMENTED_RING
+    if known is None or (segment_bytes and not known.has_segments):
         return "Open MPI has no equivalent"
-    if (kind, name) in _REORDERING and not assume_commuting:
+    if known.reorders and not assume_commuting:
         return (
             "Open MPI would run it for operations that do not commute, too, with wrong results "
             "(--assume-commuting takes it)"
         )
-    if (kind, name) in _FOLDING and sweep.ranks & (sweep.ranks - 1):
+    if known.folds and sweep.ranks & (sweep.ranks - 1):
         return "Open MPI's has other messages unless the ranks are a power of two"
-    if name == "knomial":
-        radix = 2 if algorithm.name == "binomial" else algorithm.options.get("radix", 4)
-        return Target(name, segment_bytes, setting=(_KNOMIAL_RADIX, str(radix)))
-    return Target(name, segment_bytes)
+    setting = None
+    if known.name == "knomial":
+        setting = _KNOMIAL_RADIX, str(2 if own == "binomial" else algorithm.options.get("radix", 4))
+    return Target(known.name, segment_bytes, setting=setting)

@@ -8,9 +8,10 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from mpi4py import MPI
@@ -18,26 +19,17 @@ from mpi4py import MPI
 from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.measure.native import NativeCollective
-from collplan.measure.run import Case, Oracle, WrongElement, find_truth
+from collplan.measure.run import Case, Oracle, WrongElement, find_truth, make_or_refuse
 from collplan.measure.statistics import Summary, is_faster, summarize
 from collplan.measure.timing import Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
-from collplan.specs.errors import CollplanError
 from collplan.specs.request import AUTO, FLAT
 
 NATIVE: Final = "native"
 """Name of the MPI library's own call among the candidates."""
 DECOMPOSITIONS: Final = {"hierarchical": "hierarchical", "full_lane": "full_lane", "best": "auto"}
 """The candidates every guideline has, with their decompositions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A way to compute the collective, by name."""
-
-    name: str
-    spec: PlanSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +98,12 @@ class Guideline:
         return all(row.wrong is None for row in self.rows)
 
 
-def standard_candidates(spec: PlanSpec) -> list[Candidate]:
-    """Return hierarchical, full-lane and the planner's best for a spec's collective."""
-    return [
-        Candidate(name, spec.replace(decomposition=value, algorithms=AUTO, passes=()))
+def standard_candidates(spec: PlanSpec) -> dict[str, PlanSpec]:
+    """Return hierarchical, full-lane and the planner's best for a spec's collective, by name."""
+    return {
+        name: spec.replace(decomposition=value, algorithms=AUTO, passes=())
         for name, value in DECOMPOSITIONS.items()
-    ]
+    }
 
 
 def describe_plan(plan: Plan) -> str:
@@ -129,7 +121,7 @@ def run_only(name: str, call: Call) -> None:
 def measure_guideline(
     comm: MPI.Intracomm,
     spec: PlanSpec,
-    candidates: Sequence[Candidate],
+    candidates: Mapping[str, PlanSpec],
     counts: Sequence[int],
     *,
     repetitions: int,
@@ -147,8 +139,8 @@ def measure_guideline(
         As many ranks as the spec's machine.
     spec : PlanSpec
         Says the collective.
-    candidates : sequence of Candidate
-        Specs of the same collective; their count is exchanged.
+    candidates : mapping of str to PlanSpec
+        Specs of the same collective, by name; their count is exchanged.
     counts : sequence of int
         Counts of the collective, one for each size.
     repetitions : int
@@ -168,57 +160,50 @@ def measure_guideline(
     """
     found = Guideline([], [], [])
     for count in counts:
-        sized = [Candidate(c.name, c.spec.with_count(count)) for c in candidates]
-        measured = _measure_size(
-            comm, spec.with_count(count), sized, repetitions, advance, watch, seed
-        )
-        found.rows.extend(measured.rows)
-        found.refused.extend(measured.refused)
-        found.checked_against.extend(measured.checked_against)
+        # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
+        flat = spec.with_count(count).replace(decomposition=FLAT, algorithms=AUTO, passes=())
+        case = Case(compile_together(flat, comm, []), flat.collective, comm, seed)
+        sized = {name: other.with_count(count) for name, other in candidates.items()}
+        _measure_size(found, case, sized, repetitions, advance, watch)
     return found
 
 
 def _measure_size(
-    comm: MPI.Intracomm,
-    spec: PlanSpec,
-    candidates: Sequence[Candidate],
+    found: Guideline,
+    case: Case,
+    candidates: Mapping[str, PlanSpec],
     repetitions: int,
     advance: Call,
     watch: Callable[[str, Call], object],
-    seed: int,
-) -> Guideline:
-    collective = spec.collective
-    n_bytes = collective.count * collective.itemsize
-    # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
-    flat = spec.replace(decomposition=FLAT, algorithms=AUTO, passes=())
-    plan = compile_together(flat, comm, [])
-    case = Case(plan, collective, comm, seed)
-    refused: list[Refusal] = []
+) -> None:
+    """Add what is measured of one size."""
+    n_bytes = case.collective.count * case.collective.itemsize
     calls: dict[str, Call] = {}
     plans: dict[str, str] = {}
+    wrong: dict[str, WrongElement | None] = {}
     with ExitStack() as stack:
-        native = NativeCollective(collective, comm, case.sendbuf, case.native_recvbuf)
+        native = NativeCollective(case.collective, case.comm, case.sendbuf, case.native_recvbuf)
         calls[NATIVE] = stack.enter_context(native)
-        for candidate in candidates:
-            bound = _bind_or_refuse(candidate, case)
-            if isinstance(bound, str):
-                refused.append(Refusal(n_bytes, candidate.name, bound))
+        for name, spec in candidates.items():
+            made = make_or_refuse(case.comm, partial(_compile_and_bind, spec, case))
+            if isinstance(made, str):
+                found.refused.append(Refusal(n_bytes, name, made))
             else:
-                plans[candidate.name], calls[candidate.name] = bound
-                stack.enter_context(bound[1])
+                plans[name], calls[name] = made
+                stack.enter_context(made[1])
         oracle, truth = find_truth(case, native)
-        wrong: dict[str, WrongElement | None] = {}
         for name, call in calls.items():
             case.fill()
             watch(name, call)
             wrong[name] = None if name == NATIVE else case.compare(truth)
         times = time_in_turns(
-            comm, [*calls.values()], repetitions, prepare=case.refill, advance=advance
+            case.comm, [*calls.values()], repetitions, prepare=case.refill, advance=advance
         )
+    found.checked_against.append(oracle)
     summaries = dict(zip(calls, map(summarize, times), strict=True))
     native_summary = summaries[NATIVE]
-    rows = [
-        GuidelineRow(
+    for name, summary in summaries.items():
+        row = GuidelineRow(
             bytes=n_bytes,
             candidate=name,
             summary=summary,
@@ -227,18 +212,10 @@ def _measure_size(
             wrong=wrong[name],
             plan=plans.get(name),
         )
-        for name, summary in summaries.items()
-    ]
-    return Guideline(rows, refused, [oracle])
+        found.rows.append(row)
 
 
-def _bind_or_refuse(candidate: Candidate, case: Case) -> tuple[str, BoundPlan] | str:
-    """Return what was compiled, and that bound, or why it can't be; the same on all ranks."""
-    comm = case.comm
-    try:
-        plan = compile_together(candidate.spec, comm, [])
-        return describe_plan(plan), bind(plan, comm, case.sendbuf, case.recvbuf)
-    except CollplanError as error:
-        # All ranks come here together: if one cannot compile or bind, all raise.
-        shared: str = comm.bcast(str(error))
-        return shared
+def _compile_and_bind(spec: PlanSpec, case: Case) -> tuple[str, BoundPlan]:
+    """Return what was compiled, in words, and that bound."""
+    plan = compile_together(spec, case.comm, [])
+    return describe_plan(plan), bind(plan, case.comm, case.sendbuf, case.recvbuf)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, ProgressBy, bind
-from collplan.executors.mpi.errors import BindError
+from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import Call, Times, library_name, nothing, time_in_turns
@@ -20,7 +20,9 @@ from collplan.planner.collective.semantics import contribution_counts, precondit
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import numpy_dtype
 from collplan.specs.collective import Collective
+from collplan.specs.errors import CollplanError
 
+T = TypeVar("T")
 Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]
 
@@ -167,6 +169,21 @@ def run_plan(
     return _report(case, times, wrong, oracle, progress)
 
 
+def make_or_refuse(
+    comm: MPI.Intracomm,
+    make: Callable[[], T],
+    errors: tuple[type[Exception], ...] = (CollplanError,),
+) -> T | str:
+    """Return what `make` makes, or in one line why it can't be made; the same on all ranks.
+
+    Where `make` raises one of `errors` on one rank, it must do so on all.
+    """
+    try:
+        return make()
+    except errors as error:
+        return str(comm.bcast(one_line(error)))
+
+
 def collective_of(plan: Plan) -> Collective:
     """Return what a plan computes, or raise `BindError` where it names nothing."""
     if plan.spec is None:
@@ -285,23 +302,14 @@ def allocate_case(plan: Plan, collective: Collective, comm: MPI.Intracomm, seed:
 
 def numpy_truth(case: Case) -> Array | None:
     """Return this rank's result by numpy: rank 0 computes all, so memory is needed once."""
-    comm, truth = case.comm, None
-    lengths: list[int] | None = None
-    results: list[Array | None] = []
-    if comm.rank == 0:
-        inputs = make_inputs(case.collective, comm.size, case.seed)
-        results = expected(case.collective, inputs)
-        lengths = [-1 if result is None else len(result) for result in results]
-    length = comm.scatter(lengths, root=0)
-    if comm.rank == 0:
-        for rank, result in enumerate(results[1:], start=1):
-            if result is not None:
-                comm.Send([result.view(np.uint8), MPI.BYTE], dest=rank)
-        return results[0]
-    if length >= 0:
-        truth = np.empty(length, numpy_dtype(case.collective.datatype))
-        comm.Recv([truth.view(np.uint8), MPI.BYTE], source=0)
-    return truth
+    comm = case.comm
+    if comm.rank > 0:
+        received: Array | None = comm.recv(source=0)
+        return received
+    results = expected(case.collective, make_inputs(case.collective, comm.size, case.seed))
+    for rank, result in enumerate(results[1:], start=1):
+        comm.send(result, dest=rank)
+    return results[0]
 
 
 def native_truth(case: Case, native: NativeCollective) -> Array | None:

@@ -52,10 +52,6 @@ class Attempt:
     candidate: str
     n_ended: int = 0
 
-    def is_like(self, other: Attempt) -> bool:
-        """Return whether the same was tried."""
-        return replace(self, n_ended=0) == replace(other, n_ended=0)
-
     def failed(self, reason: str) -> Failure:
         """Return the failure of this candidate for a reason in words."""
         return Failure(self.sweep, self.bytes, self.candidate, reason)
@@ -174,7 +170,7 @@ class CrashLog:
         if self._note is None:
             return
         attempt = Attempt(sweep, n_bytes, candidate)
-        if self._suspect is not None and self._suspect.is_like(attempt):
+        if self._suspect is not None and attempt == replace(self._suspect, n_ended=0):
             attempt = self._suspect
         text = json.dumps(asdict(attempt)).encode()[:NOTE_BYTES]
         os.pwrite(self._note, text.ljust(NOTE_BYTES), 0)

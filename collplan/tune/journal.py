@@ -279,15 +279,15 @@ def _to_add_to(
                 f"{path}: was tuned for a machine of other {what}{values}; give the same "
                 f"--machine to add to it, another --output, {AGAIN}"
             )
-    rivals = {goal: goal.find_rival(table) for goal in goals}
-    for goal, rival in rivals.items():
+    rivals = [goal.find(table, of_rival=True) for goal in goals]
+    for goal, rival in zip(goals, rivals, strict=True):
         if rival is not None and not again:
             own, there = _measured_with(goal.empty_sweep()), _measured_with(rival)
             raise CollplanError(
                 f"{path}: has {goal} measured with {there}, not {own}; say --again to replace it, "
                 f"or give another --output"
             )
-    gone = [*rivals.values(), *(goal.find(table) for goal in goals)] if again else []
+    gone = [*rivals, *(goal.find(table) for goal in goals)] if again else []
     kept = tuple(sweep for sweep in table.sweeps if sweep not in gone)
     return table.replace(sweeps=kept, n_sweeps=None)
 

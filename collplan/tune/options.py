@@ -146,21 +146,16 @@ class Goal:
             complete=False,
         )
 
-    def find(self, table: TuningTable) -> Sweep | None:
-        """Return the table's sweep of this, None where it has none."""
+    def find(self, table: TuningTable, *, of_rival: bool = False) -> Sweep | None:
+        """Return the table's sweep of this, None where it has none.
+
+        A rival is the sweep in whose place this one would be, of another type or operation.
+        """
         empty = self.empty_sweep()
         for sweep in table.sweeps:
-            unmeasured = sweep.replace(points=(), choices={}, complete=False, ranks_per_core=None)
-            if unmeasured == empty:
+            is_rival = (sweep.datatype, sweep.op) != (empty.datatype, empty.op)
+            if sweep.key == empty.key and is_rival == of_rival:
                 return sweep
-        return None
-
-    def find_rival(self, table: TuningTable) -> Sweep | None:
-        """Return the sweep in whose place this one would be, of another type or operation."""
-        key = self.collective.kind, self.op_commutes, self.placement
-        for sweep in table.sweeps:
-            if (sweep.collective, sweep.op_commutes, sweep.placement) == key:
-                return None if sweep == self.find(table) else sweep
         return None
 
     def is_reached(self, sweep: Sweep | None) -> bool:

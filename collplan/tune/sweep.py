@@ -275,6 +275,11 @@ class Sweep(SpecModel):
             raise ValueError("complete is true, but there are no points; measure some")
         return self
 
+    @cached_property
+    def key(self) -> tuple[str, bool | None, Placement]:
+        """What a table has one sweep of: collective, whether its operation commutes, placement."""
+        return self.collective, self.op_commutes, self.placement
+
     def intervals(self) -> list[tuple[int, int | None, str]]:
         """Return which label wins where: (from bytes, up to but without bytes, label).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
@@ -138,14 +139,10 @@ class TuningTable(SpecModel):
                 f"n_sweeps is {self.n_sweeps}, there are {len(self.sweeps)}: the file was cut; "
                 f"restore it, or tune again"
             )
-        seen = set()
-        for sweep in self.sweeps:
-            key = sweep.collective, sweep.op_commutes, sweep.placement
-            if key in seen:
-                raise ValueError(
-                    f"{sweep.collective} on {sweep.placement} is there twice; keep one sweep"
-                )
-            seen.add(key)
+        for key, n_times in Counter(sweep.key for sweep in self.sweeps).items():
+            if n_times > 1:
+                kind, _, placement = key
+                raise ValueError(f"{kind} on {placement} is there twice; keep one sweep")
         return self
 
     def machine(self, placement: Placement) -> Machine:
@@ -166,17 +163,6 @@ class TuningTable(SpecModel):
                 lanes=self.fingerprint.lanes or 1,
                 network=self.network,
             )
-
-    def choose(
-        self,
-        kind: str,
-        n_bytes: int,
-        ranks: int,
-        placement: Placement,
-        op_commutes: bool | None = None,
-    ) -> Choice:
-        """Return what to run; see `decide`."""
-        return self.decide(kind, n_bytes, ranks, placement, op_commutes).choice
 
     def decide(
         self,
@@ -319,11 +305,9 @@ def save_table(table: TuningTable, path: str | Path) -> None:
     path = Path(path)
     counted = table.replace(n_sweeps=len(table.sweeps))
     document = counted.model_dump(mode="json", exclude_none=True)
-    write_text(path, _as_text(document, path))
-
-
-def _as_text(document: dict[str, Any], path: Path) -> str:
     if path.suffix == ".json":
-        return json.dumps(document, indent=1) + "\n"
-    # Leaves in one line each: a time, a choice, a placement.
-    return write_yaml(document, default_flow_style=None, width=1000)
+        text = json.dumps(document, indent=1) + "\n"
+    else:
+        # Leaves in one line each: a time, a choice, a placement.
+        text = write_yaml(document, default_flow_style=None, width=1000)
+    write_text(path, text)

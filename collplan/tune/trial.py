@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
 from collplan.compiling_together import compile_together
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
-from collplan.executors.mpi.errors import one_line
 from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.measure.native import NativeCollective
-from collplan.measure.run import (
-    Case,
-    allocate_case,
-    find_truth,
-)
+from collplan.measure.run import Case, allocate_case, find_truth, make_or_refuse
 from collplan.measure.statistics import is_faster
 from collplan.measure.timing import Call, Watch, time_in_turns
 from collplan.planner import compile_plan
@@ -153,20 +149,20 @@ class _Stand:
 
     def fill(self, left: list[Candidate]) -> None:
         """Bind and check candidates from the front of a list, as many as fit."""
-        room = SCRATCH_BYTES
-        n_before = len(self._bound)
+        comm, room, n_before = self._comm, SCRATCH_BYTES, len(self._bound)
         while left and len(self._bound) < n_before + MOST_AT_ONCE and room > 0:
             candidate = left.pop(0)
-            made = _compile(candidate, self._comm)
-            if isinstance(made, str):
-                self.verdict.refused[candidate.name] = made
+            compiling = partial(compile_together, candidate.spec, comm, [])
+            plan = make_or_refuse(comm, compiling, (CollplanError, MemoryError))
+            if isinstance(plan, str):
+                self.verdict.refused[candidate.name] = plan
                 continue
-            plan, n_bytes = made
-            room -= n_bytes
+            room -= _scratch_bytes(plan, comm)
             self._watchdog.announce(candidate.name)
-            self._comm.Barrier()
+            comm.Barrier()
             # Not watched: the first one compiles the engine.
-            bound = _bind(plan, self._case)
+            binding = partial(bind, plan, comm, self._case.sendbuf, self._case.recvbuf)
+            bound = make_or_refuse(comm, binding)
             if isinstance(bound, str):
                 self.verdict.refused[candidate.name] = bound
                 continue
@@ -265,23 +261,8 @@ class _Guarded(Watch):
         self._watchdog.end()
 
 
-def _compile(candidate: Candidate, comm: Any) -> tuple[Plan, int] | str:
-    """Return a plan and the most scratch of a rank in bytes, or why there is none."""
-
-    try:
-        plan = compile_together(candidate.spec, comm, [])
-    except (CollplanError, MemoryError) as error:  # on all ranks
-        shared: str = comm.bcast(one_line(error))
-        return shared
+def _scratch_bytes(plan: Plan, comm: Any) -> int:
+    """Return the most scratch of a rank in bytes; collective."""
     n_elements = int(plan.buffer_sizes[comm.rank, Buffer.SCRATCH])
     n_elements += int(plan.shared_sizes.max(initial=0))
-    return plan, max(comm.allgather(n_elements * plan.itemsize))
-
-
-def _bind(plan: Plan, case: Case) -> BoundPlan | str:
-    """Return a bound plan, or why it can't be; the same on all ranks."""
-    try:
-        return bind(plan, case.comm, case.sendbuf, case.recvbuf)
-    except CollplanError as error:
-        # All ranks come here together: if one cannot bind, all raise.
-        return str(case.comm.bcast(str(error)))
+    return int(max(comm.allgather(n_elements * plan.itemsize)))

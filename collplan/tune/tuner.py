@@ -100,49 +100,9 @@ def tune(
     goals = list(job.goals(nodes))
     with ExitStack() as held:
         on_first(comm, lambda: held.enter_context(claimed(output)))
-        return _tune(comm, job, output, goals, nodes, restart, on_progress)
-
-
-def _tune(
-    comm: Any,
-    job: TuningJob,
-    output: Path,
-    goals: Sequence[Goal],
-    nodes: Sequence[int],
-    restart: bool,
-    on_progress: Progress | None,
-) -> Tuned:
-    fingerprint = take_fingerprint(comm, job.lanes)
-    journal = Journal(output, job.arguments(Placement.of_nodes(nodes)))
-    crash_log = CrashLog(output)
-    opened = on_first(
-        comm,
-        lambda: open_state(journal, goals, job, fingerprint, restart=restart, crash_log=crash_log),
-    )
-    n_points = sum(len(goal.sizes) for goal in goals)
-    n_missing = sum(len(opened.missing(goal)) for goal in goals)
-    run = _Run(comm, job, journal, crash_log, opened, _RunProgress(goals, opened, on_progress))
-    if n_missing:
-        # All would compile the simulator to machine code.
-        first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
-        with crash_log.noting_faults():
-            try:
-                for goal in goals:
-                    run.reach(goal)
-            except CollplanError:  # on all ranks, and no candidate's fault
-                crash_log.remove()
-                raise
-    state = on_first(comm, lambda: _conclude(run.state, journal, crash_log))
-    failures = tuple(map(str, state.failures))
-    return Tuned(state.table, state.wrong, failures, n_points, n_points - n_missing)
-
-
-def _conclude(state: State, journal: Journal, crash_log: CrashLog) -> State:
-    """Write the complete table; then forget how it came about."""
-    save_table(state.table, journal.output)
-    journal.remove()
-    crash_log.remove()
-    return state
+        journal = Journal(output, job.arguments(Placement.of_nodes(nodes)))
+        run = _Run(comm, job, goals, journal, on_progress)
+        return run.finish(restart=restart)
 
 
 def on_first(comm: Any, make: Callable[[], Result]) -> Result:
@@ -169,28 +129,9 @@ def over_ranks(comm: Any) -> Spread:
     return spread
 
 
-class _RunProgress:
-    """Progress of a run, on rank 0: the weight of a point is the time it may take."""
-
-    def __init__(self, goals: Sequence[Goal], state: State, on_progress: Progress | None) -> None:
-        sizes = [size for goal in goals for size in state.missing(goal)]
-        self._total = sum(map(self._weight, sizes)) or 1.0
-        self._done = 0.0
-        self._on_progress = on_progress
-
-    @staticmethod
-    def _weight(n_bytes: int) -> float:
-        return 1 + sqrt(n_bytes) / 256
-
-    def tell(self, goal: Goal, n_bytes: int, part: float) -> None:
-        """Say that a part of a point is done."""
-        if self._on_progress is not None:
-            done = self._done + part * self._weight(n_bytes)
-            self._on_progress(f"{goal}, {n_bytes} B", done / self._total)
-
-    def leave(self, n_bytes: int) -> None:
-        """Count a point as done."""
-        self._done += self._weight(n_bytes)
+def _weight(n_bytes: int) -> float:
+    """Return about how long a point takes, beside others."""
+    return 1 + sqrt(n_bytes) / 256
 
 
 class _Run:
@@ -200,42 +141,81 @@ class _Run:
         self,
         comm: Any,
         job: TuningJob,
+        goals: Sequence[Goal],
         journal: Journal,
-        crash_log: CrashLog,
-        state: State,
-        progress: _RunProgress,
+        on_progress: Progress | None,
     ) -> None:
-        self._comm, self._job, self._journal = comm, job, journal
-        self._crash_log, self._progress = crash_log, progress
-        self.state = state
+        self._comm, self._job, self._goals, self._journal = comm, job, goals, journal
+        self._crash_log, self._on_progress = CrashLog(journal.output), on_progress
+        self._done = 0.0
 
-    def reach(self, goal: Goal) -> None:
+    def finish(self, *, restart: bool) -> Tuned:
+        """Measure all that is missing, and write the table."""
+        comm, goals, journal, crash_log = self._comm, self._goals, self._journal, self._crash_log
+        now = take_fingerprint(comm, self._job.lanes)
+        self._state = on_first(
+            comm,
+            lambda: open_state(
+                journal, goals, self._job, now, restart=restart, crash_log=crash_log
+            ),
+        )
+        missing = [size for goal in goals for size in self._state.missing(goal)]
+        self._total = sum(map(_weight, missing))
+        if missing:
+            # All would compile the simulator to machine code.
+            first_alone(comm, lambda: price(PlanSpec(collective=goals[0].sized(0))))
+            with crash_log.noting_faults():
+                try:
+                    for goal in goals:
+                        self._reach(goal)
+                except CollplanError:  # on all ranks, and no candidate's fault
+                    crash_log.remove()
+                    raise
+        state = on_first(comm, self._conclude)
+        n_points = sum(len(goal.sizes) for goal in goals)
+        failures = tuple(map(str, state.failures))
+        return Tuned(state.table, state.wrong, failures, n_points, n_points - len(missing))
+
+    def _conclude(self) -> State:
+        """Write the complete table; then forget how it came about."""
+        save_table(self._state.table, self._journal.output)
+        self._journal.remove()
+        self._crash_log.remove()
+        return self._state
+
+    def _tell(self, goal: Goal, n_bytes: int, part: float) -> None:
+        """Say on rank 0 that a part of a point is done."""
+        if self._on_progress is not None:
+            done = self._done + part * _weight(n_bytes)
+            self._on_progress(f"{goal}, {n_bytes} B", done / self._total)
+
+    def _reach(self, goal: Goal) -> None:
         """Measure what is missing of a sweep."""
-        missing = self.state.missing(goal)
+        missing = self._state.missing(goal)
         if not missing:
             return
         is_member = self._comm.rank in goal.members
         part = self._comm.Split(0 if is_member else 1, key=self._comm.rank)
         for n_bytes in missing:
             self._measure(goal, n_bytes, part if is_member else None)
-            self._progress.leave(n_bytes)
+            self._done += _weight(n_bytes)
         part.Free()
 
     def _measure(self, goal: Goal, n_bytes: int, part: Any) -> None:
         """Measure one point; ranks that take no part sleep."""
-        self._progress.tell(goal, n_bytes, 0)
-        machine = self.state.table.machine(goal.placement)
+        self._tell(goal, n_bytes, 0)
+        machine = self._state.table.machine(goal.placement)
         spec = PlanSpec(machine=machine, collective=goal.sized(n_bytes))
         job = self._job
         selection = select(spec, job.keep_within, over_ranks(self._comm), job.at_most)
 
         def advance(done: float) -> None:
-            self._progress.tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
+            self._tell(goal, n_bytes, SELECTING + (1 - SELECTING) * done)
 
         verdict: Verdict | None = None
         reason = None
         if part is not None:
-            failed, rules = self.state.failed_of(goal), job.rules
+            failed, rules = self._state.failed_of(goal), job.rules
             kept = [one for one in selection.kept if one.name not in failed]
             watchdog = Watchdog(self._crash_log, str(goal), n_bytes, job.give_up_s)
             try:
@@ -250,7 +230,7 @@ class _Run:
             # Rank 0, the first of the first node, takes part in all.
             if verdict is None:
                 raise CollplanError(reason)
-            self.state = self.state.after(goal, n_bytes, selection, verdict)
-            self._journal.write(self.state)
+            self._state = self._state.after(goal, n_bytes, selection, verdict)
+            self._journal.write(self._state)
 
         on_first(self._comm, note)

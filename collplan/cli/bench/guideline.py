@@ -66,15 +66,14 @@ def _prepare(options: GuidelineOptions) -> Benchmark:
         named[name] = other
 
     def measure(comm: Any, advance: Advance) -> Document:
-        from collplan.measure.guideline import Candidate, measure_guideline, standard_candidates
+        from collplan.measure.guideline import measure_guideline, standard_candidates
         from collplan.measure.lanes import node_of_ranks
         from collplan.measure.timing import library_name
 
-        more = [Candidate(name, other) for name, other in named.items()]
         found = measure_guideline(
             comm,
             spec,
-            [*standard_candidates(spec), *more],
+            standard_candidates(spec) | named,
             counts,
             repetitions=options.repetitions,
             advance=advance,

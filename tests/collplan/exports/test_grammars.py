@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from collplan.exports import openmpi, ucc
-from collplan.exports.openmpi import IDS, write_json
+from collplan.exports.openmpi import IDS, NUMBERS, write_json
 from collplan.exports.selection import Export, Target, total_bytes
 from collplan.exports.ucc import write_ucc
 from collplan.planner.algorithms import registry
@@ -19,7 +19,7 @@ from export_tables import SEGMENTED, label_of, sweep, table
 from library_grammars import Rule, chosen, read_ompi_json, read_ucc_tune
 
 Reader = Callable[[str], list[Rule]]
-OMPI_ALGORITHMS = {kind: {*names} for kind, (_, names) in IDS.items()}
+OMPI_ALGORITHMS = {kind: {name for of, name in NUMBERS if of == kind} for kind in IDS}
 OMPI_ALGORITHMS["allgather"].add("direct")
 UCC_ALGORITHMS = {
     "allgather": {"knomial", "ring", "neighbor", "bruck"},

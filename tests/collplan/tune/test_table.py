@@ -121,9 +121,9 @@ def test_the_sweep_of_the_placement_decides(table: TuningTable) -> None:
     decision = table.decide("allreduce", 2**20, 4, ONE_NODE, True)
     assert (decision.label, decision.native_s, decision.chosen_s) == ("ring", 1.5e-3, 0.9e-3)
     assert decision.why == "won at 1048576 bytes on 1 node of 4 ranks"
-    assert table.choose("allreduce", 2**20, 4, ONE_NODE, False).label == "reduce_bcast"
-    assert table.choose("allreduce", 2**20, 16, FOUR_NODES, True).label == "full_lane"
-    assert table.choose("barrier", 0, 4, ONE_NODE).label == "dissemination"
+    assert table.decide("allreduce", 2**20, 4, ONE_NODE, False).choice.label == "reduce_bcast"
+    assert table.decide("allreduce", 2**20, 16, FOUR_NODES, True).choice.label == "full_lane"
+    assert table.decide("barrier", 0, 4, ONE_NODE).choice.label == "dissemination"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_sweeps_speak_for_equally_full_nodes_only(
     table: TuningTable, nodes: list[int], expected: str
 ) -> None:
     placement = Placement.of_nodes(nodes)
-    assert table.choose("allreduce", 2**20, len(nodes), placement, True).label == expected
+    assert table.decide("allreduce", 2**20, len(nodes), placement, True).choice.label == expected
 
 
 def test_an_incomplete_sweep_is_not_chosen_from(document: dict[str, Any]) -> None:

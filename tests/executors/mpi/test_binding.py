@@ -267,24 +267,23 @@ BINDING = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from numba.core.runtime import rtsys
 import collplan
 
 ones, total = np.ones(8, np.int32), np.zeros(8, np.int32)
 with collplan.bind(collplan.load_plan(sys.argv[1]), MPI.COMM_SELF, ones, total) as bound:
     bound()
 assert (total == 1).all()
-strange = {"rich", "typer", "click", "networkx", "graphviz", "asyncio"} & set(sys.modules)
-print(rtsys._init, sorted(strange))
+strange = {"numba", "rich", "typer", "click", "networkx", "graphviz", "asyncio"}
+print(sorted(strange & set(sys.modules)))
 """
 
 
 def test_a_rank_that_binds_imports_nothing_of_the_command_line(tmp_path: Path) -> None:
-    """Nor does it compile numba's runtime, which machine code of its own does not need."""
+    """Nor numba, which is needed to compile the loop, but not to load it."""
     path = tmp_path / "allreduce.plan"
     spec = make_spec("allreduce", "ring", 1, count=8, datatype="int32")
     save(compile_plan(spec), path)
     command = [sys.executable, "-c", BINDING, str(path)]
     subprocess.run(command, check=True, capture_output=True, timeout=300)  # fills the cache
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False []\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import sleep
 from typing import Any
 
@@ -15,12 +15,7 @@ from collplan.executors.mpi.errors import BindError, LaunchError
 from collplan.measure import guideline
 from collplan.measure import lanes as patterns
 from collplan.measure import timing as bench_timing
-from collplan.measure.guideline import (
-    Candidate,
-    Guideline,
-    measure_guideline,
-    standard_candidates,
-)
+from collplan.measure.guideline import Guideline, measure_guideline, standard_candidates
 from collplan.measure.lanes import (
     Lanes,
     lane_pattern,
@@ -225,7 +220,7 @@ def line_up_waits_for_all() -> None:
 
 
 def guideline_of(
-    spec: PlanSpec, candidates: list[Candidate], counts: Sequence[int] = (40,)
+    spec: PlanSpec, candidates: Mapping[str, PlanSpec], counts: Sequence[int] = (40,)
 ) -> Guideline:
     found = measure_guideline(comm, spec, candidates, counts, repetitions=3)
     assert everywhere_equal(found)
@@ -235,13 +230,12 @@ def guideline_of(
 def every_candidate_is_right() -> None:
     for kind in COLLECTIVES:
         spec = spec_of(kind=kind)
-        candidates = [Candidate("flat", spec)] if kind == "barrier" else standard_candidates(spec)
-        names = [candidate.name for candidate in candidates]
+        candidates = {"flat": spec} if kind == "barrier" else standard_candidates(spec)
         counts = [0, 1, 40] if kind == "reduce" else [spec.collective.count]
         found = guideline_of(spec, candidates, counts)
         n_sizes = len(counts)
         assert found.refused == [], (kind, found.refused)
-        assert [row.candidate for row in found.rows] == ["native", *names] * n_sizes
+        assert [row.candidate for row in found.rows] == ["native", *candidates] * n_sizes
         assert found.is_correct, (kind, [str(row.wrong) for row in found.rows])
         assert found.checked_against == ["numpy"] * n_sizes
         for row in found.rows:
@@ -257,12 +251,12 @@ def spec_with(spec: PlanSpec, decomposition: str) -> PlanSpec:
 
 def standard_candidates_are_named_and_forget_the_specs_own_choice() -> None:
     spec = spec_of("hierarchical", kind="allreduce", count=7)
-    found = {c.name: c.spec for c in standard_candidates(spec)}
+    found = standard_candidates(spec)
     assert list(found) == ["hierarchical", "full_lane", "best"]
     assert [s.decomposition.name for s in found.values()] == ["hierarchical", "full_lane", "auto"]
     assert {s.collective for s in found.values()} == {spec.collective}
     named = spec_of(kind="allgather", algorithms="ring")
-    assert {s.algorithms.name for s in (c.spec for c in standard_candidates(named))} == {"auto"}
+    assert {s.algorithms.name for s in standard_candidates(named).values()} == {"auto"}
 
 
 def refusals_of_one_rank_are_everybodys() -> None:
@@ -278,7 +272,7 @@ def refusals_of_one_rank_are_everybodys() -> None:
         return plan
 
     compiling_together.compile_plan = compile_or_refuse
-    candidates = [Candidate(d, spec_with(spec, d)) for d in ("hierarchical", "full_lane", "flat")]
+    candidates = {d: spec_with(spec, d) for d in ("hierarchical", "full_lane", "flat")}
     found = guideline_of(spec, candidates)
     compiling_together.compile_plan = real
     assert [row.candidate for row in found.rows] == ["native", "flat"]
@@ -296,7 +290,7 @@ def refusals_of_one_rank_are_everybodys() -> None:
 def impossible_algorithms_are_refused() -> None:
     spec = spec_of(kind="allgather")
     asked = spec_of(kind="allgather", algorithms="recursive_doubling")
-    found = guideline_of(spec, [Candidate("doubling", asked)])
+    found = guideline_of(spec, {"doubling": asked})
     if p & (p - 1):
         assert [row.candidate for row in found.rows] == ["native"]
         assert f"{p} ranks" in found.refused[0].reason
@@ -315,7 +309,7 @@ def wrong_results_are_found_and_are_no_violation() -> None:
         return real(asked, **options)
 
     compiling_together.compile_plan = broken
-    candidates = [Candidate(d, spec_with(spec, d)) for d in ("hierarchical", "full_lane")]
+    candidates = {d: spec_with(spec, d) for d in ("hierarchical", "full_lane")}
     found = with_times(lambda: guideline_of(spec, candidates), [3.0, 1.0, 1.0])
     compiling_together.compile_plan = real
     assert not found.is_correct
@@ -348,7 +342,7 @@ def the_checked_call_can_be_watched() -> None:
             call()
 
     spec = spec_of(kind="allreduce")
-    candidates = [Candidate(name, spec) for name in ("run", "skipped")]
+    candidates = dict.fromkeys(("run", "skipped"), spec)
     found = measure_guideline(comm, spec, candidates, [40], repetitions=2, watch=watch)
     assert seen == ["native", "run", "skipped"]
     assert [row.wrong is None for row in found.rows] == [True, True, False]
@@ -356,7 +350,7 @@ def the_checked_call_can_be_watched() -> None:
 
 def violations_are_beyond_noise() -> None:
     spec = spec_of(kind="allreduce")
-    candidates = [Candidate(str(i), spec_with(spec, "flat")) for i in range(3)]
+    candidates = {str(i): spec_with(spec, "flat") for i in range(3)}
     found = with_times(lambda: guideline_of(spec, candidates), [2.0, 1.0, 1.99, 2.5])
     assert [row.violation for row in found.rows] == [False, True, False, False]
     assert [round(row.factor, 3) for row in found.rows] == [1.0, 2.0, 1.005, 0.8]
