@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from collplan.measure.calibration.measurements import (
     SMALL,
     WORKS,
+    Burst,
     Layout,
     LinkClass,
     Measurements,
-    Rounds,
+    Transfer,
     Work,
 )
 
+Entry = TypeVar("Entry", Burst, Transfer)
 Draw = Callable[[Sequence[float]], float]
 Found = dict[str, tuple[float | bool | None, str]]
 """Values of parameters, and how each was found."""
@@ -42,10 +44,7 @@ def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
     >>> weighted_median([1.0, 2.0, 9.0], [1.0, 1.0, 3.0])
     9.0
     """
-    order = np.argsort(values, kind="stable")
-    total = np.cumsum(np.asarray(weights, dtype=np.float64)[order])
-    middle = int(np.searchsorted(total, total[-1] / 2))
-    return float(np.asarray(values, dtype=np.float64)[order][middle])
+    return float(np.quantile(values, 0.5, weights=weights, method="inverted_cdf"))
 
 
 def theil_sen(
@@ -128,7 +127,9 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     short = median(time for size in times if size <= SMALL for time in times[size])
     some, in_burst, interval = _each_message(measurements, link, draw)
     per_byte, arriving = _each_byte(measurements, link, draw)
-    overhead, latency = _each_alone(short, in_burst)
+    # Alone, a message cannot have kept cores longer than it took.
+    overhead = min(in_burst, short / 2)
+    latency = max(0.0, short - 2 * overhead)
     gap_per_byte, begins = _line(times, limit)
     asks = limit is not None and begins - short > overhead + latency
     sleeps = measurements.place.ranks_per_core > 1
@@ -136,8 +137,11 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
     gap = interval if is_seen else 0.0
     method = "messages that leave back to back" if is_seen else "not seen behind o"
     how = f"ping-pong of up to {SMALL} B, less 2 o", "processor time of a message in a burst"
-    if measurements.rounds is not None:
-        overhead, latency = _each_of_all(measurements, measurements.rounds, some, draw)
+    if (rounds := measurements.rounds) is not None:
+        # Two ranks alone find each other awake, caches warm and the cores free. In a round
+        # all send and receive, so that a core is kept by all its ranks.
+        overhead, busy = some, 2 * some * measurements.place.ranks_per_core
+        latency = max(0.0, draw(rounds.seconds) / rounds.rounds - busy)
         how = (
             "a round of all ranks, less all their o",
             "processor time of a few messages, from sleep",
@@ -151,25 +155,6 @@ def fit_link(measurements: Measurements, link: LinkClass, draw: Draw) -> Found:
         "offload": (arriving < _IDLE * gap_per_byte, "processor time against G"),
         "handshake": (asks, "ping-pong below and above the eager limit"),
     }
-
-
-def _each_alone(short: float, in_burst: float) -> tuple[float, float]:
-    """Return o and L of two ranks that have a core each, in s."""
-    # Alone, a message cannot have kept cores longer than it took.
-    overhead = min(in_burst, short / 2)
-    return overhead, max(0.0, short - 2 * overhead)
-
-
-def _each_of_all(
-    measurements: Measurements, rounds: Rounds, overhead: float, draw: Draw
-) -> tuple[float, float]:
-    """Return o and L of ranks that share cores, in s, by what a round of all of them takes.
-
-    Two ranks alone find each other awake, caches warm and the cores free. In a
-    round all send and receive, so that a core is kept by all its ranks.
-    """
-    busy = 2 * overhead * measurements.place.ranks_per_core
-    return overhead, max(0.0, draw(rounds.seconds) / rounds.rounds - busy)
 
 
 def eager_bracket(measurements: Measurements, link: LinkClass) -> tuple[float, float] | None:
@@ -233,10 +218,8 @@ def _each_message(
     The time first with, then without what comes with the shortest burst as a
     whole. All are medians over pairs.
     """
-    own = [entry for entry in measurements.bursts if entry.link == link and entry.bytes <= SMALL]
     some, works, leaves = [], [], []
-    for pair in dict.fromkeys(entry.pair for entry in own):
-        bursts = [entry for entry in own if entry.pair == pair]
+    for bursts in _by_pair([one for one in measurements.bursts if one.bytes <= SMALL], link):
         numbers = [entry.messages for entry in bursts]
         both = [(draw(entry.send_cpu_s) + draw(entry.recv_cpu_s)) / 2 for entry in bursts]
         some.append(min(zip(numbers, both, strict=True))[1] / min(numbers))
@@ -252,10 +235,8 @@ def _each(numbers: Sequence[int], times: Sequence[float]) -> float:
 
 def _each_byte(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple[float, float]:
     """Return a byte's processor time, averaged over both sides, and at the receiver alone."""
-    own = [entry for entry in measurements.transfers if entry.link == link]
     both, received = [], []
-    for pair in dict.fromkeys(entry.pair for entry in own):
-        transfers = [entry for entry in own if entry.pair == pair]
+    for transfers in _by_pair(measurements.transfers, link):
         sizes = [entry.bytes for entry in transfers]
         arriving = [draw(entry.recv_cpu_s) for entry in transfers]
         leaving = [draw(entry.send_cpu_s) for entry in transfers]
@@ -263,6 +244,15 @@ def _each_byte(measurements: Measurements, link: LinkClass, draw: Draw) -> tuple
         both.append(theil_sen(sizes, sums)[1] / 2)
         received.append(theil_sen(sizes, arriving)[1])
     return max(0.0, median(both)), max(0.0, median(received))
+
+
+def _by_pair(entries: Sequence[Entry], link: LinkClass) -> list[list[Entry]]:
+    """Return the entries over a link, a list for each pair of ranks."""
+    found: dict[tuple[int, int], list[Entry]] = {}
+    for entry in entries:
+        if entry.link == link:
+            found.setdefault(entry.pair, []).append(entry)
+    return list(found.values())
 
 
 def _half_round_trips(
@@ -284,8 +274,7 @@ def _line(times: dict[int, list[float]], limit: float | None) -> tuple[float, fl
     above = [size for size in times if limit is not None and size > limit]
     sizes = above if len(above) >= _ENOUGH else list(times)
     points = [(size, time) for size in sizes for time in times[size]]
-    x, y = [size for size, _ in points], [time for _, time in points]
-    slope = max(0.0, theil_sen(x, y, is_relative=True)[1])
+    slope = max(0.0, theil_sen(*zip(*points, strict=True), is_relative=True)[1])
     return slope, median(time - slope * size for size, time in points)
 
 
@@ -301,19 +290,11 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
     """
     levels = {work: _levels(measurements, work, "contiguous", draw) for work in WORKS}
     cache = _cache_bytes(levels)
-    cost = {}
-    for work in WORKS:
-        cached = [value for size, value in levels[work].items() if cache is None or size <= cache]
-        cost[work] = median(cached)
-    uncached = 0.0
-    if cache is not None:
-        rises = [
-            value - cost[work]
-            for work in WORKS
-            for size, value in levels[work].items()
-            if size > cache
-        ]
-        uncached = max(0.0, median(rises))
+    cost, rises = {}, []
+    for work, costs in levels.items():
+        held = {size for size in costs if cache is None or size <= cache}
+        cost[work] = median(costs[size] for size in held)
+        rises += [costs[size] - cost[work] for size in costs.keys() - held]
     pieces = [
         value - levels[work][size]
         for work in WORKS
@@ -331,7 +312,10 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
             "rows of 256 B, less the same in one piece",
         )
     found["cache_bytes"] = (cache, "working set from which on costs rise")
-    found["uncached_ns_per_byte"] = (_NS * uncached, "larger working sets, less cached")
+    found["uncached_ns_per_byte"] = (
+        _NS * max(0.0, median(rises or [0.0])),
+        "larger working sets, less cached",
+    )
     if memory is not None:
         found["memory_ns_per_byte"] = (_NS * memory, "copies by ranks of a node at once")
     return found
@@ -339,13 +323,11 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
 
 def _levels(measurements: Measurements, work: Work, layout: Layout, draw: Draw) -> dict[int, float]:
     """Return seconds per byte by working set, ascending, of one rank alone."""
-    own = [
-        entry
-        for entry in measurements.local_work
+    return {
+        entry.working_set_bytes: draw(entry.seconds) / entry.bytes
+        for entry in sorted(measurements.local_work, key=lambda entry: entry.working_set_bytes)
         if (entry.work, entry.layout, entry.ranks) == (work, layout, 1)
-    ]
-    own.sort(key=lambda entry: entry.working_set_bytes)
-    return {entry.working_set_bytes: draw(entry.seconds) / entry.bytes for entry in own}
+    }
 
 
 def _cache_bytes(levels: dict[Work, dict[int, float]]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -127,6 +127,7 @@ def _interval(samples: Sequence[Estimates], name: str) -> tuple[float, float] | 
 def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
     """Return every parameter's value and method, from one draw of the measurements."""
     found: Estimates = {}
+    asks: Estimates = {}
     at_once = fit_speed_up(measurements, draw)
     if at_once is not None:
         found["speed_up"] = (at_once, "")
@@ -134,32 +135,25 @@ def _estimate(measurements: Measurements, draw: Draw) -> Estimates:
         if not any(entry.link == link for entry in measurements.ping_pongs):
             continue
         own = fit_link(measurements, link, draw)
-        lane = None
+        asks[link] = own.pop("handshake")
         if link == "network":
             lanes = _lanes(measurements.place, found)
             lane = lane_ns_per_byte(measurements, lanes, draw)
-        for name, (value, method) in own.items():
-            if name == "G_ns_per_byte" and lane is not None:
-                found[f"network.{link}.{name}"] = (lane, "long messages of 1, 2, ... ranks at once")
-            else:
-                found[f"network.{link}.{name}"] = (value, method)
+            if lane is not None:
+                own["G_ns_per_byte"] = (lane, "long messages of 1, 2, ... ranks at once")
+        found |= {f"network.{link}.{name}": estimate for name, estimate in own.items()}
     limiting = _limiting_link(measurements)
     bracket = eager_bracket(measurements, limiting)
     if bracket is not None:
         method = f"longest send that does not wait for a late receiver, {limiting}"
         found["network.eager_limit_bytes"] = (int(bracket[0]), method)
-        handshake = found.pop(f"network.{limiting}.handshake", None)
-        if handshake is not None:
-            found["network.handshake"] = handshake
-    for link in LINKS:
-        found.pop(f"network.{link}.handshake", None)
+        found["network.handshake"] = asks[limiting]
     gap = found.get("network.network.G_ns_per_byte")
     burst = None if gap is None else fit_burst(measurements, float(gap[0] or 0), draw)
     if burst is not None:
         found["network.burst_bytes"] = (burst, "what long messages of a ping-pong save against G")
-    for name, pair in fit_local(measurements, draw).items():
-        found[f"network.{name}"] = pair
-    return found
+    local = fit_local(measurements, draw)
+    return found | {f"network.{name}": estimate for name, estimate in local.items()}
 
 
 def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Measurements:
@@ -170,21 +164,14 @@ def _redrawn(measurements: Measurements, generator: np.random.Generator) -> Meas
         if pairs:
             drawn = generator.integers(len(pairs), size=len(pairs))
             chosen += [(link, pairs[i]) for i in drawn]
-
-    def of_chosen(entries: Sequence[Any]) -> tuple[Any, ...]:
-        own: dict[tuple[str, tuple[int, int]], list[Any]] = {}
-        for entry in entries:
-            own.setdefault((entry.link, entry.pair), []).append(entry)
-        return tuple(entry for key in chosen for entry in own.get(key, ()))
-
+    update = {}
+    for name in ("ping_pongs", "bursts", "transfers"):
+        own: defaultdict[tuple[str, tuple[int, int]], list[Any]] = defaultdict(list)
+        for entry in getattr(measurements, name):
+            own[entry.link, entry.pair].append(entry)
+        update[name] = tuple(entry for key in chosen for entry in own[key])
     # Checks are for what comes from outside; around its limit only some pairs measured.
-    return measurements.model_copy(
-        update={
-            "ping_pongs": of_chosen(measurements.ping_pongs),
-            "bursts": of_chosen(measurements.bursts),
-            "transfers": of_chosen(measurements.transfers),
-        }
-    )
+    return measurements.model_copy(update=update)
 
 
 def _limiting_link(measurements: Measurements) -> LinkClass:
