@@ -23,8 +23,10 @@ from mpi4py import MPI
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
+from stopwatch import in_a_row
+
 import collplan
-from collplan.measure.timing import Call, Times, in_a_row, time_in_turns
+from collplan.measure.timing import Call, Times, time_in_turns
 from tables_everywhere import planning_table
 
 COUNT = 16

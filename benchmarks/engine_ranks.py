@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from engine_by_hand import ByHand, ByPersistentRequests
 from mpi4py import MPI
+from stopwatch import in_a_row
 
 from collplan.compiling import compile_spec
 from collplan.executors.mpi import join_world
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.measure.native import NativeCollective
-from collplan.measure.timing import Times, Watch, in_a_row, library_name, time_in_turns
+from collplan.measure.timing import Times, Watch, library_name, time_in_turns
 from collplan.planner.algorithms.registry import registry
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError

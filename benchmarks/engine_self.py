@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 from mpi4py import MPI
+from stopwatch import in_a_row
 
 from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.executors.mpi.host.symbols import address_of
 from collplan.executors.mpi.loop.calls import call, ints, pointer
 from collplan.executors.mpi.program.messages import handle_of
-from collplan.measure.timing import Call, in_a_row, time_in_turns
+from collplan.measure.timing import Call, time_in_turns
 from collplan.planner.arrays.machine_code import compile_at_once
 from collplan.planner.plan.plan import NO_PATTERN, Buffer, Dependencies, Extents, Op, Plan
 

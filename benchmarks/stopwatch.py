@@ -39,3 +39,13 @@ def in_words(seconds: Sequence[float]) -> str:
     """
     median, least, most = statistics.median(seconds), min(seconds), max(seconds)
     return f"median {median:7.3f} s  min {least:7.3f}  max {most:7.3f}"
+
+
+def in_a_row(call: Callable[[], object], n_calls: int) -> Callable[[], None]:
+    """Return a call that repeats another `n` times, for calls too short to be timed alone."""
+
+    def make_all() -> None:
+        for _ in range(n_calls):
+            call()
+
+    return make_all

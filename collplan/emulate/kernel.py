@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import signal
 from functools import cache
 from typing import Final
 
@@ -23,7 +22,6 @@ MS_BIND: Final = 4096
 MS_REC: Final = 16384
 MS_PRIVATE: Final = 1 << 18
 
-_PR_SET_PDEATHSIG: Final = 1
 _WAYS_OUT: Final = {
     errno.EPERM: "run as root (in a container: a privileged one), or let users make namespaces "
     "(sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)",
@@ -59,11 +57,6 @@ def mount(source: str, target: str, kind: str, flags: int) -> None:
     """
     names = (os.fsencode(source), os.fsencode(target), kind.encode())
     _check(_libc().mount(*names, ctypes.c_ulong(flags), None), target)
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    _check(_libc().prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
 
 
 def describe(error: OSError) -> str:

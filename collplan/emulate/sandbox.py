@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 
 from collplan.emulate import kernel
 from collplan.emulate.nodes import Request, SetUpError, build, start
+from collplan.executors.mpi.host.processes import die_with
 
 BOOT: Final = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
@@ -70,7 +71,7 @@ def _leave() -> None:
 
 def _be_first(request: dict[str, Any], command: list[str]) -> NoReturn:
     """Be process 1: watch the lifeline, collect orphans, end with the command."""
-    kernel.die_with_parent()
+    die_with(os.getppid(), signal.SIGKILL)
     # A terminal's signals reach the command itself, which decides what becomes of it.
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)

@@ -86,7 +86,6 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
         equivalent=equivalent,
         size_blind=frozenset(blind),
         knows_commuting=True,
-        family="MPICH",
         across_nodes="the collectives of its device",
     )
     selections, notes = select(table, library)

@@ -187,7 +187,6 @@ def _library(assume_commuting: bool, has_direct: bool) -> Library:
         name="Open MPI",
         equivalent=partial(equivalent, assume_commuting, has_direct),
         size_blind=_SIZE_BLIND,
-        family="Open MPI",
         across_nodes="coll/han",
     )
 

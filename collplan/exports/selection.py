@@ -55,7 +55,7 @@ class Library:
     Parameters
     ----------
     name : str
-        Its own.
+        Its own; versions of an MPI whose native times are this library's begin with it.
     equivalent : callable
         Takes a sweep, one of our algorithms and the bytes of a segment (0 if whole);
         returns the library's algorithm, or why there is none.
@@ -63,9 +63,6 @@ class Library:
         Kinds for which it cannot choose by size.
     knows_commuting : bool
         Whether it can choose by whether the operation commutes.
-    family : str
-        How the version of an MPI begins whose native times are this library's; empty
-        if none is.
     across_nodes : str
         What it has to be told to do without where ranks are on several nodes, as its
         rules are not asked there; empty if nothing.
@@ -75,7 +72,6 @@ class Library:
     equivalent: Callable[[Sweep, AlgorithmChoice, int], Target | str]
     size_blind: frozenset[str] = frozenset()
     knows_commuting: bool = False
-    family: str = ""
     across_nodes: str = ""
 
 
@@ -143,7 +139,7 @@ def select(table: TuningTable, library: Library) -> tuple[list[Selection], list[
         What could not be taken along, a line each.
     """
     notes: list[str] = []
-    if not (library.family and table.fingerprint.mpi.startswith(library.family)):
+    if not table.fingerprint.mpi.startswith(library.name):
         notes.append(
             f"native was {table.fingerprint.mpi}, not {library.name}: whether {library.name}'s own "
             f"choice is faster was not measured"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.bound_plan import BoundPlan, ProgressBy, bind
+from collplan.executors.mpi.binding.bound_plan import ProgressBy, bind
 from collplan.executors.mpi.errors import BindError, one_line
 from collplan.executors.mpi.together import together
 from collplan.measure.native import NativeCollective
@@ -23,6 +23,7 @@ from collplan.specs.collective import Collective
 from collplan.specs.errors import CollplanError
 
 T = TypeVar("T")
+By = TypeVar("By", bound=str)
 Array = npt.NDArray[Any]
 Oracle = Literal["numpy", "native"]
 
@@ -165,7 +166,8 @@ def run_plan(
         times = time_in_turns(comm, calls, repetitions, prepare=case.refill, advance=advance)
         if check and wrong is None:
             wrong = case.check(planned, truth)
-        progress = _common_progress(planned, comm)
+        why = f"rank {comm.rank}: {planned.why_caller}" if planned.lacks_thread else None
+        progress = common_progress(comm, planned.progress, why)
     return _report(case, times, wrong, oracle, progress)
 
 
@@ -192,17 +194,19 @@ def collective_of(plan: Plan) -> Collective:
 
 
 def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | None]:
-    """Return this rank's right result, None where nothing is promised, and whose it is."""
-    oracle = choose_oracle(case.collective, case.comm.size)
-    return oracle, numpy_truth(case) if oracle == "numpy" else native_truth(case, native)
+    """Return this rank's right result, None where nothing is promised, and whose it is.
 
-
-def choose_oracle(collective: Collective, size: int) -> Oracle:
-    """Return what results are compared with: numpy's unless that took too long."""
+    It is numpy's unless that took too long; then that of the MPI library, cut to what is promised.
+    """
+    collective, rank, size = case.collective, case.comm.rank, case.comm.size
     total_bytes = int(contribution_counts(collective, size).sum()) * collective.itemsize
     # The reference computes each rank's prefix from its beginning.
-    rounds = size if collective.is_prefix else 1
-    return "numpy" if total_bytes * rounds <= ORACLE_BYTES else "native"
+    if total_bytes * (size if collective.is_prefix else 1) <= ORACLE_BYTES:
+        return "numpy", numpy_truth(case)
+    case.fill()
+    native()
+    length = collective.result_count(rank, size)
+    return "native", None if length is None else case.native_recvbuf[:length].copy()
 
 
 class Case:
@@ -312,22 +316,15 @@ def numpy_truth(case: Case) -> Array | None:
     return results[0]
 
 
-def native_truth(case: Case, native: NativeCollective) -> Array | None:
-    """Return this rank's result by the MPI library, cut to what is promised."""
-    case.fill()
-    native()
-    length = case.collective.result_count(case.comm.rank, case.comm.size)
-    return None if length is None else case.native_recvbuf[:length].copy()
+def common_progress(comm: MPI.Intracomm, own: By, why_caller: str | None) -> tuple[By, str | None]:
+    """Return who runs background tasks on any rank, and why a thread is missing on one.
 
-
-def _common_progress(planned: BoundPlan, comm: MPI.Intracomm) -> tuple[ProgressBy, str | None]:
-    """Return who runs background tasks on any rank, and why a thread is missing on one."""
-    why = f"rank {comm.rank}: {planned.why_caller}" if planned.lacks_thread else None
-    own: tuple[bool, str | None] = (planned.progress == "thread", why)
-    everyone: list[tuple[bool, str | None]] = comm.allgather(own)
+    Ranks whose tasks are all their own have no thread, and lack none.
+    """
+    everyone: list[tuple[By, str | None]] = comm.allgather((own, why_caller))
     reasons = [why for _, why in everyone if why is not None]
-    is_any = any(is_thread for is_thread, _ in everyone)
-    return "thread" if is_any else "caller", reasons[0] if reasons else None
+    threads = [progress for progress, _ in everyone if progress == "thread"]
+    return next(iter(threads), own), next(iter(reasons), None)
 
 
 def _report(

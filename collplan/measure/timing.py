@@ -207,16 +207,6 @@ def time_in_turns(
     return slowest
 
 
-def in_a_row(call: Call, n_calls: int) -> Call:
-    """Return a call that repeats another `n` times, for calls too short to be timed alone."""
-
-    def make_all() -> None:
-        for _ in range(n_calls):
-            call()
-
-    return make_all
-
-
 def line_up(comm: MPI.Intracomm, crowded: bool) -> None:
     """Return on all ranks at about the same time, when all have come.
 

@@ -96,8 +96,6 @@ def _watch(parent: int, starter: int | None) -> None:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from math import isqrt, log
 from typing import Annotated, Final, Self
 
@@ -258,7 +259,7 @@ class Sweep(SpecModel):
 
     @model_validator(mode="after")
     def _check_points(self) -> Self:
-        for point, after in zip(self.points, self.points[1:], strict=False):
+        for point, after in pairwise(self.points):
             if point.bytes >= after.bytes:
                 raise ValueError(
                     f"points go from {point.bytes} to {after.bytes} bytes; "
@@ -288,7 +289,7 @@ class Sweep(SpecModel):
         """
         found: list[tuple[int, int | None, str]] = []
         begin = 0
-        for point, after in zip(self.points, self.points[1:], strict=False):
+        for point, after in pairwise(self.points):
             if point.winner != after.winner:
                 mean = isqrt(max(1, point.bytes) * after.bytes)
                 end = min(after.bytes, mean + 1)

@@ -65,7 +65,7 @@ class LocalTimer:
         part = cast("MPI.Intracomm", self.comm.Split(colour, key=self.comm.rank))
         found = []
         if part != MPI.COMM_NULL:
-            found.append(self._time("copy", "contiguous", self.largest_set, part))
+            found = [self._time("copy", "contiguous", self.largest_set, part)]
             part.Free()
         meet_asleep(self.comm)
         return found if self.comm.rank == 0 else []

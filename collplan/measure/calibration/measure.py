@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from pathlib import Path
+from statistics import median
 from typing import Final, cast
 
 from mpi4py import MPI
@@ -22,8 +24,8 @@ from collplan.measure.calibration.measurements import (
     LINKS,
     LanesAtOnce,
     LinkClass,
-    LocalWork,
     Measurements,
+    PingPong,
     Place,
     Rounds,
 )
@@ -31,8 +33,8 @@ from collplan.measure.calibration.pair_timing import (
     QUICK,
     THOROUGH,
     Effort,
+    Entries,
     PairTimer,
-    PairTimes,
     bind_messages,
     burst_plan,
     everywhere,
@@ -42,7 +44,8 @@ from collplan.measure.timing import library_name, meet_asleep, nothing, time_in_
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 
-_DOMAINS: Final = Path("/sys/devices/system/node")
+_PROCESSORS: Final = Path("/sys/devices/system/cpu")
+"""Every processor has a folder here, with a link to its NUMA domain."""
 
 
 def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
@@ -84,31 +87,8 @@ def host_name() -> str:
 
 def _domain() -> int | None:
     """Return the NUMA domain all of this rank's processors are in, None where there is none."""
-    found = []
-    for entry in sorted(_DOMAINS.glob("node[0-9]*")):
-        try:
-            here = _parse_list((entry / "cpulist").read_text())
-        except OSError:
-            continue
-        if affinity() & here:
-            found.append(int(entry.name[4:]))
-    return found[0] if len(found) == 1 else None
-
-
-def _parse_list(text: str) -> set[int]:
-    """Return the processors of a kernel's list.
-
-    Examples
-    --------
-    >>> sorted(_parse_list("0-2,8"))
-    [0, 1, 2, 8]
-    """
-    numbers: set[int] = set()
-    for part in text.strip().split(","):
-        if part:
-            low, _, high = part.partition("-")
-            numbers |= set(range(int(low), int(high or low) + 1))
-    return numbers
+    links = {link.name for n in affinity() for link in _PROCESSORS.glob(f"cpu{n}/node[0-9]*")}
+    return int(links.pop().removeprefix("node")) if len(links) == 1 else None
 
 
 def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, tuple[int, ...]]:
@@ -186,34 +166,23 @@ def measure_machine(
         raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
     effort = QUICK if quick else THOROUGH
     place = find_place(comm, lanes)
-    times = PairTimes()
+    times: Entries = defaultdict(list)
     limits: dict[LinkClass, int] = {}
     for link in LINKS:
         for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]:
-            found = _time_pair(comm, link, pair, effort, limits.get(link))
-            limits[link] = found.limit
-            times.add(found)
+            found, limits[link] = _time_pair(comm, link, pair, effort, limits.get(link))
+            for name, entries in found.items():
+                times[name] += entries
             advance()
-    at_once = _lanes_at_once(comm, place, effort, times.ns_per_byte("network"))
+    at_once = _lanes_at_once(comm, place, effort, times["ping_pongs"])
     advance()
     rounds = _rounds(comm) if place.ranks_per_core > 1 else None
     local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
-    is_first = comm.rank == 0
-    measured = _measurements(place, times, at_once, work, rounds) if is_first else None
-    return everywhere(comm, measured)
-
-
-def _measurements(
-    place: Place,
-    times: PairTimes,
-    at_once: Sequence[LanesAtOnce],
-    work: Sequence[LocalWork],
-    rounds: Rounds | None,
-) -> Measurements:
-    """Return all that rank 0 has measured, with where and when."""
-    return Measurements(
+    if comm.rank > 0:
+        return everywhere(comm, None)
+    measured = Measurements(
         host=host_name(),
         mpi=library_name(),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -221,8 +190,9 @@ def _measurements(
         lanes_at_once=tuple(at_once),
         local_work=tuple(work),
         rounds=rounds,
-        **times.entries,
+        **times,
     )
+    return everywhere(comm, measured)
 
 
 def n_steps(quick: bool) -> int:
@@ -263,18 +233,17 @@ def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
 
 def _time_pair(
     comm: MPI.Intracomm, link: LinkClass, pair: Pair, effort: Effort, limit: int | None
-) -> PairTimes:
-    """Return what two ranks measure, on all ranks."""
+) -> tuple[Entries, int]:
+    """Return what two ranks measure, and the eager limit between them; on all ranks."""
     part = _split(comm, 0 if comm.rank in pair else None)
-    times = PairTimes()
+    measured: tuple[Entries, int] | None = None
     if part != MPI.COMM_NULL:
         share_cores_as(part, comm)
         timer = PairTimer(part, link, pair, effort)
-        timer.run(limit)
-        times = timer.times
+        measured = timer.entries, timer.run(limit)
         part.Free()
     meet_asleep(comm)
-    return everywhere(comm, times, root=pair[0])
+    return everywhere(comm, measured, root=pair[0])
 
 
 def _split(comm: MPI.Intracomm, colour: int | None) -> MPI.Intracomm:
@@ -290,7 +259,7 @@ def _neighbours(place: Place) -> list[int]:
 
 
 def _lanes_at_once(
-    comm: MPI.Intracomm, place: Place, effort: Effort, ns_per_byte: float
+    comm: MPI.Intracomm, place: Place, effort: Effort, ping_pongs: Sequence[PingPong]
 ) -> list[LanesAtOnce]:
     """Return how long it takes when 1, 2, ... ranks of a node send to the next at once."""
     senders, receivers = (
@@ -298,6 +267,9 @@ def _lanes_at_once(
     )
     most = min(len(senders), len(receivers), _MOST_AT_ONCE)
     lasting = min(_AT_ONCE_S, effort.longest_s)
+    between = [one for one in ping_pongs if one.link == "network" and one.bytes]
+    longest = max(between, key=lambda entry: entry.bytes, default=None)
+    ns_per_byte = 0.0 if longest is None else 1e9 * median(longest.seconds) / longest.bytes
     fitting = lasting * 1e9 / (_AT_ONCE_MESSAGES * (ns_per_byte or 1))
     n_bytes = max(1 << 12, min(1 << 20, int(fitting)))
     found = []

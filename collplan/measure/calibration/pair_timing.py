@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, TypeVar
 
@@ -160,28 +160,8 @@ THOROUGH: Final = Effort(point_s=0.1, longest_s=0.1, least=5, most=40, tries=3)
 QUICK: Final = Effort(point_s=0.02, longest_s=0.01, least=3, most=5, tries=1)
 
 
-@dataclass(slots=True)
-class PairTimes:
-    """Measurements between two ranks, and the eager limit; complete on the pair's first.
-
-    Entries have the names of the fields of `Measurements`.
-    """
-
-    entries: defaultdict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
-    limit: int = 0
-
-    def add(self, other: PairTimes) -> None:
-        """Add what other ranks have measured."""
-        for name, entries in other.entries.items():
-            self.entries[name] += entries
-
-    def ns_per_byte(self, link: LinkClass) -> float:
-        """Return about what a byte of a long message takes, 0 where there is no such link."""
-        own = [one for one in self.entries["ping_pongs"] if one.link == link and one.bytes]
-        if not own:
-            return 0.0
-        longest = max(own, key=lambda entry: entry.bytes)
-        return float(1e9 * median(longest.seconds) / longest.bytes)
+Entries = defaultdict[str, list[Any]]
+"""What was measured, by the names of the fields of `Measurements`."""
 
 
 class PairTimer:
@@ -207,16 +187,20 @@ class PairTimer:
         self._effort = effort
         self._half_s: dict[int, float] = {}
         self._idle_share = 1.0
-        self.times = PairTimes()
+        self._limit = 0
+        self.entries: Entries = defaultdict(list)
 
-    def run(self, limit: int | None) -> None:
-        """Measure everything, the eager limit only where it is not known, as that takes long."""
+    def run(self, limit: int | None) -> int:
+        """Measure everything, the eager limit only where it is not known, as that takes long.
+
+        Return the limit; entries are complete on the first of the two.
+        """
         for n_bytes in PING_PONG_SIZES:
             if self._expected_s(n_bytes) > self._effort.longest_s:
                 break
             self._ping_pong(n_bytes)
-        self.times.limit = self._find_limit() if limit is None else limit
-        for n_bytes in (self.times.limit, self.times.limit + 1):
+        self._limit = self._find_limit() if limit is None else limit
+        for n_bytes in (self._limit, self._limit + 1):
             if n_bytes not in self._half_s:
                 self._ping_pong(n_bytes)
         self._idle_share = self._measure_idling()
@@ -225,10 +209,11 @@ class PairTimer:
         for n_bytes in TRANSFER_SIZES:
             if self._expected_s(n_bytes) <= self._effort.longest_s or n_bytes == TRANSFER_SIZES[0]:
                 self._transfer(n_bytes)
+        return self._limit
 
     def _add(self, name: str, kind: Callable[..., object], **measured: object) -> None:
         """Record what was measured between the two."""
-        self.times.entries[name].append(kind(**self._between, **measured))
+        self.entries[name].append(kind(**self._between, **measured))
 
     def _expected_s(self, n_bytes: int) -> float:
         """Return about how long a message takes, by those of about its size."""
@@ -278,7 +263,7 @@ class PairTimer:
         # Both come from sleep, and to lanes that were idle. A receiver that comes later finds
         # its messages there; for one of long messages its sender would only wait.
         pause = _LEAST_DELAY_S / 4
-        late = pause if n_bytes <= self.times.limit else 0.0
+        late = pause if n_bytes <= self._limit else 0.0
         found: list[tuple[float, float]] = []
         with bind_messages(burst_plan(n_bytes, n), self._comm) as exchange:
             for _ in range(1 + everywhere(self._comm, self._repetitions(pause))):
@@ -290,13 +275,10 @@ class PairTimer:
                 exchange.wait()
                 elapsed, busy = time.perf_counter() - begin, time.process_time() - before
                 found.append((self._work(elapsed, started, busy), elapsed))
-        own = found[1:]
-        sides = self._comm.gather(own, root=0)
-        if sides is None:
-            return
-        (send_cpu_s, send_s), (recv_cpu_s, _) = (zip(*side, strict=True) for side in sides)
-        times = {"send_cpu_s": send_cpu_s, "recv_cpu_s": recv_cpu_s, "send_s": send_s}
-        self._add("bursts", Burst, bytes=n_bytes, messages=n, **times)
+        if (sides := self._comm.gather(found[1:])) is not None:
+            (sent, send_s), (received, _) = (zip(*side, strict=True) for side in sides)
+            times = {"send_cpu_s": sent, "recv_cpu_s": received, "send_s": send_s}
+            self._add("bursts", Burst, bytes=n_bytes, messages=n, **times)
 
     def _transfer(self, n_bytes: int) -> None:
         """Take the processor time of a message while both ranks sleep between rare polls."""
@@ -309,10 +291,9 @@ class PairTimer:
             request = self._start(message)
             polls = sleep_until(request.Test, _RARE_POLL_S)
             own.append(max(0.0, time.process_time() - before - polls * poll))
-        sides = self._comm.gather(tuple(own[1:]), root=0)
-        if sides is not None:
-            times = dict(zip(("send_cpu_s", "recv_cpu_s"), sides, strict=True))
-            self._add("transfers", Transfer, bytes=n_bytes, **times)
+        if (sides := self._comm.gather(tuple(own[1:]))) is not None:
+            sent, received = sides
+            self._add("transfers", Transfer, bytes=n_bytes, send_cpu_s=sent, recv_cpu_s=received)
 
     def _poll_cpu(self) -> float:
         """Return the processor time of a rare poll that finds nothing."""

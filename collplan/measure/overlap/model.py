@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.passes.progress.split_tree import DOUBLING
 from collplan.planner.passes.progress.tree_model import (
     blocking_time,
     compute_time,
@@ -27,29 +28,8 @@ from collplan.specs.numbers import MAX_RANKS
 Times = npt.NDArray[np.float64]
 
 
-class Shape(NamedTuple):
-    """A collective as the model sees it.
-
-    Parameters
-    ----------
-    doubling : bool
-        Transfers double from level to level.
-    trees : int
-        How many trees it runs, one after the other.
-    """
-
-    doubling: bool = False
-    trees: int = 1
-
-
-SHAPES: Final = {
-    "reduce": Shape(),
-    "bcast": Shape(),
-    "gather": Shape(doubling=True),
-    "scatter": Shape(doubling=True),
-    "allreduce": Shape(trees=2),
-}
-"""The collectives that have a model."""
+N_TREES: Final = {"reduce": 1, "bcast": 1, "gather": 1, "scatter": 1, "allreduce": 2}
+"""The collectives that have a model, and how many trees each runs, one after the other."""
 
 
 class Choice(NamedTuple):
@@ -126,7 +106,7 @@ def overlap_model(collective: str, n_cores: int) -> OverlapTable:
     Parameters
     ----------
     collective : str
-        One of `SHAPES`.
+        One of `N_TREES`.
     n_cores : int
         Cores of the node, at least 2.
 
@@ -163,35 +143,34 @@ def overlap_model(collective: str, n_cores: int) -> OverlapTable:
     >>> [(one.ranks, one.levels) for one in table.switches()]
     [(52, 1), (58, 2), (62, 3)]
     """
-    shape = shape_of(collective)
+    trees, doubling = n_trees_of(collective), collective in DOUBLING
     check_cores(n_cores, MAX_RANKS, "a plan")
     ranks = np.arange(1, n_cores)
     levels = np.arange(int(tree_height(n_cores)) + 1)
-    doubling = shape.doubling
     return OverlapTable(
         collective=collective,
         n_cores=n_cores,
-        blocking=shape.trees * blocking_time(ranks, doubling),
-        compute=shape.trees * compute_time(ranks, n_cores, doubling),
-        communication=shape.trees * non_blocking_time(ranks[:, None], n_cores, levels, doubling),
-        overlapped=shape.trees * overlapped_time(ranks[:, None], n_cores, levels, doubling),
+        blocking=trees * blocking_time(ranks, doubling),
+        compute=trees * compute_time(ranks, n_cores, doubling),
+        communication=trees * non_blocking_time(ranks[:, None], n_cores, levels, doubling),
+        overlapped=trees * overlapped_time(ranks[:, None], n_cores, levels, doubling),
     )
 
 
-def shape_of(collective: str) -> Shape:
-    """Return the shape of a collective.
+def n_trees_of(collective: str) -> int:
+    """Return how many trees a collective runs, one after the other.
 
     Raises
     ------
     CollplanError
-        Naming those that have one.
+        If there is no model of it, naming those that have one.
     """
-    if collective not in SHAPES:
+    if collective not in N_TREES:
         raise CollplanError(
             f"collective: there is no model of the overlap of {collective!r}; "
-            f"use {', '.join(SHAPES)}"
+            f"use {', '.join(N_TREES)}"
         )
-    return SHAPES[collective]
+    return N_TREES[collective]
 
 
 def check_cores(n_cores: int, most: int, what: str) -> None:

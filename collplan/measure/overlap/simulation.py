@@ -10,7 +10,7 @@ import numpy as np
 
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
-from collplan.measure.overlap.model import OverlapTable, check_cores, overlap_model, shape_of
+from collplan.measure.overlap.model import OverlapTable, check_cores, n_trees_of, overlap_model
 from collplan.measure.overlap.sweep import BLOCKING, TREES, OverlapMethod, Sweep, overlap_row
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
@@ -101,7 +101,7 @@ def simulate_overlap(
     Buffers are allocated ones. The computation is the model's, in transfers, so that the
     two tables say how well the model knows the communication.
     """
-    shape_of(collective)
+    n_trees = n_trees_of(collective)
     check_cores(n_cores, MOST_CORES, "simulating all plans")
     if transport is None:
         transport = "messages" if collective in _BY_MESSAGES else "shared"
@@ -109,7 +109,7 @@ def simulate_overlap(
         network = _unit_network(transport)
         machine, transfer_bytes = Machine(cores=n_cores, network=network), _UNIT_BYTES
     trees = _Trees(collective, machine, n_cores, transfer_bytes, transport)
-    unit_ns = trees.time_ns(trees.plan(2)) / shape_of(collective).trees
+    unit_ns = trees.time_ns(trees.plan(2)) / n_trees
     return SimulatedOverlap(
         table=trees.table(unit_ns),
         machine=name,
@@ -149,11 +149,8 @@ class _Trees:
         machine = self.machine.replace(
             nodes=1, ranks_per_node=n_ranks, cores=self.n_cores, rank_order="block"
         )
-        collective: dict[str, Any] = {
-            "kind": self.collective,
-            "count": self.transfer_bytes,
-            "datatype": "uint8",
-        }
+        kind, n_bytes = self.collective, self.transfer_bytes
+        collective: dict[str, Any] = {"kind": kind, "count": n_bytes, "datatype": "uint8"}
         if self.collective in DOUBLING:
             # What a root copies to itself is no transfer.
             collective["in_place"] = True

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from pydantic import ValidationError
-
 from collplan.planner.passes.progress.cores import POLICIES
 from collplan.planner.passes.progress.split_tree import DOUBLING
 from collplan.planner.passes.progress.tree_model import best_levels, blocking_time, tree_height
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError, suggest
-from collplan.specs.explaining import explain
+from collplan.specs.explaining import explaining
 
 TREES: Final = {
     "bcast": "binomial",
@@ -159,7 +157,7 @@ class Sweep:
         if compute_ns is not None:
             passes.append({"name": "add_compute", "duration_ns": compute_ns})
         collective = {"kind": self.kind, "count": self.n_bytes // ITEMSIZE, "datatype": DATATYPE}
-        try:
+        with explaining(error=CollplanError, before="--bytes: "):
             return PlanSpec.model_validate(
                 {
                     "machine": machine,
@@ -169,8 +167,6 @@ class Sweep:
                     "passes": passes,
                 }
             )
-        except ValidationError as error:
-            raise CollplanError(explain(error, before="--bytes: ")) from None
 
     def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
         """Return C(N), in s: fixed total work, divided over the ranks."""
@@ -266,7 +262,12 @@ def plan_sweep(
     CollplanError
         If they don't make sense, alone or together.
     """
-    _check_kind(kind)
+    kinds = TREES | CHAINS
+    if kind not in kinds:
+        hint = suggest(kind, kinds)
+        raise CollplanError(
+            f"--collective: {kind!r} is neither tree nor chain; {hint}valid: {', '.join(kinds)}"
+        )
     if n_bytes <= 0 or n_bytes % ITEMSIZE:
         raise CollplanError(
             f"--bytes: {n_bytes} bytes are not 1 or more of the {ITEMSIZE} bytes of {DATATYPE}; "
@@ -285,12 +286,8 @@ def plan_sweep(
             f"--cores: {n_cores} cores have none left beside 2 ranks; give 3 or more, which then "
             f"share the processors there are"
         )
-    split: tuple[int, ...] = ()
-    placed: tuple[str, ...] = ()
-    if kind in CHAINS:
-        placed = _policies(kind, levels, policies)
-    else:
-        split = _levels(kind, chosen[-1], levels, policies)
+    placed = _policies(kind, levels, policies) if kind in CHAINS else ()
+    split = _levels(kind, chosen[-1], levels, policies) if kind in TREES else ()
     if transport is None:
         transport = "messages" if kind in _READ_AT_ONCE else "shared"
     sweep = Sweep(kind, n_bytes, machine, chosen, split, placed, transport)
@@ -308,16 +305,6 @@ def default_ranks(n_cores: int) -> list[int]:
     """
     step = -(-n_cores // _STEPS)
     return [n for n in range(2, n_cores) if n % step == 0 or n_cores - n <= _EVERY]
-
-
-def _check_kind(kind: str) -> None:
-    kinds = TREES | CHAINS
-    if kind in kinds:
-        return
-    hint = suggest(kind, kinds)
-    raise CollplanError(
-        f"--collective: {kind!r} is neither tree nor chain; {hint}valid: {', '.join(kinds)}"
-    )
 
 
 def _policies(

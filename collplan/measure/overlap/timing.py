@@ -23,6 +23,7 @@ from collplan.executors.mpi.together import first_alone
 from collplan.measure.overlap.computation import Computation
 from collplan.measure.overlap.runs import Collectives, Pinned, Stamps, Timed
 from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep, overlap_row
+from collplan.measure.run import common_progress
 from collplan.measure.statistics import summarize
 from collplan.measure.timing import WARM_UPS, Call, nothing, time_in_turns
 from collplan.planner.plan.plan import Stage
@@ -144,16 +145,12 @@ def _rows(
     computation = summarize(times[0])
     rows = []
     for i, each in enumerate(timed):
-        # Ranks whose tasks are all their own have no thread, and lack none.
-        by_rank: list[tuple[str, str | None]] = comm.allgather((each.progress, each.why_caller))
-        progress = "thread" if ("thread", None) in by_rank else each.progress
-        reasons = [reason for _, reason in by_rank if reason is not None]
+        progress, why_caller = common_progress(comm, each.progress, each.why_caller)
         alone, both = summarize(times[1 + 2 * i]), summarize(times[2 + 2 * i])
         row = overlap_row(
             comm.size, each.method, alone.median_s, computation.median_s, both.median_s
         )
-        row["progress"] = progress
-        row["why_caller"] = reasons[0] if reasons else None
+        row |= {"progress": progress, "why_caller": why_caller}
         row["total_ci95_s"] = (both.low_s, both.high_s)
         rows.append(row)
     return rows

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collplan.measure.overlap.model import SHAPES, OverlapTable, overlap_model
+from collplan.measure.overlap.model import N_TREES, OverlapTable, overlap_model
 from collplan.measure.overlap.simulation import SimulatedOverlap, simulate_overlap
 from collplan.planner.passes.progress.tree_model import overlappable_time
 from collplan.specs.errors import CollplanError
@@ -54,7 +54,7 @@ class TestThePaper:
         assert table.blocking[15] == 4
 
     def test_with_a_core_for_every_rank_nothing_is_worth_splitting_off(self) -> None:
-        for kind in SHAPES:
+        for kind in N_TREES:
             assert not any(one.levels for one in overlap_model(kind, 64).best()[:32])
 
     def test_gather_switches_later(self) -> None:
@@ -90,7 +90,7 @@ def by_hand(kind: str, cores: int, ranks: int, levels: int) -> dict[str, Fractio
     }
 
 
-@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("kind", N_TREES)
 @pytest.mark.parametrize("cores", [2, 3, 7, 20, 33])
 def test_tables_hold_the_equations(kind: str, cores: int) -> None:
     table = overlap_model(kind, cores)
@@ -139,7 +139,7 @@ class TestSimulated:
     def test_unit_transfers_take_what_the_model_says(self, kind: str) -> None:
         """But for the last level of an allreduce, whose ranks began to compute early."""
         model, found = overlap_model(kind, 16), simulated(kind).table
-        trees = SHAPES[kind].trees
+        trees = N_TREES[kind].trees
         assert found.blocking[1:] == pytest.approx(model.blocking[1:], rel=1e-5)
         assert found.compute == pytest.approx(model.compute, rel=1e-5)
         more = (found.overlapped - model.overlapped)[1:]
