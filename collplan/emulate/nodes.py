@@ -172,8 +172,12 @@ def build(request: Request) -> list[int]:
         enter = [request.nsenter, "--target", str(pid), "--net", "--"]
         _batch(request.ip, node_links(node, request.lanes), enter)
         _batch(request.tc, queues(map(lane_name, lanes), rate), enter)
+    files = {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)}
     for pid in pids:
-        _install(pid, {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)})
+        for name, text in files.items():
+            path = Path(f"/proc/{pid}/root{SCRIPTS}", name)
+            path.write_text(text)
+            path.chmod(0o755)
     return pids
 
 
@@ -238,13 +242,6 @@ def _set_up_protocols() -> None:
             setting = Path("/proc/sys/net", name.format(scope))
             if setting.exists():
                 setting.write_text(value)
-
-
-def _install(pid: int, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        path = Path(f"/proc/{pid}/root{SCRIPTS}", name)
-        path.write_text(text)
-        path.chmod(0o755)
 
 
 def _enter_script(nsenter: str, pids: Sequence[int]) -> str:

@@ -172,13 +172,11 @@ def _rules(selection: Selection) -> list[str]:
     lines = []
     for interval in selection.intervals:
         target = interval.target
-        begin = total_bytes(sweep, interval.begin)
-        if target is None:
-            lines.append(f"{begin} 0 0 0")
-            continue
-        number = NUMBERS[sweep.collective, target.name]
-        fan_out = _FAN_OUT.get((sweep.collective, target.name), 0)
-        lines.append(f"{begin} {number} {fan_out} {target.segment_bytes}")
+        rule = "0 0 0"
+        if target is not None:
+            known = sweep.collective, target.name
+            rule = f"{NUMBERS[known]} {_FAN_OUT.get(known, 0)} {target.segment_bytes}"
+        lines.append(f"{total_bytes(sweep, interval.begin)} {rule}")
     return lines
 
 

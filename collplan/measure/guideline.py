@@ -99,7 +99,13 @@ class Guideline:
 
 
 def standard_candidates(spec: PlanSpec) -> dict[str, PlanSpec]:
-    """Return hierarchical, full-lane and the planner's best for a spec's collective, by name."""
+    """Return hierarchical, full-lane and the planner's best for a spec's collective, by name.
+
+    Examples
+    --------
+    >>> standard_candidates(PlanSpec(collective={"kind": "barrier"})).keys()
+    dict_keys(['hierarchical', 'full_lane', 'best'])
+    """
     return {
         name: spec.replace(decomposition=value, algorithms=AUTO, passes=())
         for name, value in DECOMPOSITIONS.items()

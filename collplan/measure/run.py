@@ -239,11 +239,9 @@ class Case:
             return
         buffer, offset = self._place
         place = slice(offset, offset + len(self._input))
-        if buffer == Buffer.SEND:
-            self.sendbuf[place] = self._input
-        else:
-            self.recvbuf[place] = self._input
-            self.native_recvbuf[place] = self._input
+        received = (self.recvbuf, self.native_recvbuf)
+        for array in (self.sendbuf,) if buffer == Buffer.SEND else received:
+            array[place] = self._input
 
     def refill(self) -> None:
         """Restore the input where the collective has overwritten it."""

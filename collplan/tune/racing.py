@@ -104,20 +104,14 @@ class Race:
             limit_s = FAR * max(self._samples[ordered[0]])
             good = [name for name in ordered if min(self._samples[name]) <= limit_s]
             # Where calls take so long that time is up already, intervals of all cost too much.
-            self._keep(good if self._spent_s < self._rules.seconds else self._others(good))
-            return
-        limit_s = min(self.time(ordered[0]).high_s, self.time(NATIVE_LABEL).high_s)
-        good = [name for name in ordered if self.time(name).low_s <= limit_s]
-        if self._n_rounds >= self._rules.least:
-            good = self._others(good)
-        self._keep(good)
-
-    @staticmethod
-    def _others(names: Sequence[str]) -> list[str]:
-        return [name for name in names if name != NATIVE_LABEL][:FINALISTS]
-
-    def _keep(self, names: Sequence[str]) -> None:
-        self.active = [name for name in self.active if name in names or name == NATIVE_LABEL]
+            is_final = self._spent_s >= self._rules.seconds
+        else:
+            limit_s = min(self.time(ordered[0]).high_s, self.time(NATIVE_LABEL).high_s)
+            good = [name for name in ordered if self.time(name).low_s <= limit_s]
+            is_final = self._n_rounds >= self._rules.least
+        others = [name for name in good if name != NATIVE_LABEL]
+        kept = {NATIVE_LABEL, *others[: FINALISTS if is_final else None]}
+        self.active = [name for name in self.active if name in kept]
 
     def _is_tight(self, name: str) -> bool:
         time, tight = self.time(name), self._rules.tight

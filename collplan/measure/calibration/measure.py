@@ -98,11 +98,11 @@ def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, t
     cores. Ranks that are bound otherwise, or not at all, count as in one domain.
     """
     one = (1, (0,) * len(domains))
-    by_node: dict[int, list[int]] = {}
+    if None in domains:
+        return one
+    by_node: defaultdict[int, list[int | None]] = defaultdict(list)
     for node, domain in zip(rank_to_node, domains, strict=True):
-        if domain is None:
-            return one
-        by_node.setdefault(node, []).append(domain)
+        by_node[node].append(domain)
     fullest = max(by_node.values(), key=len)
     n_domains, cores = len(set(fullest)), len(fullest)
     locals_seen = [0] * len(by_node)

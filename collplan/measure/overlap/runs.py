@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from itertools import cycle
 from time import clock_gettime_ns, monotonic_ns, pthread_getcpuclockid
 from typing import Any, NamedTuple
 
@@ -51,15 +52,9 @@ def map_cores(n_cores: int, free: Sequence[int], processors: Sequence[int]) -> l
         return list(processors[:n_cores])
     n_kept = max(1, len(processors) * len(free) // n_cores) if free else 0
     n_kept = min(n_kept, len(processors) - 1)
-    for_ranks = processors[: len(processors) - n_kept]
-    for_progress = processors[len(processors) - n_kept :] if n_kept else processors
-    mapped, counts = [], [0, 0]
-    for core in range(n_cores):
-        is_free = core in free
-        chosen = for_progress if is_free else for_ranks
-        mapped.append(chosen[counts[is_free] % len(chosen)])
-        counts[is_free] += 1
-    return mapped
+    for_ranks = cycle(processors[: len(processors) - n_kept])
+    for_progress = cycle(processors[-n_kept:])  # all of them where none are kept
+    return [next(for_progress if core in free else for_ranks) for core in range(n_cores)]
 
 
 Array = npt.NDArray[Any]
