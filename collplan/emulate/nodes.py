@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -126,9 +125,17 @@ class SetUpError(Exception):
     """Something this machine does not allow; said in one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Description of the cluster to build.
+def build(
+    *,
+    nodes: int,
+    lanes: int,
+    rate_bits_per_s: int,
+    ip: str,
+    tc: str,
+    nsenter: str,
+    files: Mapping[str, str],
+) -> list[int]:
+    """Build nodes, switches and lanes.
 
     Parameters
     ----------
@@ -138,19 +145,6 @@ class Request:
         Paths of the programs.
     files : mapping of str to str
         Programs every node gets in `SCRIPTS`, by name.
-    """
-
-    nodes: int
-    lanes: int
-    rate_bits_per_s: int
-    ip: str
-    tc: str
-    nsenter: str
-    files: Mapping[str, str]
-
-
-def build(request: Request) -> list[int]:
-    """Build nodes, switches and lanes.
 
     Returns
     -------
@@ -163,18 +157,17 @@ def build(request: Request) -> list[int]:
         If the machine lacks something or does not allow it.
     """
     _set_up_protocols()
-    pids = _start_nodes(request.nodes)
-    rate, lanes = request.rate_bits_per_s, range(request.lanes)
-    ports = [switch_port(node, lane) for node in range(request.nodes) for lane in lanes]
-    _batch(request.ip, switch_links(pids, request.lanes))
-    _batch(request.tc, queues(ports, rate))
+    pids = _start_nodes(nodes)
+    ports = [switch_port(node, lane) for node in range(nodes) for lane in range(lanes)]
+    _batch(ip, switch_links(pids, lanes))
+    _batch(tc, queues(ports, rate_bits_per_s))
     for node, pid in enumerate(pids):
-        enter = [request.nsenter, "--target", str(pid), "--net", "--"]
-        _batch(request.ip, node_links(node, request.lanes), enter)
-        _batch(request.tc, queues(map(lane_name, lanes), rate), enter)
-    files = {**request.files, Path(ENTER).name: _enter_script(request.nsenter, pids)}
+        enter = [nsenter, "--target", str(pid), "--net", "--"]
+        _batch(ip, node_links(node, lanes), enter)
+        _batch(tc, queues(map(lane_name, range(lanes)), rate_bits_per_s), enter)
+    scripts = {**files, Path(ENTER).name: _enter_script(nsenter, pids)}
     for pid in pids:
-        for name, text in files.items():
+        for name, text in scripts.items():
             path = Path(f"/proc/{pid}/root{SCRIPTS}", name)
             path.write_text(text)
             path.chmod(0o755)

@@ -1,6 +1,6 @@
 """The first processes inside: namespaces that take everything with them when they end.
 
-``python -c BOOT ROOT REQUEST -- COMMAND`` with `REQUEST` the JSON of a `nodes.Request`,
+``python -c BOOT ROOT REQUEST -- COMMAND`` with `REQUEST` the JSON of what `nodes.build` takes,
 and a socket as standard input. The socket's other end is held by who asked
 for the cluster. Through it comes one JSON object when the cluster stands or cannot
 be built; and when it is closed, however that comes, the sandbox ends.
@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from collplan.emulate import kernel
-from collplan.emulate.nodes import Request, SetUpError, build, start
+from collplan.emulate.nodes import SetUpError, build, start
 from collplan.executors.mpi.host.processes import die_with
 
 BOOT: Final = (
@@ -114,7 +114,7 @@ def _become(request: dict[str, Any], command: list[str]) -> NoReturn:
         kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
         # Process ids are the new namespace's, so must be what /proc says of them.
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
-        pids = build(Request(**request))
+        pids = build(**request)
     except (SetUpError, OSError) as error:
         _report(error=kernel.describe(error) if isinstance(error, OSError) else str(error))
         os._exit(FAILED)

@@ -80,11 +80,6 @@ def find_place(comm: MPI.Intracomm, lanes: int | None) -> Place:
     )
 
 
-def host_name() -> str:
-    """Return how this machine calls itself, and what it is."""
-    return f"{platform.node()} ({platform.machine()}, {os.cpu_count()} processors)"
-
-
 def _domain() -> int | None:
     """Return the NUMA domain all of this rank's processors are in, None where there is none."""
     links = {link.name for n in affinity() for link in _PROCESSORS.glob(f"cpu{n}/node[0-9]*")}
@@ -183,7 +178,7 @@ def measure_machine(
     if comm.rank > 0:
         return everywhere(comm, None)
     measured = Measurements(
-        host=host_name(),
+        host=f"{platform.node()} ({platform.machine()}, {os.cpu_count()} processors)",
         mpi=library_name(),
         date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         place=place,
