@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,14 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "compile_plan"]
 
 
+_HOMES = {"Plan": "plan.plan", "compile_plan": "compiler"}
+"""Modules of the names, which are imported late: reading a plan file needs no compiler."""
+
+
 def __getattr__(name: str) -> Any:
-    # Late, so that reading a plan file or a spec does not load the compiler.
-    if name == "compile_plan":
-        from collplan.planner.compiler import compile_plan
-
-        return compile_plan
-    if name == "Plan":
-        from collplan.planner.plan.plan import Plan
-
-        return Plan
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

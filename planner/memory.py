@@ -8,6 +8,9 @@ from typing import Final
 
 from collplan.planner.errors import MemoryLimitError
 
+if sys.platform != "win32":
+    import resource
+
 TOO_LARGE: Final = "the plan does not fit into memory; use fewer ranks or a smaller count"
 """Text for errors, where an allocation has failed."""
 LARGE_BYTES: Final = 1 << 28
@@ -61,8 +64,6 @@ def free_bytes() -> int:
     """Return how much memory this process can still get, as far as the system says."""
     free = free_machine_bytes()
     if sys.platform.startswith("linux"):
-        import resource
-
         limited, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limited != resource.RLIM_INFINITY:
             free = min(free, limited - _mapped_bytes())
@@ -79,8 +80,6 @@ def limit_memory(n_bytes: int) -> None:
     """
     if not sys.platform.startswith("linux"):
         return
-    import resource
-
     limit, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = _mapped_bytes() + n_bytes
     if limit == resource.RLIM_INFINITY or wanted < limit:
@@ -89,8 +88,6 @@ def limit_memory(n_bytes: int) -> None:
 
 def _mapped_bytes() -> int:
     """Return the size of this process' address space."""
-    import resource
-
     return int(_read("/proc/self/statm").split()[0]) * resource.getpagesize()
 
 

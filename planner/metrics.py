@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,7 @@ class Metrics:
 
     def to_json(self) -> dict[str, Any]:
         """Return the metrics as a mapping, bounds as a mapping inside."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"bounds": self.bounds.to_json() if self.bounds else None}
+        return asdict(self)
 
 
 def measure(plan: Plan) -> Metrics:

@@ -20,8 +20,18 @@ def running_total(lengths: npt.ArrayLike) -> Int64s:
     """Return cumulative sums that begin with 0: the indptr of rows of these lengths."""
     lengths = np.asarray(lengths)
     total = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=total[1:])
+    lengths.cumsum(out=total[1:])
     return total
+
+
+def repeated(entry: npt.NDArray[Any], n: int) -> npt.NDArray[Any]:
+    """Return an array's one entry n times, as ``broadcast_to`` does in ten times the time."""
+    return np.ndarray(n, entry.dtype, entry, strides=(0,))
+
+
+def lengths_of(indptr: npt.NDArray[Any]) -> Any:
+    """Return the length of every row, as ``np.diff`` does in several times the time."""
+    return indptr[1:] - indptr[:-1]
 
 
 def row_numbers(indptr: Ints) -> Int64s:
@@ -32,7 +42,7 @@ def row_numbers(indptr: Ints) -> Int64s:
     >>> row_numbers(np.array([0, 2, 2, 3])).tolist()
     [0, 0, 2]
     """
-    return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return np.arange(len(indptr) - 1).repeat(lengths_of(indptr))
 
 
 def indptr_of(rows: Ints, n_rows: int) -> Int64s:
@@ -91,7 +101,7 @@ def take_rows(indptr: Ints, rows: Ints) -> tuple[Int64s, Int64s]:
 
 def row_sums(indptr: Ints, values: npt.NDArray[Any]) -> Int64s:
     """Return the sum of every row's values."""
-    return np.diff(running_total(values)[indptr])
+    return np.asarray(lengths_of(running_total(values)[indptr]))
 
 
 def run_starts(*columns: Ints) -> Bools:
@@ -185,7 +195,7 @@ def occurrence(keys: Ints) -> Int64s:
     """
     order = np.argsort(keys, kind="stable")
     count = np.empty(len(keys), dtype=np.int64)
-    count[order] = expand(np.diff(run_bounds(keys[order])))[1]
+    count[order] = expand(lengths_of(run_bounds(keys[order])))[1]
     return count
 
 
@@ -201,5 +211,5 @@ def group_offsets(group: Ints, sizes: Ints) -> Int64s:
     total = running_total(sizes[order])[:-1]
     bounds = run_bounds(group[order])
     begins = np.empty(len(sizes), dtype=np.int64)
-    begins[order] = total - np.repeat(total[bounds[:-1]], np.diff(bounds))
+    begins[order] = total - np.repeat(total[bounds[:-1]], lengths_of(bounds))
     return begins

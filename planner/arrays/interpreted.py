@@ -52,14 +52,16 @@ class Interpreted:
         self._function = _twin(function, twins)
         self._compile_s = COMPILE_S * sum(len(one.__code__.co_code) for one in twins)
         self._own_s = 0.0
+        self._get_s: float | None = None
 
     def has_time_for(self, arguments: tuple[Any, ...], kernel: Any) -> bool:
         """Return whether a call and the earlier ones take less time than machine code does."""
         about_s = ELEMENT_S * _n_elements(arguments)
         if _MACHINE_CODE not in sys.modules:
             return Interpreted.all_s + about_s < SHARE * IMPORT_S
-        get_s = LOAD_S if kernel.has_code else self._compile_s
-        return self._own_s + about_s < SHARE * get_s
+        if self._get_s is None:
+            self._get_s = LOAD_S if kernel.has_code else self._compile_s
+        return self._own_s + about_s < SHARE * self._get_s
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function as numba would.

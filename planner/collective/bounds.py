@@ -196,21 +196,19 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
         first, last = rank_to_place[[0, -1]].tolist()
         into = [c * (n - (place == first)) for place, n in enumerate(runs)]
         return Crossing(into, [c * (n - (place == last)) for place, n in enumerate(runs)])
-    into, out = none.copy(), none.copy()
     root = None if collective.root is None else int(rank_to_place[collective.root])
     if not collective.has_blocks:
         assert root is not None, kind
-        into, out[root] = [c] * m, c
-        into[root] = 0
+        into, out = [c] * m, none
+        into[root], out[root] = 0, c
     else:
         own = none.copy()
         for place, n in zip(rank_to_place, collective.block_counts(n_ranks), strict=True):
             own[place] += n
         others = [sum(own) - n for n in own]
-        if root is None:
-            into, out = others, own
-        else:
-            into[:], into[root], out[root] = own, 0, others[root]
+        into, out = (others, own) if root is None else (own, none)
+        if root is not None:
+            into[root], out[root] = 0, others[root]
     # Those to a root, and to the owners of blocks, move the same the other way.
     is_backwards = collective.receiver == "root" or (root is None and collective.sends_blocks)
     return Crossing(out, into) if is_backwards else Crossing(into, out)

@@ -61,17 +61,13 @@ def _locating(extreme: np.ufunc) -> Combine:
     def combine(left: Array, right: Array, out: Array) -> None:
         value = extreme(left["value"], right["value"])
         # As with min and max, a NaN on either side is the result, in whatever order they meet.
-        in_left, in_right = (_has(side["value"], value) for side in (left, right))
+        in_left, in_right = ((x == value) | (x != x) for x in (left["value"], right["value"]))
         index = np.where(in_left, left["index"], right["index"])
         lower = np.minimum(left["index"], right["index"])
         out["index"] = np.where(in_left & in_right, lower, index)
         out["value"] = value
 
     return combine
-
-
-def _has(values: Array, extreme: Array) -> Array:
-    return np.asarray((values == extreme) | (values != values))
 
 
 _OPERATIONS = {

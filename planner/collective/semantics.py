@@ -50,9 +50,8 @@ class Contents:
 
 
 def _contents(**columns: Ints | int) -> Contents:
-    arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns.values()))
-    spread = dict(zip(columns, (array.astype(np.int64) for array in arrays), strict=True))
-    n = len(arrays[0])
+    n = np.broadcast(*columns.values()).size
+    spread = {name: np.full(n, column, dtype=np.int64) for name, column in columns.items()}
     spread.setdefault("logical", np.zeros(n, dtype=np.int64))
     spread.setdefault("first", spread["rank"])
     spread.setdefault("last", spread["first"] + 1)
@@ -130,10 +129,8 @@ def postcondition(collective: specs.Collective, size: int, n_first: int | None =
         If nothing is registered for the kind.
     """
     promised: Any = promise[collective.kind]
-    if n_first is not None and "n_first" in inspect.signature(promised).parameters:
-        contents: Contents = promised(collective, size, n_first=n_first)
-        return contents
-    contents = promised(collective, size)
+    takes_it = n_first is not None and "n_first" in inspect.signature(promised).parameters
+    contents: Contents = promised(collective, size, **({"n_first": n_first} if takes_it else {}))
     return contents if n_first is None else contents.of_first(n_first)
 
 

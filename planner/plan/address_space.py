@@ -36,16 +36,12 @@ class AddressSpace:
     base: Ints
 
     @classmethod
-    def of(cls, buffer_sizes: Ints, shared_sizes: Ints, rank_node: Ints) -> AddressSpace:
-        """Lay out buffers of the given sizes, as a plan has them."""
-        start = csr.running_total(np.concatenate((buffer_sizes.ravel(), shared_sizes)))
-        own = start[: buffer_sizes.size].reshape(buffer_sizes.shape)
-        return cls(start, rank_node, np.column_stack((own, start[own.size + rank_node])))
-
-    @classmethod
     def of_plan(cls, plan: Plan) -> AddressSpace:
         """Lay out the buffers of a plan."""
-        return cls.of(plan.buffer_sizes, plan.shared_sizes, plan.rank_node)
+        start = csr.running_total(np.concatenate((plan.buffer_sizes.ravel(), plan.shared_sizes)))
+        own = start[: plan.buffer_sizes.size].reshape(plan.buffer_sizes.shape)
+        shared = start[own.size + plan.rank_node]
+        return cls(start, plan.rank_node, np.column_stack((own, shared)))
 
     def number(self, rank: Ints, buffer: Ints) -> Ints:
         """Return the places of buffers on the line, as `start` numbers them."""

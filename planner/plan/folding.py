@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.motion import Motion
 
@@ -27,11 +25,3 @@ class Folding:
 
     motion: Motion
     turns: Ints
-
-    def cuts(self, low: int, high: int) -> Ints:
-        """Return the elements between two elements where turning could part neighbors."""
-        found = [np.zeros(0, dtype=np.int64)]
-        for first, count, step in self.turns.tolist():
-            edges = np.arange(first, first + count + 1, step)
-            found.append(edges[(edges > low) & (edges < high)])
-        return np.concatenate(found)

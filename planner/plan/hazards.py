@@ -48,13 +48,10 @@ def cut_into_atoms(
     """
     written = np.zeros(len(Buffer), dtype=bool)
     written[writes.buffer] = True
-    reads = _without_gaps(owner, reads, writes, rank_node)
+    reads = _without_gaps(owner, reads.select(written[reads.buffer]), writes, rank_node)
     rows, sides = [], []
     for pieces in (reads, writes):
         row, buffer, low, high = pieces.blocks()
-        kept = written[buffer]
-        if not kept.all():
-            row, buffer, low, high = row[kept], buffer[kept], low[kept], high[kept]
         rows.append(row)
         sides.append((buffer, buffer_owner(owner[row], buffer, rank_node), low, high))
     n_nodes = int(rank_node.max(initial=0)) + 1
@@ -164,8 +161,11 @@ def derive_dependencies(
 def stated_edges(plan: Plan) -> Edges:
     """Return the edges of a plan that state scheduling intent, which hazards do not imply."""
     intends = (plan.deps.kind & INTENT) > 0
-    after = csr.row_numbers(plan.deps.indptr)
-    return plan.deps.task[intends], after[intends], plan.deps.kind[intends].astype(np.int8)
+    return (
+        plan.deps.task[intends],
+        plan.deps.owner()[intends],
+        plan.deps.kind[intends].astype(np.int8),
+    )
 
 
 MOST_BLOCKS = 1 << 23
@@ -177,25 +177,20 @@ def _hazards(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> tup
     reads = _without_gaps(owner, reads, writes, rank_node)
     batches = _batches(owner, reads, writes, rank_node)
     if len(batches) < 2:
-        return _hazards_at_once(owner, reads, writes, rank_node)
+        indptr, before = derive_hazards(*cut_into_atoms(owner, reads, writes, rank_node))
+        return indptr, before
     lengths = np.zeros(len(owner), dtype=np.int64)
     parts = []
     for rows in batches:
-        own, before = _hazards_at_once(owner[rows], reads.take(rows), writes.take(rows), rank_node)
-        lengths[rows] = np.diff(own)
+        accesses = owner[rows], reads.take(rows), writes.take(rows)
+        own, before = derive_hazards(*cut_into_atoms(*accesses, rank_node))
+        lengths[rows] = csr.lengths_of(own)
         parts.append((rows, own, rows[before].astype(np.int32)))
     indptr = csr.running_total(lengths)
     joined = np.empty(indptr[-1], dtype=np.int32)
     for rows, own, before in parts:
-        joined[csr.ranges(indptr[rows], np.diff(own))] = before
+        joined[csr.ranges(indptr[rows], csr.lengths_of(own))] = before
     return indptr.astype(np.int32), joined
-
-
-def _hazards_at_once(
-    owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints
-) -> tuple[Ints, Ints]:
-    indptr, before = derive_hazards(*cut_into_atoms(owner, reads, writes, rank_node))
-    return indptr, before
 
 
 def _batches(owner: Ints, reads: Pieces, writes: Pieces, rank_node: Ints) -> list[Ints]:
@@ -254,10 +249,10 @@ def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
     before = np.empty(2 * n + 16, np.int32)
     k = 0
     for task in range(n):
+        if len(before) - k < task:  # which can have so many predecessors
+            before = np.concatenate((before, np.empty(len(before) + task, np.int32)))
         for j in range(reads.indptr[task], reads.indptr[task + 1]):
             for atom in range(reads.low[j], reads.high[j]):
-                if k == len(before):
-                    before = _doubled(before)
                 k = _add_hazard(before, k, seen, last_writer[atom], task)
                 reader[link], following[link] = task, head[atom]
                 head[atom] = link
@@ -269,23 +264,14 @@ def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
                 while at >= 0:
                     if reader[at] != task:
                         has_other_reader = True
-                        if k == len(before):
-                            before = _doubled(before)
                         k = _add_hazard(before, k, seen, reader[at], task)
                     at = following[at]
                 # A reader waits for the writer before it, so the writer itself is implied.
                 if not has_other_reader:
-                    if k == len(before):
-                        before = _doubled(before)
                     k = _add_hazard(before, k, seen, last_writer[atom], task)
                 last_writer[atom], head[atom] = task, -1
         indptr[task + 1] = k
     return indptr, before[:k].copy()
-
-
-@inner
-def _doubled(array: Ints) -> Any:
-    return np.concatenate((array, np.empty_like(array)))
 
 
 @inner

@@ -34,8 +34,8 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
     UnmatchedSendError, UnmatchedRecvError, SizeMismatchError
         Naming the first tasks that have no partner or unequal sizes.
     """
-    send_rows, send_keys = _ends(plan, Op.SEND, plan.rank, plan.peer)
-    recv_rows, recv_keys = _ends(plan, Op.RECV, plan.peer, plan.rank)
+    send_rows, send_keys = sorted_ends(plan, Op.SEND, plan.rank, plan.peer)
+    recv_rows, recv_keys = sorted_ends(plan, Op.RECV, plan.peer, plan.rank)
     if not np.array_equal(send_keys, recv_keys):
         _raise_unmatched(plan, send_rows, send_keys, recv_rows, recv_keys)
     unequal = plan.elements[send_rows] != plan.elements[recv_rows]
@@ -50,8 +50,11 @@ def match_messages(plan: Plan) -> tuple[Rows, Rows]:
     return send_rows[order], recv_rows[order]
 
 
-def _ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Ints]:
-    """Return the rows of `op` sorted by message key, then row; and those keys."""
+def sorted_ends(plan: Plan, op: Op, source: Ints, dest: Ints) -> tuple[Rows, Ints]:
+    """Return the rows of `op` sorted by message key, then row; and those keys.
+
+    Messages of one source, destination and tag have one key.
+    """
     rows = np.flatnonzero(plan.op == op)
     pair = csr.joint_key(source[rows], dest[rows], plan.n_ranks)
     pair = csr.joint_key(pair, plan.apart[rows], plan.n_copies)

@@ -40,14 +40,7 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
     columns = {name: getattr(plan, name)[order[begins]] for name in COLUMNS}
     if n:
         columns["priority"] = np.minimum.reduceat(plan.priority[order], begins)
-    indptr, before, kind, ahead = _contract(
-        np.ascontiguousarray(plan.deps.indptr),
-        np.ascontiguousarray(plan.deps.task),
-        np.ascontiguousarray(plan.deps.kind),
-        order,
-        bounds,
-        target,
-    )
+    indptr, before, kind, ahead = _contract(*plan.deps.for_kernels(), order, bounds, target)
     if ahead >= 0:
         raise AlgorithmError(
             f"passes.{what}: {plan.task(int(order[bounds[ahead]]))} waits for a message that would "
@@ -60,7 +53,7 @@ def join_tasks(plan: Plan, order: Ints, bounds: Ints, what: str) -> Plan:
 
 def _joined(pieces: Pieces, order: Ints, bounds: Ints) -> Pieces:
     joined = pieces.take(order).merged(bounds)
-    rows = np.flatnonzero((np.diff(bounds) > 1) & (np.diff(joined.indptr) > 1))
+    rows = np.flatnonzero((csr.lengths_of(bounds) > 1) & (csr.lengths_of(joined.indptr) > 1))
     return replaced(joined, rows, recompressed(joined.take(rows)))
 
 

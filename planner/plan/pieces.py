@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.intervals import hull
+from collplan.planner.arrays.intervals import hull, last_at_or_below
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
 
 _ZERO = np.zeros(1, dtype=np.int64)
 _ONE = np.ones(1, dtype=np.int64)
+_NOTHING = np.zeros(0, dtype=np.int64)
 _ZERO.flags.writeable = _ONE.flags.writeable = False
 
 
@@ -45,19 +46,18 @@ class Pieces:
     def elements(self) -> Ints:
         """Return the elements of every row."""
         elements = self.count if is_constant(self.repeat) else self.count * self.repeat
-        if len(elements) == len(self) and (np.diff(self.indptr) == 1).all():
+        if len(elements) == len(self) and (csr.lengths_of(self.indptr) == 1).all():
             return elements
         return csr.row_sums(self.indptr, elements)
 
     def take(self, rows: Ints) -> Pieces:
         """Return the given rows, in the given order."""
-        every_length = np.diff(self.indptr)
+        every_length = csr.lengths_of(self.indptr)
         lengths = every_length[rows]
         indptr = csr.running_total(lengths)
-        if (every_length == 1).all():
-            index = np.asarray(rows)  # a piece a row: no gather of ranges is needed
-        else:
-            index = csr.ranges(self.indptr[:-1][rows], lengths)
+        # A piece a row needs no gather of ranges.
+        is_simple = (every_length == 1).all()
+        index = np.asarray(rows) if is_simple else csr.ranges(self.indptr[:-1][rows], lengths)
         return Pieces(indptr, *(gather(column, index) for column in self.columns()))
 
     def select(self, kept: Bools) -> Pieces:
@@ -70,7 +70,7 @@ class Pieces:
 
     def masked(self, kept: Bools) -> Pieces:
         """Return the same rows, those outside `kept` without pieces."""
-        return self.select(np.repeat(kept, np.diff(self.indptr)))
+        return self.select(np.repeat(kept, csr.lengths_of(self.indptr)))
 
     def merged(self, bounds: Ints) -> Pieces:
         """Return rows ``bounds[i]:bounds[i+1]``, which cover all, as row i."""
@@ -108,12 +108,7 @@ def is_constant(column: Ints) -> bool:
 
 def gather(column: Ints, index: Ints) -> Any:
     """Return the given entries of a column; of a broadcast one without storing them."""
-    return _repeated(column[:1], len(index)) if is_constant(column) else column[index]
-
-
-def _repeated(entry: Ints, n: int) -> Any:
-    """Return the one entry of an array n times, as ``broadcast_to`` does in ten times the time."""
-    return np.ndarray(n, entry.dtype, entry, strides=(0,))
+    return csr.repeated(column[:1], len(index)) if is_constant(column) else column[index]
 
 
 def concatenate(columns: Sequence[Ints]) -> Any:
@@ -121,26 +116,25 @@ def concatenate(columns: Sequence[Ints]) -> Any:
     if all(is_constant(column) or not len(column) for column in columns):
         entries = [column[:1] for column in columns if len(column)]
         if entries and all(entry == entries[0] for entry in entries):
-            return _repeated(entries[0], sum(map(len, columns)))
+            return csr.repeated(entries[0], sum(map(len, columns)))
     return np.concatenate(columns)
 
 
 def contiguous(indptr: Ints, buffer: Ints, offset: Ints, count: Ints) -> Pieces:
     """Return pieces that do not repeat; pieces of a row that form a pattern are joined."""
     pieces = Pieces(indptr, buffer, offset, count, *once(len(buffer)))
-    return compress(pieces) if (np.diff(indptr) > 1).any() else pieces
+    return compress(pieces) if (csr.lengths_of(indptr) > 1).any() else pieces
 
 
 def once(n: int) -> tuple[Ints, Ints]:
     """Return the stride and repeat of pieces that do not repeat."""
-    return _repeated(_ZERO, n), _repeated(_ONE, n)
+    return csr.repeated(_ZERO, n), csr.repeated(_ONE, n)
 
 
 def empty(n_rows: int) -> Pieces:
     """Return `n_rows` rows without pieces."""
-    nothing = np.zeros(0, dtype=np.int64)
     indptr = np.zeros(n_rows + 1, dtype=np.int64)
-    return Pieces(indptr, nothing.astype(np.int8), nothing, nothing, *once(0))
+    return Pieces(indptr, _NOTHING.astype(np.int8), _NOTHING, _NOTHING, *once(0))
 
 
 def stack(parts: Sequence[Pieces]) -> Pieces:
@@ -194,16 +188,13 @@ def compress(pieces: Pieces) -> Pieces:
     return Pieces(indptr, buffer.astype(np.int8), offset, count, stride, repeat)
 
 
-_NOTHING = np.zeros(0, dtype=np.int64)
-
-
 def to_extents(reads: Pieces, writes: Pieces) -> tuple[Extents, Extents, Ints]:
     """Return both tables as a plan's extents, and the pattern table they share."""
     stride = concatenate((reads.stride, writes.stride))
     repeat = concatenate((reads.repeat, writes.repeat))
     patterns = NO_PATTERN
     if is_constant(repeat):
-        pattern = np.broadcast_to(np.int32(0), repeat.shape)
+        pattern = csr.repeated(np.zeros(1, dtype=np.int32), len(repeat))
     else:
         repeats = repeat > 1
         pattern = np.zeros(len(stride), dtype=np.int32)
@@ -269,20 +260,18 @@ def compress_pieces(
         where, low, length = np.int64(0), np.int64(0), np.int64(0)
         for i in range(indptr[row], indptr[row + 1]):
             for turn in range(repeat[i] if repeats else 1):
+                if k + 1 >= out.shape[1]:  # room for this block and the one before it
+                    out = np.concatenate((out, np.empty_like(out)), axis=1)
                 begin = offset[i] + (turn * stride[i] if repeats else 0)
                 if is_open and where == buffer[i] and low + length == begin:
                     length += count[i]
                     continue
                 if is_open:
                     k = _fold_block(out, first, k, where, low, length)
-                    if k == out.shape[1]:
-                        out = np.concatenate((out, np.empty_like(out)), axis=1)
                 is_open = True
                 where, low, length = buffer[i], begin, count[i]
         if is_open:
             k = _fold_block(out, first, k, where, low, length)
-            if k == out.shape[1]:
-                out = np.concatenate((out, np.empty_like(out)), axis=1)
         out_indptr[row + 1] = k
     return out_indptr, k, out
 
@@ -302,37 +291,24 @@ def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int
     return k + 1
 
 
-@compiled
 def slice_blocks(
     indptr: Ints, buffer: Ints, offset: Ints, count: Ints, row: Ints, low: Ints, high: Ints
-) -> Any:
+) -> tuple[Any, Any, Any, Any]:
     """Cut rows of blocks at element positions.
 
     Slice k is elements ``low[k]:high[k]`` of row ``row[k]``, whose elements
     are its blocks' one after another. Returns a CSR by slice: indptr, buffer,
     offset, count.
     """
-    n_out = 0
-    for fill in range(2):
-        if fill == 0:
-            out_buffer = np.empty(0, np.int64)
-            out_offset, out_count = out_buffer.copy(), out_buffer.copy()
-            out_indptr = np.zeros(len(row) + 1, np.int64)
-        else:
-            out_buffer = np.empty(n_out, np.int64)
-            out_offset, out_count = np.empty(n_out, np.int64), np.empty(n_out, np.int64)
-        n_out = 0
-        for k in range(len(row)):
-            start = 0
-            for i in range(indptr[row[k]], indptr[row[k] + 1]):
-                first = max(low[k], start)
-                last = min(high[k], start + count[i])
-                if first < last:
-                    if fill == 1:
-                        out_buffer[n_out] = buffer[i]
-                        out_offset[n_out] = offset[i] + first - start
-                        out_count[n_out] = last - first
-                    n_out += 1
-                start += count[i]
-            out_indptr[k + 1] = n_out
-    return out_indptr, out_buffer, out_offset, out_count
+    # All blocks stand on one line, row after row.
+    begin = csr.running_total(count)
+    first, last = begin[indptr[row]], begin[indptr[row + 1]]
+    low, high = np.maximum(first + low, first), np.minimum(first + high, last)
+    block = last_at_or_below(begin[:-1], low)
+    n = np.where(low < high, np.searchsorted(begin, high) - block, 0)
+    index, piece = csr.ranges(block, n), np.repeat(np.arange(len(row)), n)
+    start, stop = np.maximum(begin[index], low[piece]), np.minimum(begin[index + 1], high[piece])
+    kept = start < stop
+    index, start, stop = index[kept], start[kept], stop[kept]
+    moved = offset[index] + start - begin[index]
+    return csr.indptr_of(piece[kept], len(row)), buffer[index], moved, stop - start

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -58,34 +58,37 @@ ON_START: Final = 1
 INTENT: Final = 2
 """Dependency flag: scheduling intent stated by an algorithm or pass, not a derived hazard."""
 
+_ZERO: Final = np.zeros(1, dtype=np.int32)
 NO_PATTERN: Final = np.array([[0, 1, 0, 1]], dtype=np.int64)
 """The pattern table of a plan whose extents are all contiguous."""
 
-COLUMNS: Final[dict[str, npt.DTypeLike]] = {
-    "op": np.int8,
-    "rank": np.int32,
-    "peer": np.int32,
-    "tag": np.int32,
-    "node": np.int32,
-    "lane": np.int16,
-    "core": np.int32,
-    "phase": np.int16,
-    "round": np.int32,
-    "stream": np.int32,
-    "priority": np.int32,
-    "stage": np.int8,
-    "duration_ns": np.int64,
-}
-"""The columns of a plan that have one entry per task, with their types."""
+Int8s = Annotated[Ints, np.int8]
+Int16s = Annotated[Ints, np.int16]
+Int32s = Annotated[Ints, np.int32]
+Int64s = Annotated[Ints, np.int64]
+"""Columns, with the types in which a plan stores them."""
+
+
+class Stored:
+    """Columns of numbers: what a plan keeps, and writes to files."""
+
+    __slots__ = ()
+    TYPES: ClassVar[dict[str, np.dtype[Any]]]
+    """The types of the columns, by name."""
+
+    def __init_subclass__(cls) -> None:
+        cls.TYPES = {
+            name: np.dtype(hint.__metadata__[0])
+            for name, hint in get_type_hints(cls, include_extras=True).items()
+            if get_origin(hint) is Annotated
+        }
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Ragged:
+class Ragged(Stored):
     """Entries of tasks in CSR: task i owns rows ``indptr[i]:indptr[i+1]``, in order."""
 
-    TYPES: ClassVar[dict[str, npt.DTypeLike]]
-
-    indptr: Ints
+    indptr: Int32s
 
     def __len__(self) -> int:
         return len(getattr(self, tuple(self.TYPES)[1]))
@@ -109,18 +112,10 @@ class Extents(Ragged):
     as many elements as it writes.
     """
 
-    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
-        "indptr": np.int32,
-        "buffer": np.int8,
-        "offset": np.int64,
-        "count": np.int64,
-        "pattern": np.int32,
-    }
-
-    buffer: Ints
-    offset: Ints
-    count: Ints
-    pattern: Ints
+    buffer: Int8s
+    offset: Int64s
+    count: Int64s
+    pattern: Int32s
 
     def elements(self, patterns: Ints) -> npt.NDArray[np.int64]:
         """Return the elements of every extent, repeats included."""
@@ -142,14 +137,13 @@ class Dependencies(Ragged):
     completion, or flags `ON_START` and `INTENT`.
     """
 
-    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
-        "indptr": np.int32,
-        "task": np.int32,
-        "kind": np.int8,
-    }
+    task: Int32s
+    kind: Int8s
 
-    task: Ints
-    kind: Ints
+    def for_kernels(self) -> tuple[Ints, Ints, Ints]:
+        """Return the columns as compiled kernels take them."""
+        indptr, task, kind = map(np.ascontiguousarray, (self.indptr, self.task, self.kind))
+        return indptr, task, kind
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -173,25 +167,16 @@ class CrossRankWaits(Ragged):
         place k is their flag k.
     """
 
-    TYPES: ClassVar[dict[str, npt.DTypeLike]] = {
-        "indptr": np.int32,
-        "rank": np.int32,
-        "task": np.int32,
-        "flag": np.int32,
-        "awaited": np.int32,
-    }
-
-    rank: Ints
-    task: Ints
-    flag: Ints
-    awaited: Ints
+    rank: Int32s
+    task: Int32s
+    flag: Int32s
+    awaited: Int32s
 
     @classmethod
     def none(cls, n_tasks: int) -> CrossRankWaits:
         """Return the waits of a program that waits for no other rank."""
         nothing = np.zeros(0, dtype=np.int32)
-        indptr = np.broadcast_to(np.int32(0), (n_tasks + 1,))
-        return cls(indptr, nothing, nothing, nothing, nothing)
+        return cls(csr.repeated(_ZERO, n_tasks + 1), nothing, nothing, nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +238,26 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Columns(Stored):
+    """The columns of a plan that have one entry per task."""
+
+    op: Int8s
+    rank: Int32s
+    peer: Int32s
+    tag: Int32s
+    node: Int32s
+    lane: Int16s
+    core: Int32s
+    phase: Int16s
+    round: Int32s
+    stream: Int32s
+    priority: Int32s
+    stage: Int8s
+    duration_ns: Int64s
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Columns):
     """An explicit task graph of one collective for all ranks.
 
     Parameters
@@ -297,52 +301,37 @@ class Plan:
         block of the folding's motion. 0 for messages inside the node and other tasks.
     """
 
-    op: Ints
-    rank: Ints
-    peer: Ints
-    tag: Ints
-    node: Ints
-    lane: Ints
-    core: Ints
-    phase: Ints
-    round: Ints
-    stream: Ints
-    priority: Ints
-    stage: Ints
-    duration_ns: Ints
     reads: Extents
     writes: Extents
     deps: Dependencies
-    patterns: Ints
-    buffer_sizes: Ints
-    shared_sizes: Ints
-    rank_node: Ints
-    rank_lane: Ints
-    rank_core: Ints
+    patterns: Int64s
+    buffer_sizes: Int64s
+    shared_sizes: Int64s
+    rank_node: Int32s
+    rank_lane: Int16s
+    rank_core: Int32s
     itemsize: int
     spec: PlanSpec | None = None
     only_rank: int | None = None
     phases: tuple[Phase, ...] = (Phase(),)
     foreign: CrossRankWaits = None  # type: ignore[assignment]
-    mirrors: Ints = None  # type: ignore[assignment]
+    mirrors: Int64s = None  # type: ignore[assignment]
     folding: Folding | None = None
-    apart: Ints = None  # type: ignore[assignment]
+    apart: Int32s = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        stored = vars(self)
         # Most plans share nothing, and a changed plan may have other tasks.
         if self.foreign is None or (not len(self.foreign) and not len(self.foreign.awaited)):
-            object.__setattr__(self, "foreign", CrossRankWaits.none(self.n_tasks))
+            stored["foreign"] = CrossRankWaits.none(self.n_tasks)
         if self.apart is None or self.folding is None:
-            object.__setattr__(self, "apart", np.broadcast_to(np.int32(0), (self.n_tasks,)))
-        object.__setattr__(self, "apart", _freeze(self.apart, np.int32))
+            stored["apart"] = csr.repeated(_ZERO, self.n_tasks)
         if self.mirrors is None:
-            object.__setattr__(self, "mirrors", np.full((len(self.rank_node), 2), NONE))
-        for name, dtype in COLUMNS.items():
-            object.__setattr__(self, name, _freeze(getattr(self, name), dtype))
-        for name, dtype in TABLES.items():
-            object.__setattr__(self, name, _freeze(getattr(self, name), dtype, constant=False))
+            stored["mirrors"] = np.full((len(self.rank_node), 2), NONE)
+        for name, dtype in self.TYPES.items():
+            stored[name] = _freeze(stored[name], dtype, constant=name not in TABLES)
         for name in CSR_PARTS:
-            object.__setattr__(self, name, _freeze_csr(getattr(self, name)))
+            stored[name] = _freeze_csr(stored[name])
         self._check_lengths()
 
     @property
@@ -361,14 +350,18 @@ class Plan:
         return len(self.shared_sizes)
 
     @cached_property
+    def sizes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Elements each task reads, and those it writes, both of shape ``(n_tasks,)``."""
+        sides = ((side.indptr, side.elements(self.patterns)) for side in (self.reads, self.writes))
+        read, written = (csr.row_sums(*side) for side in sides)
+        return read, written
+
+    @cached_property
     def elements(self) -> npt.NDArray[np.int64]:
         """Elements each task moves or produces, shape ``(n_tasks,)``."""
-        totals = np.zeros(self.n_tasks, dtype=np.int64)
+        read, written = self.sizes
         # A task that writes (RECV, COPY, REDUCE) is measured by what it writes.
-        for extents in (self.reads, self.writes):
-            own = csr.row_sums(extents.indptr, extents.elements(self.patterns))
-            has = np.diff(extents.indptr) > 0
-            totals[has] = own[has]
+        totals = np.where(csr.lengths_of(self.writes.indptr) > 0, written, read)
         totals.flags.writeable = False
         return totals
 
@@ -395,27 +388,26 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Return the bytes of memory the plan occupies."""
-        arrays = [getattr(self, name) for name in (*COLUMNS, *TABLES, "apart")]
-        for name in CSR_PARTS:
-            part = getattr(self, name)
-            arrays += [getattr(part, column) for column in part.TYPES]
+        parts = [self, *(getattr(self, name) for name in CSR_PARTS)]
+        arrays = [getattr(part, name) for part in parts for name in part.TYPES]
         return sum(array.itemsize if array.strides == (0,) else array.nbytes for array in arrays)
 
     def _check_lengths(self) -> None:
         """Raise `PlanFormatError` where columns have other lengths than they must; O(1)."""
+        n = self.n_tasks
         for name in (*COLUMNS, "apart"):
-            if len(getattr(self, name)) != self.n_tasks:
-                length = len(getattr(self, name))
-                raise PlanFormatError(f"column {name} has {length} rows, op has {self.n_tasks}")
+            length = len(getattr(self, name))
+            if length != n:
+                raise PlanFormatError(f"column {name} has {length} rows, op has {n}")
         for name in CSR_PARTS:
             part = getattr(self, name)
             indptr = part.indptr
-            if len(indptr) != self.n_tasks + 1 or indptr[0] != 0 or indptr[-1] != len(part):
+            if len(indptr) != n + 1 or indptr[0] != 0 or indptr[-1] != len(part):
                 raise PlanFormatError(
-                    f"{name}.indptr must have n_tasks + 1 = {self.n_tasks + 1} entries from 0 to "
+                    f"{name}.indptr must have n_tasks + 1 = {n + 1} entries from 0 to "
                     f"{len(part)}, not {len(indptr)} from {indptr[:1]} to {indptr[-1:]}"
                 )
-        if len(self.patterns) == 0 or not np.array_equal(self.patterns[:1], NO_PATTERN):
+        if self.patterns[:1].tolist() != NO_PATTERN.tolist():
             raise PlanFormatError("patterns must begin with the row (0, 1, 0, 1)")
 
     def task(self, row: int) -> Task:
@@ -461,14 +453,10 @@ class Plan:
         return replace(self, **changes)
 
 
-TABLES: Final[dict[str, npt.DTypeLike]] = {
-    "patterns": np.int64,
-    "buffer_sizes": np.int64,
-    "shared_sizes": np.int64,
-    "rank_node": np.int32,
-    "rank_lane": np.int16,
-    "rank_core": np.int32,
-    "mirrors": np.int64,
+COLUMNS: Final = Columns.TYPES
+"""The columns of a plan that have one entry per task, with their types."""
+TABLES: Final = {
+    name: dtype for name, dtype in Plan.TYPES.items() if name not in (*COLUMNS, "apart")
 }
 """The columns of a plan that do not go by tasks, with their types."""
 
@@ -481,25 +469,27 @@ CSR_PARTS: Final[dict[str, Any]] = {
 """The ragged parts of a plan, rows of which belong to tasks."""
 
 
-def _freeze(column: npt.ArrayLike, dtype: npt.DTypeLike, constant: bool = True) -> Ints:
+def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) -> Ints:
     """Return a read-only array; a column whose rows are all equal is stored once."""
     array = np.asarray(column)
     if array.dtype != dtype:
-        limits = np.iinfo(np.dtype(dtype))
+        limits = np.iinfo(dtype)
         if array.size and (array.min() < limits.min or array.max() > limits.max):
-            raise PlanFormatError(f"values up to {array.max()} do not fit {np.dtype(dtype).name}")
+            raise PlanFormatError(f"values up to {array.max()} do not fit {dtype.name}")
         array = array.astype(dtype)
-    if constant and len(array) > 1 and array.strides != (0,) and (array == array[0]).all():
-        array = np.broadcast_to(array[:1].copy(), array.shape)
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    may_be_constant = constant and array.ndim == 1 and len(array) > 1 and array.strides != (0,)
+    # Most columns say by their ends that they are not constant.
+    if may_be_constant and array[0] == array[-1] and (array == array[0]).all():
+        array = csr.repeated(array[:1].copy(), len(array))
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
 
 
 def _freeze_csr(part: Any) -> Any:
-    return type(part)(
-        **{
-            name: _freeze(getattr(part, name), dtype, constant=name in ("pattern", "kind"))
-            for name, dtype in part.TYPES.items()
-        }
+    columns = (
+        _freeze(getattr(part, name), dtype, constant=name in ("pattern", "kind"))
+        for name, dtype in part.TYPES.items()
     )
+    return type(part)(*columns)

@@ -9,14 +9,7 @@ import numpy as np
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.fold import require_unfolded
-from collplan.planner.plan.plan import (
-    COLUMNS,
-    ON_START,
-    CrossRankWaits,
-    Dependencies,
-    Extents,
-    Plan,
-)
+from collplan.planner.plan.plan import COLUMNS, ON_START, CrossRankWaits, Dependencies, Plan
 
 
 def restrict(plan: Plan, rank: int) -> Plan:
@@ -66,28 +59,21 @@ def restrict(plan: Plan, rank: int) -> Plan:
             "restrict the plan of all ranks"
         )
     rows = np.flatnonzero(plan.rank == rank)
-    reads, writes, patterns = _take_extents(plan, rows)
-    deps, foreign = _split_dependencies(plan, rank, rows)
-    return plan.replace(
-        **{name: getattr(plan, name)[rows] for name in COLUMNS},
-        reads=reads,
-        writes=writes,
-        deps=deps,
-        patterns=patterns,
-        only_rank=rank,
-        foreign=foreign,
-        phases=tuple(phase.of_ranks((rank,)) for phase in plan.phases),
-    )
-
-
-def _take_extents(plan: Plan, rows: Ints) -> tuple[Extents, Extents, Ints]:
-    """Return what some rows read and write, and the patterns they use."""
     reads, writes = plan.reads.take(rows), plan.writes.take(rows)
     used = np.zeros(len(plan.patterns), dtype=bool)
     used[0] = used[reads.pattern] = used[writes.pattern] = True
     number = np.cumsum(used) - 1
-    reads, writes = (replace(side, pattern=number[side.pattern]) for side in (reads, writes))
-    return reads, writes, plan.patterns[used]
+    deps, foreign = _split_dependencies(plan, rank, rows)
+    return plan.replace(
+        **{name: getattr(plan, name)[rows] for name in COLUMNS},
+        reads=replace(reads, pattern=number[reads.pattern]),
+        writes=replace(writes, pattern=number[writes.pattern]),
+        deps=deps,
+        patterns=plan.patterns[used],
+        only_rank=rank,
+        foreign=foreign,
+        phases=tuple(phase.of_ranks((rank,)) for phase in plan.phases),
+    )
 
 
 def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies, CrossRankWaits]:
@@ -99,13 +85,8 @@ def _split_dependencies(plan: Plan, rank: int, rows: Ints) -> tuple[Dependencies
     own = Dependencies(
         csr.indptr_of(after[is_own], len(rows)), np.searchsorted(rows, before[is_own]), kind[is_own]
     )
-    return own, _cross_rank_waits(plan, rows, after[~is_own], before[~is_own], kind[~is_own])
-
-
-def _cross_rank_waits(
-    plan: Plan, rows: Ints, after: Ints, before: Ints, kind: Ints
-) -> CrossRankWaits:
-    """Name tasks of other ranks as their own programs do: by row and flag there."""
+    # Of other ranks' tasks, named as their own programs do: by row and flag there.
+    after, before, kind = after[~is_own], before[~is_own], kind[~is_own]
     if (kind & ON_START).any():
         i = int(np.argmax(kind & ON_START))
         waiting = rows[after[i]]
@@ -116,10 +97,10 @@ def _cross_rank_waits(
         )
     crosses = plan.rank[plan.deps.owner()] != plan.rank[plan.deps.task]
     if not crosses.any():
-        return CrossRankWaits.none(len(rows))
+        return own, CrossRankWaits.none(len(rows))
     awaited = np.zeros(plan.n_tasks, dtype=bool)
     awaited[plan.deps.task[crosses]] = True
-    return CrossRankWaits(
+    return own, CrossRankWaits(
         csr.indptr_of(after, len(rows)),
         plan.rank[before],
         csr.occurrence(plan.rank)[before],

@@ -59,7 +59,7 @@ class Relocation:
         is_rewritten = np.zeros(len(pieces), dtype=bool)
         is_rewritten[owner[(high > low) & ~inside & ~apart]] = True
         # Several pieces of a row may have become neighbors.
-        is_rewritten[owner[inside]] |= (np.diff(pieces.indptr) > 1)[owner[inside]]
+        is_rewritten[owner[inside]] |= (csr.lengths_of(pieces.indptr) > 1)[owner[inside]]
         offset = pieces.offset.copy()
         offset[inside] += self.shift[number[inside]]
         buffer, _, count, stride, repeat = pieces.columns()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.plan.plan import NONE, ON_START
@@ -11,7 +10,7 @@ from collplan.planner.plan.plan import NONE, ON_START
 MAX_TAGS = 1 << 15
 """Tags a pair of ranks uses before it begins again: all that MPI promises to have."""
 
-Edges = tuple[Ints, Ints, npt.NDArray[np.int8]]
+Edges = tuple[Ints, Ints, Ints]
 """Edges between rows: predecessors, successors, kinds."""
 
 
@@ -47,8 +46,5 @@ def chain_streams(op: Ints, rank: Ints, peer: Ints, stream: Ints) -> Edges:
 
 def join_edges(one: Edges, other: Edges) -> Edges:
     """Return the edges of both."""
-    return (
-        np.concatenate((one[0], other[0])),
-        np.concatenate((one[1], other[1])),
-        np.concatenate((one[2], other[2])),
-    )
+    before, after, kind = map(np.concatenate, zip(one, other, strict=True))
+    return before, after, kind

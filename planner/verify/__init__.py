@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collplan.planner.errors import PlanError
 from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.barrier import check_barrier
 from collplan.planner.verify.contents import check_contents, check_operations
@@ -45,10 +46,11 @@ def verify(plan: Plan) -> None:
     check_format(plan)
     execution = Execution.of(plan)
     check_stages(plan, execution)
-    check_races(plan, execution)
+    accesses = pieces_of(plan)
+    check_races(plan, execution, accesses)
     check_restarts(plan, execution, gated_tasks(plan))
     space = AddressSpace.of_plan(plan)
-    moves = element_moves(plan, space, execution)
+    moves = element_moves(plan, space, execution, accesses)
     check_overlaps(plan, moves)
     check_mirrors(plan, space, moves)
     if plan.spec is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 
 from collplan.planner.arrays import Ints
 from collplan.planner.arrays.motion import Motion
 from collplan.planner.errors import MissingContributionError
-from collplan.planner.plan.plan import ON_START, Plan
+from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.order import Execution, spread
 
 
@@ -23,14 +25,10 @@ def check_barrier(plan: Plan, execution: Execution) -> None:
         bits[group] = np.uint64(1) << (group - first).astype(np.uint64)
         known = bits.copy()
         np.bitwise_or.at(known, plan.rank, spread(execution, events, bits[plan.rank])[1])
-        everybody = np.bitwise_or.reduce(bits)
-        if (known != everybody).any():
-            rank = int(np.argmax(known != everybody))
-            lacking = int(known[rank] ^ everybody)
-            other = first + (lacking & -lacking).bit_length() - 1
-            raise MissingContributionError(
-                f"rank {rank} may leave the barrier before rank {other} has come"
-            )
+        lacking = known ^ np.bitwise_or.reduce(bits)
+        if lacking.any():
+            rank = int(np.argmax(lacking != 0))
+            _raise_lacking(rank, int(lacking[rank]), first)
 
 
 def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
@@ -39,29 +37,27 @@ def _check_folded(plan: Plan, execution: Execution, events: Ints) -> None:
     n, motion = plan.n_tasks, plan.folding.motion
     everybody = (1 << motion.size) - 1
     known = [1 << rank for rank in range(plan.n_ranks)]
-    at_start, at_end = [known[rank] for rank in plan.rank.tolist()], [0] * n
-    indptr, before, kind, sender = (column.tolist() for column in execution[:4])
-    apart = plan.apart.tolist()
+    heard = [known[rank] for rank in plan.rank.tolist()] + [0] * n
     for event in events.tolist():
-        if event < n:
-            for j in range(indptr[event], indptr[event + 1]):
-                source = at_start if kind[j] & ON_START else at_end
-                at_start[event] |= source[before[j]]
-            continue
-        task = event - n
-        at_end[task] = at_start[task]
-        if sender[task] >= 0:
-            block = motion.block_to(apart[task], 0)
-            at_end[task] |= _moved(at_start[sender[task]], block, motion, everybody)
-    for rank, bits in zip(plan.rank.tolist(), at_end, strict=True):
+        for before in execution.waits_of(event):
+            ranks = heard[before]
+            if event >= n and before != event - n:
+                block = motion.block_to(int(plan.apart[event - n]), 0)
+                ranks = _moved(ranks, block, motion, everybody)
+            heard[event] |= ranks
+    for rank, bits in zip(plan.rank.tolist(), heard[n:], strict=True):
         known[rank] |= bits
     for rank, bits in enumerate(known):
         if bits != everybody:
-            lacking = everybody & ~bits
-            other = (lacking & -lacking).bit_length() - 1
-            raise MissingContributionError(
-                f"rank {rank} may leave the barrier before rank {other} has come"
-            )
+            _raise_lacking(rank, everybody & ~bits, 0)
+
+
+def _raise_lacking(rank: int, lacking: int, first: int) -> NoReturn:
+    """Raise for the first rank that is lacking, as bits from rank `first` on."""
+    other = first + (lacking & -lacking).bit_length() - 1
+    raise MissingContributionError(
+        f"rank {rank} may leave the barrier before rank {other} has come"
+    )
 
 
 def _moved(ranks: int, block: int, motion: Motion, everybody: int) -> int:

@@ -35,8 +35,8 @@ from collplan.planner.verify.travel import (
     BY_SHIFT,
     BY_XOR,
     IN_ORDER,
-    Travel,
-    travel_of,
+    Rules,
+    rules_of,
     turned,
     turning_points,
 )
@@ -50,11 +50,11 @@ DUPLICATE: Final = -3
 ORDER: Final = -4
 """Operands of a non-commutative operation that are not neighbours in rank order."""
 
-_WORDS: Final = {
-    UNDEFINED: "undefined memory",
-    MIXED: "a combination of different elements",
-    DUPLICATE: "a contribution twice",
-    ORDER: "operands out of rank order",
+_FAILURES: Final[dict[int, tuple[str, type[PostconditionError]]]] = {
+    UNDEFINED: ("undefined memory", UndefinedReadError),
+    MIXED: ("a combination of different elements", PostconditionError),
+    DUPLICATE: ("a contribution twice", DuplicateContributionError),
+    ORDER: ("operands out of rank order", OperandOrderError),
 }
 
 
@@ -74,19 +74,17 @@ OperandOrderError, PostconditionError
     if in_send.any():
         task = plan.task(int(plan.writes.owner()[np.argmax(in_send)]))
         raise OverwrittenInputError(f"{task} writes to the send buffer, which is read-only")
-    collective, size = plan.spec.collective, plan.n_ranks * plan.n_copies
-    before = precondition(collective, size).of_first(plan.n_ranks)
+    collective = plan.spec.collective
+    rules = rules_of(plan, collective.is_commutative)
+    before = precondition(collective, rules.n_ranks).of_first(plan.n_ranks)
     n_first = None if plan.folding is None else plan.n_ranks
-    after = postcondition(collective, size, n_first)
+    after = postcondition(collective, rules.n_ranks, n_first)
     starts = [space.base[c.rank, c.buffer] + c.offset for c in (before, after)]
     for contents, start in zip((before, after), starts, strict=True):
         _check_sizes(plan, contents, start)
     cuts = turning_points(plan, before, starts[0])
     edges = atom_edges(moves, starts, (before.count, after.count), cuts)
-    symbols = run_symbols(
-        edges, moves, starts[0], before, size, commutative=collective.is_commutative,
-        travel=travel_of(plan, collective.is_commutative),
-    )  # fmt: skip
+    symbols = run_symbols(edges, moves, starts[0], before, rules)
     wrong = symbols.first_wrong(starts[1], after)
     if wrong is not None:
         _raise_wrong(plan, space, after, symbols, *wrong)
@@ -103,7 +101,7 @@ def check_operations(plan: Plan) -> None:
     if not collective.has_op and (plan.op == Op.REDUCE).any():
         task = plan.task(int(np.argmax(plan.op == Op.REDUCE)))
         raise PostconditionError(f"{task} reduces, but {collective.kind} has no operation")
-    writes = (plan.op == Op.COMPUTE) & (np.diff(plan.writes.indptr) > 0)
+    writes = (plan.op == Op.COMPUTE) & (csr.lengths_of(plan.writes.indptr) > 0)
     if writes.any():
         task = plan.task(int(np.argmax(writes)))
         raise PostconditionError(f"{task} writes what nothing defines; use copy or reduce")
@@ -137,8 +135,7 @@ def atom_edges(moves: Moves, starts: Sequence[Ints], counts: tuple[Ints, ...], c
         np.concatenate((cuts, *sources, moves.dest, moves.dest + moves.length, *starts, *ends))
     )
     places = _Atoms(*(np.searchsorted(edges, side) for side in moves[1:4]))
-    carried: Ints = _carry_cuts(edges, moves, places)
-    return carried
+    return np.asarray(_carry_cuts(edges, moves, places))
 
 
 class _Atoms(NamedTuple):
@@ -192,33 +189,19 @@ def _raise_wrong(
     plan: Plan, space: AddressSpace, after: Contents, symbols: Symbols, row: int, atom: int
 ) -> None:
     """Raise for the first element of `atom`, which contents row `row` covers."""
-    rank = int(after.rank[row])
-    address = int(symbols.edges[atom])
-    first_address = int(space.base[rank, after.buffer[row]] + after.offset[row])
-    logical = int(after.logical[row]) + address - first_address
-    place = f"rank {rank} recv[{int(after.offset[row]) + address - first_address}]"
-    first, last = int(after.first[row]), int(after.last[row])
+    rank, first, last = (int(column[row]) for column in (after.rank, after.first, after.last))
+    element = int(symbols.edges[atom] - space.base[rank, after.buffer[row]])
+    logical = int(after.logical[row] - after.offset[row]) + element
     wanted = f"element {logical} of rank {first}"
     if last > first + 1:
         wanted = f"elements {logical} of ranks {first} to {last - 1}, combined"
-    held = symbols.describe(atom)
-    text = f"{place} holds {held}, not {wanted}"
-    failure = symbols.failure(atom)
-    if failure is not None:
-        kind, task = failure
-        text += f"; see {plan.task(task)}" if task >= 0 else ""
-        errors: dict[int, type[PostconditionError]] = {
-            UNDEFINED: UndefinedReadError,
-            DUPLICATE: DuplicateContributionError,
-            ORDER: OperandOrderError,
-            MIXED: PostconditionError,
-        }
-        raise errors[kind](text)
-    held_ranks = symbols.ranks(atom)
-    wanted_ranks = set(range(first, last))
-    if symbols.logical(atom) == logical and held_ranks < wanted_ranks:
-        missing: Any = sorted(wanted_ranks - held_ranks)
-        raise MissingContributionError(f"{text}: rank {missing[0]} is missing")
+    text = f"rank {rank} recv[{element}] holds {symbols.describe(atom)}, not {wanted}"
+    term, task = int(symbols.term[atom]), int(symbols.culprit[atom])
+    if term < 0:
+        raise _FAILURES[term][1](f"{text}; see {plan.task(task)}" if task >= 0 else text)
+    held, promised = symbols.ranks(atom), set(range(first, last))
+    if symbols.index[atom] == logical and held < promised:
+        raise MissingContributionError(f"{text}: rank {min(promised - held)} is missing")
     raise PostconditionError(text)
 
 
@@ -240,8 +223,8 @@ class Symbols:
 
     def first_wrong(self, start: Ints, wanted: Contents) -> tuple[int, int] | None:
         """Return the first contents row that is not met, and the atom where."""
-        last = np.where(wanted.last - wanted.first > 0, wanted.last - wanted.first, 1)
-        symbol = wanted.first * self.n_ranks + last - 1
+        n = np.maximum(wanted.last - wanted.first, 1)
+        symbol = wanted.first * self.n_ranks + n - 1
         row, atom = _atoms_of(self.edges, start, wanted.count)
         index = wanted.logical[row] + self.edges[atom] - start[row]
         bad = (self.term[atom] != symbol[row]) | (self.index[atom] != index)
@@ -250,20 +233,9 @@ class Symbols:
         i = int(np.argmax(bad))
         return int(row[i]), int(atom[i])
 
-    def failure(self, atom: int) -> tuple[int, int] | None:
-        """Return what went wrong with an atom and in which task (-1: none); None if nothing."""
-        term = int(self.term[atom])
-        return (term, int(self.culprit[atom])) if term < 0 else None
-
-    def logical(self, atom: int) -> int:
-        """Return the logical index of the atom's first element."""
-        return int(self.index[atom])
-
     def ranks(self, atom: int) -> set[int]:
-        """Return the ranks whose contributions an atom holds."""
+        """Return the ranks whose contributions an atom holds in which nothing went wrong."""
         term = int(self.term[atom])
-        if term < 0:
-            return set()
         if term < self.n_ranks**2:
             low, n = divmod(term, self.n_ranks)
             return {(low + i) % self.n_ranks for i in range(n + 1)}
@@ -274,24 +246,15 @@ class Symbols:
         """Return in words what the atom's first element holds."""
         term = int(self.term[atom])
         if term < 0:
-            return _WORDS[term]
+            return _FAILURES[term][0]
         ranks = sorted(self.ranks(atom))
         if len(ranks) == 1:
-            return f"element {self.logical(atom)} of rank {ranks[0]}"
+            return f"element {self.index[atom]} of rank {ranks[0]}"
         names = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-        return f"elements {self.logical(atom)} of ranks {names}, combined"
+        return f"elements {self.index[atom]} of ranks {names}, combined"
 
 
-def run_symbols(
-    edges: Ints,
-    moves: Moves,
-    start: Ints,
-    before: Contents,
-    n_ranks: int,
-    *,
-    commutative: bool,
-    travel: Travel,
-) -> Symbols:
+def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules: Rules) -> Symbols:
     """Execute moves on symbols.
 
     Parameters
@@ -302,22 +265,18 @@ def run_symbols(
         In execution order.
     start, before
         Addresses of the contributions, and what they hold.
-    n_ranks : int
-        Ranks of the collective.
-    travel : Travel
-        As `travel_of` returns it.
+    rules : Rules
     """
     n_atoms = len(edges)
     term = np.full(n_atoms, UNDEFINED, dtype=np.int64)
     index = np.zeros(n_atoms, dtype=np.int64)
     culprit = np.full(n_atoms, -1, dtype=np.int64)
     row, atom = _atoms_of(edges, start, before.count)
-    term[atom] = before.first[row] * n_ranks
+    term[atom] = before.first[row] * rules.n_ranks
     index[atom] = before.logical[row] + edges[atom] - start[row]
     places = _Atoms(*(last_at_or_below(edges, side) for side in moves[1:4]))
-    held = _Held(term, index, culprit)
-    sets = _execute(edges, held, moves, places, n_ranks, commutative, travel)
-    return Symbols(edges, term, index, culprit, sets, n_ranks)
+    sets = _execute(edges, term, index, culprit, moves, places, rules)
+    return Symbols(edges, term, index, culprit, sets, rules.n_ranks)
 
 
 def _atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
@@ -327,26 +286,12 @@ def _atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
     return np.repeat(np.arange(len(n)), n), csr.ranges(first, n)
 
 
-class _Held(NamedTuple):
-    """Contents of every atom, as in `Symbols`."""
-
-    term: Ints
-    element: Ints
-    culprit: Ints
-
-
 @compiled
 def _execute(
-    edges: Ints,
-    held: _Held,
-    moves: Moves,
-    places: _Atoms,
-    n_ranks: int,
-    commutative: bool,
-    travel: Travel,
+    edges: Ints, term: Ints, index: Ints, culprit: Ints, moves: Moves, places: _Atoms, rules: Rules
 ) -> Any:
     """Carry symbols along all moves; return the bit sets of general symbols."""
-    term, index, culprit = held
+    n_ranks, commutative, sender, motion, n_local, _ = rules
     task, left, right, dest, length = moves
     words = (n_ranks + 63) // 64
     sets = np.zeros((16, words), np.uint64)
@@ -368,10 +313,11 @@ def _execute(
             new = term[a]
             place = index[a] + left[move] + shift - edges[a]
             blame = culprit[a]
-            if len(travel.sender) > 0 and travel.sender[task[move]] > 0 and new >= 0:
-                place = turned(place, travel, travel.sender[task[move]])
-                by = travel.sender[task[move]] * travel.n_local
-                new, n_sets = _renamed(new, by, n_ranks, travel.rule, sets, table, n_sets, operands)
+            if len(sender) > 0 and sender[task[move]] > 0 and new >= 0:
+                apart = sender[task[move]]
+                place = turned(place, rules, apart)
+                by = apart * n_local
+                new, n_sets = _renamed(new, by, n_ranks, motion, sets, table, n_sets, operands)
                 if new < 0:
                     blame = task[move]
             if right[move] >= 0:

@@ -10,7 +10,7 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.errors import RaceError
 from collplan.planner.plan.address_space import AddressSpace
-from collplan.planner.plan.pieces import Pieces, pieces_of
+from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.verify.order import Execution
 
@@ -29,11 +29,16 @@ class Moves(NamedTuple):
     length: Ints
 
 
-def element_moves(plan: Plan, space: AddressSpace, execution: Execution) -> Moves:
-    """Return what every task and message moves, in the order of completion."""
-    reads, writes = pieces_of(plan)
+def element_moves(
+    plan: Plan, space: AddressSpace, execution: Execution, accesses: tuple[Pieces, Pieces]
+) -> Moves:
+    """Return what every task and message moves, in the order of completion.
+
+    `accesses` are what tasks read and write, as `pieces_of` returns it.
+    """
+    reads, writes = accesses
     source = np.where(execution.sender >= 0, execution.sender, np.arange(plan.n_tasks))
-    acting = np.flatnonzero(np.isin(plan.op, (Op.RECV, Op.COPY, Op.REDUCE)))
+    acting = np.flatnonzero((plan.op != Op.SEND) & (plan.op != Op.COMPUTE))
     acting = acting[np.argsort(execution.completion[acting], kind="stable")]
     task, left, right, dest, count = pair_blocks(
         *_addresses(plan, space, reads, source[acting]),
@@ -62,47 +67,43 @@ def pair_blocks(
     reduces: Any,
 ) -> Any:
     """Cut the blocks of both sides at each other's ends; a reduction reads two operands."""
-    n = len(write_indptr) - 1
+    # Each move ends where a block does.
+    most = len(read) + len(write)
+    task, left, right = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    dest, count = np.empty(most, np.int64), np.empty(most, np.int64)
     size = 0
-    for fill in range(2):
-        task, left = np.empty(size, np.int64), np.empty(size, np.int64)
-        right, dest = np.full(size, -1, np.int64), np.empty(size, np.int64)
-        count = np.empty(size, np.int64)
-        size = 0
-        for i in range(n):
-            total = 0
-            for w in range(write_indptr[i], write_indptr[i + 1]):
-                total += write_count[w]
-            # The right operand's blocks begin where the left one's elements are used up.
-            r, r_done = read_indptr[i], 0
-            second, second_done, skipped = read_indptr[i], 0, 0
-            if reduces[i]:
-                while second < read_indptr[i + 1] and skipped + read_count[second] <= total:
-                    skipped += read_count[second]
-                    second += 1
-                second_done = total - skipped
-            for w in range(write_indptr[i], write_indptr[i + 1]):
-                w_done = 0
-                while w_done < write_count[w]:
-                    step = min(write_count[w] - w_done, read_count[r] - r_done)
-                    if reduces[i]:
-                        step = min(step, read_count[second] - second_done)
-                    if step > 0:
-                        if fill == 1:
-                            task[size], left[size] = i, read[r] + r_done
-                            dest[size], count[size] = write[w] + w_done, step
-                            if reduces[i]:
-                                right[size] = read[second] + second_done
-                        size += 1
-                    w_done += step
-                    r_done += step
-                    if r_done == read_count[r]:
-                        r, r_done = r + 1, 0
-                    if reduces[i]:
-                        second_done += step
-                        if second_done == read_count[second]:
-                            second, second_done = second + 1, 0
-    return task, left, right, dest, count
+    for i in range(len(write_indptr) - 1):
+        total = 0
+        for w in range(write_indptr[i], write_indptr[i + 1]):
+            total += write_count[w]
+        # The right operand's blocks begin where the left one's elements are used up.
+        r, r_done = read_indptr[i], 0
+        second, second_done, skipped = read_indptr[i], 0, 0
+        if reduces[i]:
+            while second < read_indptr[i + 1] and skipped + read_count[second] <= total:
+                skipped += read_count[second]
+                second += 1
+            second_done = total - skipped
+        for w in range(write_indptr[i], write_indptr[i + 1]):
+            w_done = 0
+            while w_done < write_count[w]:
+                step = min(write_count[w] - w_done, read_count[r] - r_done)
+                if reduces[i]:
+                    step = min(step, read_count[second] - second_done)
+                if step > 0:
+                    task[size], left[size] = i, read[r] + r_done
+                    dest[size], count[size] = write[w] + w_done, step
+                    right[size] = read[second] + second_done if reduces[i] else -1
+                    size += 1
+                w_done += step
+                r_done += step
+                if r_done == read_count[r]:
+                    r, r_done = r + 1, 0
+                if reduces[i]:
+                    second_done += step
+                    if second_done == read_count[second]:
+                        second, second_done = second + 1, 0
+    return task[:size], left[:size], right[:size], dest[:size], count[:size]
 
 
 def check_overlaps(plan: Plan, moves: Moves) -> None:

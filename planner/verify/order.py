@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import DeadlockError, StageError
 from collplan.planner.plan.matching import Rows, match_messages
-from collplan.planner.plan.plan import NONE, ON_START, Op, Plan, Stage, Task
+from collplan.planner.plan.plan import NONE, ON_START, Op, Plan, Stage
 
 Waits = Callable[[int], Iterator[int]]
 """A function from an event to the events it waits for."""
@@ -28,6 +28,8 @@ MOST_LETTERS: Final = 400
 """Letters of each, which may wait for thousands of others."""
 MOST_SEEN: Final = 100_000
 """Events, and waits of each, that are looked at to find a shorter cycle through an event."""
+_WHEN: Final = ("inside start", "in the background", "inside wait")
+"""Times at which tasks run, by `Stage`."""
 
 
 class Execution(NamedTuple):
@@ -58,7 +60,7 @@ class Execution(NamedTuple):
         sender = np.full(plan.n_tasks, -1, dtype=np.int64)
         sender[recvs] = sends
         when = np.concatenate(completion_order(plan, sends, recvs))
-        return cls(*_contiguous(plan), sender, when)
+        return cls(*plan.deps.for_kernels(), sender, when)
 
     def inside(self, plan: Plan) -> Execution:
         """Return the same execution, but of messages between nodes nothing is said.
@@ -66,6 +68,15 @@ class Execution(NamedTuple):
         In a folded plan these lead to the copy of a task on another node.
         """
         return self._replace(sender=np.where(plan.crosses, NONE, self.sender))
+
+    def waits_of(self, event: int) -> list[int]:
+        """Return the events that an event waits for; of a receive, its send's start comes last."""
+        n = len(self.sender)
+        if event >= n:
+            sender = int(self.sender[event - n])
+            return [event - n] if sender == NONE else [event - n, sender]
+        own = slice(self.indptr[event], self.indptr[event + 1])
+        return list((self.before[own] + np.where(self.kind[own] & ON_START, 0, n)).tolist())
 
     @property
     def completion(self) -> Ints:
@@ -76,13 +87,6 @@ class Execution(NamedTuple):
         """Return all events in the order in which they happen."""
         # At one position a start precedes the completion it belongs to.
         return np.lexsort((np.arange(len(self.when)) >= len(self.sender), self.when))
-
-
-def _contiguous(plan: Plan) -> tuple[Ints, Ints, Ints]:
-    """Return the dependencies of a plan as compiled kernels take them."""
-    columns = (plan.deps.indptr, plan.deps.task, plan.deps.kind)
-    indptr, before, kind = map(np.ascontiguousarray, columns)
-    return indptr, before, kind
 
 
 @compiled
@@ -146,15 +150,8 @@ def check_stages(plan: Plan, execution: Execution) -> None:
         i = int(np.argmax(is_later))
         how = "waits for" if i < len(after) else "is one message with"
         one, other = plan.task(int(second[i])), plan.task(int(first[i]))
-        raise StageError(f"{one} runs {_when(one)}, but {how} {other}, which runs {_when(other)}")
-
-
-def _when(task: Task) -> str:
-    return (
-        "in the background"
-        if task.stage is Stage.BACKGROUND
-        else f"inside {task.stage.name.lower()}"
-    )
+        when, later = _WHEN[one.stage], _WHEN[other.stage]
+        raise StageError(f"{one} runs {when}, but {how} {other}, which runs {later}")
 
 
 def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
@@ -182,51 +179,25 @@ def completion_order(plan: Plan, sends: Rows, recvs: Rows) -> tuple[Ints, Ints]:
     # What the builder makes runs in row order: each message completes at its receive.
     if (recvs > sends).all() and (waits_for < plan.deps.owner()).all():
         return rows, completion
-    start, completion, done = _execute(*_contiguous(plan), _partners(plan, sends, recvs))
+    partner = np.full(plan.n_tasks, -1, dtype=np.int64)
+    partner[sends], partner[recvs] = recvs, sends
+    events = np.where(plan.deps.kind & ON_START, before, plan.n_tasks + before)
+    order, first = csr.group_by(events, 2 * plan.n_tasks)
+    waiting = csr.lengths_of(plan.deps.indptr)
+    start, completion, done = _execute(first, plan.deps.owner()[order], waiting, partner)
     if done < plan.n_tasks:
-        _raise_deadlock(plan, sends, recvs, start, completion)
+        _raise_deadlock(plan, partner, np.concatenate((start, completion)))
     return start, completion
 
 
-def _partners(plan: Plan, sends: Rows, recvs: Rows) -> Ints:
-    partner = np.full(plan.n_tasks, -1, dtype=np.int64)
-    partner[sends], partner[recvs] = recvs, sends
-    return partner
-
-
-class _Successors(NamedTuple):
-    """Tasks that wait for each task, in CSR: for its start or its completion."""
-
-    indptr: Ints
-    task: Ints
-    on_start: Bools
-
-
-@inner
-def _successors(indptr: Ints, before: Ints, kind: Ints) -> Any:
-    """Turn dependencies around."""
-    n = len(indptr) - 1
-    n_after = np.zeros(n + 1, np.int64)
-    for other in before:
-        n_after[other + 1] += 1
-    first = np.cumsum(n_after)
-    fill = first.copy()
-    after = np.empty(len(before), np.int64)
-    on_start = np.empty(len(before), np.bool_)
-    for task in range(n):
-        for j in range(indptr[task], indptr[task + 1]):
-            after[fill[before[j]]] = task
-            on_start[fill[before[j]]] = (kind[j] & 1) != 0
-            fill[before[j]] += 1
-    return _Successors(first, after, on_start)
-
-
 @compiled
-def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
-    """Run Kahn's algorithm over starts and completions; -1 marks what never happens."""
-    n = len(indptr) - 1
-    after = _successors(indptr, before, kind)
-    waiting = indptr[1:] - indptr[:-1]
+def _execute(first: Ints, after: Ints, waiting: Ints, partner: Ints) -> Any:
+    """Run Kahn's algorithm over starts and completions; -1 marks what never happens.
+
+    The tasks ``after[first[e]:first[e + 1]]`` wait for event e, and each task for as many
+    events as `waiting` says, which is used up.
+    """
+    n = len(waiting)
     start, completion = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     ready = np.empty(n, np.int64)
     head, tail, clock, done = 0, 0, 0, 0
@@ -239,7 +210,7 @@ def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
         head += 1
         start[task] = clock
         clock += 1
-        tail = _release(after, task, True, waiting, ready, tail)
+        tail = _release(first, after, task, waiting, ready, tail)
         other = partner[task]
         if other >= 0 and start[other] < 0:
             continue
@@ -247,47 +218,29 @@ def _execute(indptr: Ints, before: Ints, kind: Ints, partner: Ints) -> Any:
             if end >= 0:
                 completion[end] = clock
                 done += 1
-                tail = _release(after, end, False, waiting, ready, tail)
+                tail = _release(first, after, n + end, waiting, ready, tail)
         clock += 1
     return start, completion, done
 
 
 @inner
-def _release(
-    after: _Successors, task: int, on_start: bool, waiting: Ints, ready: Ints, tail: int
-) -> int:
+def _release(first: Ints, after: Ints, event: int, waiting: Ints, ready: Ints, tail: int) -> int:
     """Queue the tasks that waited for nothing else; return where the queue ends then."""
-    for j in range(after.indptr[task], after.indptr[task + 1]):
-        if after.on_start[j] == on_start:
-            waiting[after.task[j]] -= 1
-            if waiting[after.task[j]] == 0:
-                ready[tail] = after.task[j]
-                tail += 1
+    for task in after[first[event] : first[event + 1]]:
+        waiting[task] -= 1
+        if waiting[task] == 0:
+            ready[tail] = task
+            tail += 1
     return tail
 
 
-def _raise_deadlock(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completion: Ints) -> None:
+def _raise_deadlock(plan: Plan, partner: Ints, when: Ints) -> None:
     """Find a short cycle among what never happens, and raise with it."""
-    partner = _partners(plan, sends, recvs)
-    n = plan.n_tasks
-    happens = np.concatenate((start, completion)) >= 0
-
-    def waits_of(event: int, eager: bool) -> Iterator[int]:
-        """Yield what a start (its row) or a completion (n + its row) waits for."""
-        row = event % n
-        if event >= n:
-            waits = [row]
-            if partner[row] >= 0 and not (eager and plan.op[row] == Op.SEND):
-                waits.append(int(partner[row]))
-        else:
-            own = slice(plan.deps.indptr[row], plan.deps.indptr[row + 1])
-            at_start = (plan.deps.kind[own] & ON_START) != 0
-            waits = np.where(at_start, plan.deps.task[own], n + plan.deps.task[own]).tolist()
-        yield from (other for other in waits if not happens[other])
-
-    stuck = np.flatnonzero(~happens).tolist()
+    n, stuck = plan.n_tasks, np.flatnonzero(when < 0).tolist()
     for eager in (True, False):
-        waits = partial(waits_of, eager=eager)
+        # A message waits for both its ends (rendezvous), or only a receive for its send.
+        sender = np.where(plan.op == Op.SEND, NONE, partner) if eager else partner
+        waits = partial(_unmet, Execution(*plan.deps.for_kernels(), sender, when))
         cycle = _find_cycle(waits, stuck, 2 * n)
         if cycle:
             break
@@ -300,6 +253,11 @@ def _raise_deadlock(plan: Plan, sends: Rows, recvs: Rows, start: Ints, completio
         chain.append(f"{len(tasks) - MOST_SHOWN} more")
     chain.append(chain[0])
     raise DeadlockError(f"{len(tasks)} tasks wait for each other{how}: {' waits for '.join(chain)}")
+
+
+def _unmet(execution: Execution, event: int) -> Iterator[int]:
+    """Return what an event waits for that never happens."""
+    return (other for other in execution.waits_of(event) if execution.when[other] < 0)
 
 
 def _find_cycle(waits_of: Waits, events: Iterable[int], n_events: int) -> list[int]:

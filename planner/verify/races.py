@@ -10,18 +10,26 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.errors import MatchOrderError, RaceError
 from collplan.planner.plan.hazards import cut_into_atoms, derive_hazards
-from collplan.planner.plan.pieces import pieces_of
-from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.planner.plan.matching import sorted_ends
+from collplan.planner.plan.pieces import Pieces
+from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.verify.order import Execution
 
 
-def check_races(plan: Plan, execution: Execution) -> None:
+def check_races(plan: Plan, execution: Execution, accesses: tuple[Pieces, Pieces]) -> None:
     """Raise where nothing orders two conflicting accesses, or two messages of one tag.
 
     In one legal execution, each conflict's earlier access must complete
     before the later one starts in *every* execution: by a chain of
     dependencies and messages, where a send may complete before it is
     received (eager) and memory it reads may then be reused.
+
+    Parameters
+    ----------
+    plan : Plan
+    execution : Execution
+    accesses : tuple of Pieces
+        What tasks read, and what they write, as `pieces_of` returns it.
 
     Raises
     ------
@@ -31,7 +39,7 @@ def check_races(plan: Plan, execution: Execution) -> None:
         Naming two messages of one tag whose order of starts is open.
     """
     order = np.argsort(execution.completion, kind="stable")
-    reads, writes = (side.take(order) for side in pieces_of(plan))
+    reads, writes = (side.take(order) for side in accesses)
     indptr, before = derive_hazards(
         *cut_into_atoms(plan.rank[order], reads, writes, plan.rank_node)
     )
@@ -45,6 +53,8 @@ def check_races(plan: Plan, execution: Execution) -> None:
         raise RaceError(f"nothing orders {one} and {other}, which touch the same memory")
     for op in (Op.SEND, Op.RECV):
         first, second = _same_tag_pairs(plan, op)
+        if not len(first):  # receives have the tags of sends
+            break
         bad = _unordered(plan, execution, first, second, True)
         if bad >= 0:
             one, other = plan.task(int(first[bad])), plan.task(int(second[bad]))
@@ -87,20 +97,15 @@ def _leads_around(plan: Plan, execution: Execution, origin: int, task: int) -> b
     """
     assert plan.folding is not None
     motion, apart, when = plan.folding.motion, plan.apart, execution.when
-    indptr, before, kind, sender, _ = execution
     n = plan.n_tasks
     states, seen = [(task, 0)], set[tuple[int, int]]()
     while states and len(seen) < MOST_STATES:
         event, block = states.pop()
-        found = []
-        if event < n:
-            for j in range(indptr[event], indptr[event + 1]):
-                found.append((int(before[j]) + (0 if kind[j] & ON_START else n), block))
-        else:
-            found.append((event - n, block))
-            if sender[event - n] >= 0:
-                back = motion.block_to(int(apart[event - n]), 0)
-                found.append((int(sender[event - n]), motion.move_block(block, back)))
+        found = [(before, block) for before in execution.waits_of(event)]
+        if len(found) > 1 and event >= n:
+            # A message leads to the node of its sender.
+            back = motion.block_to(int(apart[event - n]), 0)
+            found[1] = found[1][0], motion.move_block(block, back)
         if (origin, 0) in found:
             return True
         fresh = [one for one in found if when[one[0]] >= when[origin] and one not in seen]
@@ -165,8 +170,6 @@ def _leads(
 
 def _same_tag_pairs(plan: Plan, op: Op) -> tuple[Ints, Ints]:
     """Return neighbors, in row order, among messages of one source, destination and tag."""
-    rows = np.flatnonzero(plan.op == op)
-    keys = plan.tag, plan.apart, plan.peer, plan.rank
-    order = rows[np.lexsort((rows, *(key[rows] for key in keys)))]
-    same = ~csr.run_starts(*(key[order] for key in keys))[1:]
-    return order[:-1][same], order[1:][same]
+    rows, keys = sorted_ends(plan, op, plan.rank, plan.peer)
+    same = keys[1:] == keys[:-1]
+    return rows[:-1][same], rows[1:][same]

@@ -56,19 +56,18 @@ def check_restarts(plan: Plan, execution: Execution, gated: Bools) -> None:
     node = plan.rank_node[plan.rank]
     # Chains to a gate stay inside the node.
     inside = execution.inside(plan)
-    sender = execution.sender if plan.folding is None else inside.sender
+    chains = execution if plan.folding is None else inside
     passed, _ = spread(inside, execution.events(), gated.astype(np.uint64))
     early = np.flatnonzero(passed == 0)
     if not len(early):
         return
     read, written = (side.select(side.buffer == Buffer.SHARED) for side in pieces_of(plan))
     reads, writes, _ = cut_into_atoms(plan.rank, read, written, plan.rank_node)
-    touches = (np.diff(reads.indptr) > 0) | (np.diff(writes.indptr) > 0)
+    touches = (csr.lengths_of(reads.indptr) > 0) | (csr.lengths_of(writes.indptr) > 0)
     for task in early[touches[early]].tolist():
-        others = _rivals(plan, reads, writes, task)
-        if others:
-            finished = _finished_before(plan, sender, node, gated, task)
-            others = [other for other in others if plan.n_tasks + other not in finished]
+        rivals = _rivals(plan, reads, writes, task)
+        done = _finished_before(plan, chains, node, gated, task) if rivals else set()
+        others = [other for other in rivals if plan.n_tasks + other not in done]
         if others:
             raise RaceError(
                 f"nothing orders {plan.task(others[0])} in one start and {plan.task(task)} in the "
@@ -87,28 +86,21 @@ def _rivals(plan: Plan, reads: Accesses, writes: Accesses, task: int) -> list[in
     return sorted(row for row in found if plan.rank[row] != plan.rank[task])
 
 
-def _finished_before(plan: Plan, sender: Ints, node: Ints, gated: Bools, task: int) -> set[int]:
+def _finished_before(
+    plan: Plan, chains: Execution, node: Ints, gated: Bools, task: int
+) -> set[int]:
     """Return the events of one start that have happened when a task of the next one starts."""
-    own = _past(plan, sender, [task])
+    own = _past(chains, [task])
     begun = np.array([event for event in own if event < plan.n_tasks])
     is_done = np.isin(plan.rank, plan.rank[begun]) | np.isin(node, node[begun[gated[begun]]])
-    return _past(plan, sender, (plan.n_tasks + np.flatnonzero(is_done)).tolist())
+    return _past(chains, (plan.n_tasks + np.flatnonzero(is_done)).tolist())
 
 
-def _past(plan: Plan, sender: Ints, events: list[int]) -> set[int]:
+def _past(execution: Execution, events: list[int]) -> set[int]:
     """Return events (x starts, n + x completes) and all that come before them in their start."""
-    n = plan.n_tasks
     seen, stack = set(events), list(events)
     while stack:
-        event = stack.pop()
-        if event < n:
-            mine = slice(plan.deps.indptr[event], plan.deps.indptr[event + 1])
-            on_start = plan.deps.kind[mine] & 1
-            previous = (plan.deps.task[mine] + np.where(on_start, 0, n)).tolist()
-        else:
-            row = event - n
-            previous = [row] + ([int(sender[row])] if sender[row] >= 0 else [])
-        fresh = [before for before in previous if before not in seen]
+        fresh = [before for before in execution.waits_of(stack.pop()) if before not in seen]
         seen.update(fresh)
         stack += fresh
     return seen

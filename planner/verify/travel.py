@@ -22,15 +22,19 @@ IN_ORDER: Final = 2
 """Rules of how ranks are moved in a folded plan."""
 
 
-class Travel(NamedTuple):
-    """Moves from one node to another, for compiled kernels.
+class Rules(NamedTuple):
+    """Rules by which contents are combined and moved, for compiled kernels.
 
     Parameters
     ----------
+    n_ranks : int
+        Ranks of the collective, on all nodes.
+    commutative : bool
+        Whether operands may be exchanged.
     sender : ndarray of int64, shape (n_tasks,), or empty
         How many nodes on the sender of each receive is, as a block of the motion; empty where
         the plan is not folded.
-    rule : int
+    motion : int
         How ranks are moved: `BY_SHIFT`, `BY_XOR`, or `IN_ORDER` where operands may not wrap.
     n_local : int
         Ranks per node.
@@ -38,40 +42,44 @@ class Travel(NamedTuple):
         As of its `Folding`.
     """
 
+    n_ranks: int
+    commutative: bool
     sender: Ints
-    rule: int
+    motion: int
     n_local: int
     turns: Ints
 
 
-def travel_of(plan: Plan, commutative: bool) -> Travel:
-    """Return how contents travel in a plan."""
+def rules_of(plan: Plan, commutative: bool) -> Rules:
+    """Return the rules for a plan of a collective whose operation commutes or not."""
+    nobody, turns = np.zeros(0, dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
     if plan.folding is None:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Travel(nothing, IN_ORDER, plan.n_ranks, nothing.reshape(0, 3))
+        return Rules(plan.n_ranks, commutative, nobody, IN_ORDER, plan.n_ranks, turns)
     motion = plan.folding.motion
-    rule = BY_XOR if motion.kind == "xor" else BY_SHIFT if commutative else IN_ORDER
+    kind = BY_XOR if motion.kind == "xor" else BY_SHIFT if commutative else IN_ORDER
     sender = np.where(plan.op == Op.RECV, motion.block_to(plan.apart.astype(np.int64), 0), 0)
-    return Travel(sender, rule, motion.step, np.ascontiguousarray(plan.folding.turns))
+    turns = np.ascontiguousarray(plan.folding.turns)
+    return Rules(motion.size, commutative, sender, kind, motion.step, turns)
 
 
 def turning_points(plan: Plan, before: Contents, start: Ints) -> Ints:
     """Return the addresses of contributions at which a folded plan could part neighbors."""
     cuts = [np.zeros(0, dtype=np.int64)]
-    if plan.folding is not None:
-        rows = zip(start.tolist(), before.logical.tolist(), before.count.tolist(), strict=True)
-        for first, low, count in rows:
-            cuts.append(first + plan.folding.cuts(low, low + count) - low)
+    turns = [] if plan.folding is None else plan.folding.turns.tolist()
+    for first, count, step in turns:
+        edges = np.arange(first, first + count + 1, step)
+        for address, low, n in zip(start, before.logical, before.count, strict=True):
+            cuts.append(address - low + edges[(edges > low) & (edges < low + n)])
     return np.concatenate(cuts)
 
 
 @inner
-def turned(element: int, travel: Travel, apart: int) -> int:
+def turned(element: int, rules: Rules, apart: int) -> int:
     """Return the element that is, some nodes on, what an element is here."""
-    for turn in range(len(travel.turns)):
-        first, count, step = travel.turns[turn]
+    for turn in range(len(rules.turns)):
+        first, count, step = rules.turns[turn]
         if first <= element < first + count:
-            if travel.rule != BY_XOR:
+            if rules.motion != BY_XOR:
                 return int(first + (element - first + apart * step) % count)
             block = (element - first) // step
             return int(element + ((block ^ apart) - block) * step)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from collplan.planner import compile_plan
+from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Op
 from oracle import make_spec
 
 
@@ -29,3 +30,37 @@ def test_replace_keeps_the_plan_as_it_was():
     assert other.priority.max(initial=0) == 0
     assert plan.priority.max() == 1
     assert {field.name for field in fields(other)} == {field.name for field in fields(plan)}
+
+
+def test_columns_are_stored_in_the_types_that_they_are_declared_with():
+    plan = compile_plan(make_spec("allreduce", "ring", 4, count=8))
+    assert {name: dtype.name for name, dtype in COLUMNS.items() if dtype != np.int32} == {
+        "op": "int8", "lane": "int16", "phase": "int16", "stage": "int8", "duration_ns": "int64"
+    }  # fmt: skip
+    assert {**COLUMNS, **TABLES, "apart": np.int32} == plan.TYPES
+    for name, dtype in plan.TYPES.items():
+        assert getattr(plan, name).dtype == dtype
+    for name, kind in CSR_PARTS.items():
+        part = getattr(plan, name)
+        assert all(getattr(part, column).dtype == dtype for column, dtype in kind.TYPES.items())
+
+
+def test_a_column_of_equal_rows_is_stored_once():
+    plan = compile_plan(make_spec("allreduce", "ring", 4, count=8))
+    n = plan.n_tasks
+    for column in (np.full(n, 3), [3] * n, np.broadcast_to(np.int64(3), n)):
+        stored = plan.replace(round=column).round
+        assert (stored.strides, stored.dtype) == ((0,), np.int32)
+        assert stored.tolist() == [3] * n
+    ends = np.full(n, 3)
+    ends[1] = 4
+    assert plan.replace(round=ends).round.tolist() == ends.tolist()
+
+
+def test_tasks_are_measured_by_what_they_write_or_else_read():
+    plan = compile_plan(make_spec("allreduce", "ring", 3, count=7))
+    read, written = plan.sizes
+    for row, task in enumerate(plan.tasks()):
+        assert read[row] == sum(extent.count for extent in task.reads)
+        assert written[row] == sum(extent.count for extent in task.writes)
+        assert plan.elements[row] == (read[row] if task.op is Op.SEND else written[row])

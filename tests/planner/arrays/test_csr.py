@@ -16,11 +16,18 @@ pairs = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=12)
 def test_lengths_become_offsets_rows_and_places(lengths):
     indptr = csr.running_total(lengths)
     assert indptr.tolist() == [sum(lengths[:i]) for i in range(len(lengths) + 1)]
+    assert csr.lengths_of(indptr).tolist() == lengths
     entries = [(row, place) for row, n in enumerate(lengths) for place in range(n)]
     assert list(zip(*(c.tolist() for c in csr.expand(ints(lengths))), strict=True)) == entries
     rows = csr.row_numbers(indptr)
     assert rows.tolist() == [row for row, _ in entries]
     assert csr.indptr_of(rows, len(lengths)).tolist() == indptr.tolist()
+
+
+def test_an_entry_is_repeated_without_being_stored():
+    again = csr.repeated(np.array([7], dtype=np.int8), 3)
+    assert again.tolist() == [7, 7, 7]
+    assert (again.dtype, again.strides) == (np.int8, (0,))
 
 
 @given(pairs)
