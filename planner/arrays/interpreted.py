@@ -59,8 +59,7 @@ class Interpreted:
         about_s = ELEMENT_S * _n_elements(arguments)
         if _MACHINE_CODE not in sys.modules:
             return Interpreted.all_s + about_s < SHARE * IMPORT_S
-        if self._get_s is None:
-            self._get_s = LOAD_S if kernel.has_code else self._compile_s
+        self._get_s = self._get_s or (LOAD_S if kernel.has_code else self._compile_s)
         return self._own_s + about_s < SHARE * self._get_s
 
     def __call__(self, *arguments: Any) -> Any:

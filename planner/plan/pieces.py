@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.intervals import hull, last_at_or_below
+from collplan.planner.arrays.intervals import hull
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.plan import NO_PATTERN, Extents, Plan
 
@@ -291,24 +291,27 @@ def _fold_block(out: Ints, first: int, k: int, where: int, low: int, length: int
     return k + 1
 
 
+@compiled
 def slice_blocks(
     indptr: Ints, buffer: Ints, offset: Ints, count: Ints, row: Ints, low: Ints, high: Ints
-) -> tuple[Any, Any, Any, Any]:
+) -> Any:
     """Cut rows of blocks at element positions.
 
     Slice k is elements ``low[k]:high[k]`` of row ``row[k]``, whose elements
     are its blocks' one after another. Returns a CSR by slice: indptr, buffer,
     offset, count.
     """
-    # All blocks stand on one line, row after row.
-    begin = csr.running_total(count)
-    first, last = begin[indptr[row]], begin[indptr[row + 1]]
-    low, high = np.maximum(first + low, first), np.minimum(first + high, last)
-    block = last_at_or_below(begin[:-1], low)
-    n = np.where(low < high, np.searchsorted(begin, high) - block, 0)
-    index, piece = csr.ranges(block, n), np.repeat(np.arange(len(row)), n)
-    start, stop = np.maximum(begin[index], low[piece]), np.minimum(begin[index + 1], high[piece])
-    kept = start < stop
-    index, start, stop = index[kept], start[kept], stop[kept]
-    moved = offset[index] + start - begin[index]
-    return csr.indptr_of(piece[kept], len(row)), buffer[index], moved, stop - start
+    out_indptr, n = np.zeros(len(row) + 1, np.int64), 0
+    out = np.empty((3, len(row) + len(buffer)), np.int64)
+    for k in range(len(row)):
+        start = 0
+        for i in range(indptr[row[k]], indptr[row[k] + 1]):
+            first, last = max(low[k], start), min(high[k], start + count[i])
+            if first < last:
+                if n == out.shape[1]:
+                    out = np.concatenate((out, np.empty_like(out)), axis=1)
+                out[0, n], out[1, n], out[2, n] = buffer[i], offset[i] + first - start, last - first
+                n += 1
+            start += count[i]
+        out_indptr[k + 1] = n
+    return out_indptr, out[0, :n], out[1, :n], out[2, :n]

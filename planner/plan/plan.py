@@ -331,7 +331,12 @@ class Plan(Columns):
         for name, dtype in self.TYPES.items():
             stored[name] = _freeze(stored[name], dtype, constant=name not in TABLES)
         for name in CSR_PARTS:
-            stored[name] = _freeze_csr(stored[name])
+            part = stored[name]
+            columns = (
+                _freeze(getattr(part, column), dtype, constant=column in ("pattern", "kind"))
+                for column, dtype in part.TYPES.items()
+            )
+            stored[name] = type(part)(*columns)
         self._check_lengths()
 
     @property
@@ -485,11 +490,3 @@ def _freeze(column: npt.ArrayLike, dtype: np.dtype[Any], constant: bool = True) 
         array = array.view()
         array.flags.writeable = False
     return array
-
-
-def _freeze_csr(part: Any) -> Any:
-    columns = (
-        _freeze(getattr(part, name), dtype, constant=name in ("pattern", "kind"))
-        for name, dtype in part.TYPES.items()
-    )
-    return type(part)(*columns)

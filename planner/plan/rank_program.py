@@ -60,14 +60,12 @@ def restrict(plan: Plan, rank: int) -> Plan:
         )
     rows = np.flatnonzero(plan.rank == rank)
     reads, writes = plan.reads.take(rows), plan.writes.take(rows)
-    used = np.zeros(len(plan.patterns), dtype=bool)
-    used[0] = used[reads.pattern] = used[writes.pattern] = True
-    number = np.cumsum(used) - 1
+    used = csr.sorted_unique(np.concatenate(([0], reads.pattern, writes.pattern)))
     deps, foreign = _split_dependencies(plan, rank, rows)
     return plan.replace(
         **{name: getattr(plan, name)[rows] for name in COLUMNS},
-        reads=replace(reads, pattern=number[reads.pattern]),
-        writes=replace(writes, pattern=number[writes.pattern]),
+        reads=replace(reads, pattern=np.searchsorted(used, reads.pattern)),
+        writes=replace(writes, pattern=np.searchsorted(used, writes.pattern)),
         deps=deps,
         patterns=plan.patterns[used],
         only_rank=rank,
