@@ -120,7 +120,7 @@ class Copy:
     """
 
     def __init__(self, of: LocalProgram, sent_at: int, received_at: int) -> None:
-        self._program, self._buffers = of.program, Buffers(of.plan, of.comm.rank)
+        self.of, self._buffers = of, Buffers(of.plan, of.comm.rank)
         buffers = self._buffers_at(sent_at, received_at)
         self._engine = Engine(of.program, buffers, of.comm, of.reduction, of.sharing)
         memory = self._engine._memory
@@ -144,7 +144,7 @@ class Copy:
             Called when the program is over and before the request is complete.
         """
         memory, flight = self._engine._memory, self.flight
-        np.add(self._program.tag, tag_space * MAX_TAGS, out=self._tags)
+        np.add(self.of.program.tag, tag_space * MAX_TAGS, out=self._tags)
         request = MPI.Request.fromhandle(flight.prepare(board().address, finish))
         if entry("run_loop")(memory.address, codes.START) > codes.PENDING:
             flight.fail(memory.get("code"))
