@@ -278,7 +278,7 @@ class Sweep(SpecModel):
 
     @cached_property
     def key(self) -> tuple[str, bool | None, Placement]:
-        """What a table has one sweep of: collective, whether its operation commutes, placement."""
+        """Key of a sweep in a table: collective, whether its operation commutes, placement."""
         return self.collective, self.op_commutes, self.placement
 
     def intervals(self) -> list[tuple[int, int | None, str]]:

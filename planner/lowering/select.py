@@ -123,7 +123,7 @@ class _Choices:
     def _preferred(self, component: Component) -> Algorithm:
         """Return what `auto` means: few rounds below `LONG_BYTES`, few bytes from there on.
 
-        Long vectors take no p rounds where so many ranks share them that a part is short.
+        Long vectors of which each rank has a short part take no algorithm of p rounds.
         """
         kind = component.kind
         n_bytes = component.given.totals.max(initial=0) * self.itemsize

@@ -249,7 +249,7 @@ def derive_hazards(reads: Accesses, writes: Accesses, n_atoms: int) -> Any:
     before = np.empty(2 * n + 16, np.int32)
     k = 0
     for task in range(n):
-        if len(before) - k < task:  # which can have so many predecessors
+        if len(before) - k < task:  # which can have as many predecessors
             before = np.concatenate((before, np.empty(len(before) + task, np.int32)))
         for j in range(reads.indptr[task], reads.indptr[task + 1]):
             for atom in range(reads.low[j], reads.high[j]):

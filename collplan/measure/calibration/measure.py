@@ -161,14 +161,7 @@ def measure_machine(
         raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
     effort = QUICK if quick else THOROUGH
     place = find_place(comm, lanes)
-    times: Entries = defaultdict(list)
-    limits: dict[LinkClass, int] = {}
-    for link in LINKS:
-        for pair in choose_pairs(place, link)[: 1 if quick else N_PAIRS]:
-            found, limits[link] = _time_pair(comm, link, pair, effort, limits.get(link))
-            for name, entries in found.items():
-                times[name] += entries
-            advance()
+    times = _time_messages(comm, place, effort, 1 if quick else N_PAIRS, advance)
     at_once = _lanes_at_once(comm, place, effort, times["ping_pongs"])
     advance()
     rounds = _rounds(comm) if place.ranks_per_core > 1 else None
@@ -188,6 +181,21 @@ def measure_machine(
         **times,
     )
     return everywhere(comm, measured)
+
+
+def _time_messages(
+    comm: MPI.Intracomm, place: Place, effort: Effort, n_pairs: int, advance: Callable[[], object]
+) -> Entries:
+    """Measure the messages of some pairs of ranks of every link class; collective."""
+    times: Entries = defaultdict(list)
+    limits: dict[LinkClass, int] = {}
+    for link in LINKS:
+        for pair in choose_pairs(place, link)[:n_pairs]:
+            found, limits[link] = _time_pair(comm, link, pair, effort, limits.get(link))
+            for name, entries in found.items():
+                times[name] += entries
+            advance()
+    return times
 
 
 def n_steps(quick: bool) -> int:

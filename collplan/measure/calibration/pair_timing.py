@@ -161,7 +161,7 @@ QUICK: Final = Effort(point_s=0.02, longest_s=0.01, least=3, most=5, tries=1)
 
 
 Entries = defaultdict[str, list[Any]]
-"""What was measured, by the names of the fields of `Measurements`."""
+"""Measured times, by the names of the fields of `Measurements`."""
 
 
 class PairTimer:

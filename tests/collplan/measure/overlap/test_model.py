@@ -139,7 +139,7 @@ class TestSimulated:
     def test_unit_transfers_take_what_the_model_says(self, kind: str) -> None:
         """But for the last level of an allreduce, whose ranks began to compute early."""
         model, found = overlap_model(kind, 16), simulated(kind).table
-        trees = N_TREES[kind].trees
+        trees = N_TREES[kind]
         assert found.blocking[1:] == pytest.approx(model.blocking[1:], rel=1e-5)
         assert found.compute == pytest.approx(model.compute, rel=1e-5)
         more = (found.overlapped - model.overlapped)[1:]
