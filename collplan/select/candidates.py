@@ -34,6 +34,8 @@ MANY_RANKS: Final = 256
 """Number of ranks from which flat algorithms of p² messages are not among the likely ones."""
 MANY_HOPS: Final = 4096
 """Number of ranks from which no vector passes one rank after another, or leaves one for all."""
+MANY_NODES: Final = 64
+"""Number of nodes from which vectors may take few rounds between nodes, whatever their length."""
 WINDOWS: Final = (PassChoice(name="prioritize"), PassChoice(name="limit_requests"))
 """Passes that segments need: an order, and few requests in flight."""
 FAMILIES: Final = ("flat", "hierarchical", "multi_leader", "full_lane", "mesh", "guideline")
@@ -115,8 +117,13 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     for shape in shapes:
         chosen = Decomposition.model_validate(shape)
         yield chosen, AUTO
-        there = [f"{c.role}/{c.kind}" for c in _components(spec, chosen)] or by_role.roles
+        components = _components(spec, chosen)
+        there = [f"{c.role}/{c.kind}" for c in components] or by_role.roles
         yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
+        across = [c for c in components if _is_across(c) and not c.traits.has_blocks]
+        if across and machine.nodes >= MANY_NODES:
+            quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in across}
+            yield chosen, AlgorithmsByRole.model_validate(quick)
     for length in {machine.nodes, fullest}:
         if size % length == 0 and 1 < length < size:
             yield Decomposition(name="mesh", shape=(size // length, length)), AUTO

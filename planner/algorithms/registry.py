@@ -199,6 +199,11 @@ class Registry:
         found = [one.name for one in self.of(kind) if where in one.pipelines]
         return [*found, self.of(kind)[0].name][0]
 
+    def quick(self, kind: str) -> str:
+        """Return the algorithm that ``auto`` takes for long vectors if p rounds are too many."""
+        found = (*self.preferred(kind, "long"), *self.preferred(kind, "short"))
+        return next(one.name for one in found if not one.per_pair)
+
     def legal(
         self, kind: str, size: int, commutative: bool, is_regular: bool = True
     ) -> tuple[Algorithm, ...]:

@@ -10,6 +10,7 @@ from auto_alltoalls import MACHINES, auto, makespan_s
 from collplan.compiling import compile_spec
 from collplan.emulate.cluster import Cluster, parse_rate
 from collplan.emulate.machine import emulated_machine
+from collplan.planner.compiler import needs_all_ranks
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.verify import verify
@@ -91,3 +92,35 @@ def test_segments_are_eager_where_longer_ones_wait_for_a_handshake(kind: str) ->
     )
     chosen = {one.name: one.options for one in resolve(spec).passes}
     assert chosen["segment"] == {"max_bytes": machine.network.eager_limit_bytes}
+
+
+def large(kind: str, nodes: int, per_node: int, n_bytes: int) -> PlanSpec:
+    op = {"op": "sum"} if kind == "allreduce" else {}
+    return PlanSpec.model_validate(
+        {
+            "machine": {"nodes": nodes, "ranks_per_node": per_node, "lanes": 4},
+            "collective": {"kind": kind, "count": n_bytes, "datatype": "int8", **op},
+            "decomposition": "auto",
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", ["bcast", "allreduce"])
+@pytest.mark.parametrize("n_bytes", [1 << 20, 1 << 24])
+def test_on_thousands_of_ranks_every_rank_can_compile_its_own_program(
+    kind: str, n_bytes: int
+) -> None:
+    chosen = resolve(large(kind, 128, 56, n_bytes))
+    assert not needs_all_ranks(chosen)
+    assert compile_spec(chosen, rank=1).n_tasks < 30_000
+    with_fewer = [one.spec for one in candidates(large(kind, 64, 32, n_bytes))]
+    assert any(needs_all_ranks(one) for one in with_fewer)
+
+
+def test_a_vector_takes_few_rounds_between_many_nodes_where_that_is_faster() -> None:
+    """With a ring, 1,024 nodes take 2,046 rounds for parts of 2 KiB."""
+    spec = large("allreduce", 1024, 8, 1 << 24)
+    best, *others = candidates(spec)
+    assert str(best.spec.algorithms) == "lane/allreduce: circulant"
+    with_ring = [one for one in others if str(one.spec.algorithms) == "auto"]
+    assert best.cost_s < 0.7 * with_ring[0].cost_s
