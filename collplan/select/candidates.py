@@ -117,10 +117,10 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     for shape in shapes:
         chosen = Decomposition.model_validate(shape)
         yield chosen, AUTO
-        components = _components(spec, chosen)
-        there = [f"{c.role}/{c.kind}" for c in components] or by_role.roles
+        parts = _components(spec, chosen)
+        there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
         yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
-        across = [c for c in components if _is_across(c) and not c.traits.has_blocks]
+        across = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
         if across and machine.nodes >= MANY_NODES:
             quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in across}
             yield chosen, AlgorithmsByRole.model_validate(quick)
