@@ -120,9 +120,9 @@ def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
         parts = _components(spec, chosen)
         there = [f"{c.role}/{c.kind}" for c in parts] or by_role.roles
         yield chosen, AlgorithmsByRole(roles={key: by_role.roles[key] for key in there})
-        across = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
-        if across and machine.nodes >= MANY_NODES:
-            quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in across}
+        vectors = [c for c in parts if _is_across(c) and not c.traits.has_blocks]
+        if vectors and machine.nodes >= MANY_NODES:
+            quick = {f"{c.role}/{c.kind}": registry.quick(c.kind) for c in vectors}
             yield chosen, AlgorithmsByRole.model_validate(quick)
     for length in {machine.nodes, fullest}:
         if size % length == 0 and 1 < length < size:
