@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from collplan.executors.mpi.loop import object_files
@@ -50,6 +51,8 @@ class _Method(ctypes.Structure):
 
 _methods: list[_Method] = []
 """Keeps the records alive that Python's functions refer to."""
+_loading = Lock()
+"""Held by the thread that brings code into this process."""
 
 
 @cache
@@ -101,7 +104,7 @@ def address_of_code(symbol: str, function: Callable[[], Function], signature: st
     signature : str
         The C function's types, as numba writes them.
     """
-    with getting_kernel():
+    with _loading, getting_kernel():
         file = ObjectFile(SOURCES, symbol)
         if not file.read():
             miss()

@@ -108,7 +108,7 @@ def _target() -> str:
 
 @cache
 def _llvm() -> Any:
-    """Return LLVM, which is imported when it is needed: that takes half as long as numpy."""
+    """Return LLVM, which is imported when it is needed: that takes a third as long as numpy."""
     import llvmlite.binding as llvm  # type: ignore[import-untyped]
 
     llvm.initialize_native_target()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from collplan.executors.mpi.loop import object_files
-from collplan.executors.mpi.loop.entries import callback, entry, is_kept
+from collplan.executors.mpi.loop.entries import SOURCES, callback, entry, is_kept
 from collplan.executors.mpi.loop.reductions import load
 from collplan.planner.arrays import code_folders
 
@@ -54,6 +55,16 @@ def test_names_of_files_tell_what_is_kept(tmp_path, monkeypatch: pytest.MonkeyPa
     subprocess.run([sys.executable, "-c", READ], check=True)
     assert is_kept("read_word")
     assert not is_kept("read_wor")
+
+
+@pytest.mark.parametrize("name", ["records.py", "codes.py", "moves.py"])
+def test_all_that_is_compiled_into_code_names_its_folder(tmp_path: Path, name: str) -> None:
+    for path in SOURCES.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    before = code_folders.cache_folder.__wrapped__(tmp_path, "")
+    with (tmp_path / name).open("a") as file:
+        file.write("OTHER = 1\n")
+    assert code_folders.cache_folder.__wrapped__(tmp_path, "") != before
 
 
 def test_without_a_folder_code_is_compiled_and_used(
