@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import Final
 
@@ -46,6 +47,9 @@ def _load() -> None:
     with bind(compile_plan(_allreduce(1)), MPI.COMM_SELF, *buffers) as bound:
         bound()
     load_machine_code()
+    # Later calls compile what nobody has kept yet.
+    for name in ("combine", "compiling"):
+        import_module(f"collplan.executors.mpi.loop.{name}")
     # Ranks that share memory look at each other's words outside of the loop, too.
     word = np.zeros(1, np.int64)
     entry("write_word")(word.ctypes.data, 1)
