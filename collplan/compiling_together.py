@@ -27,8 +27,8 @@ def compile_together(
     """Return this rank's program of a spec; collective.
 
     Rank 0 resolves ``auto``. Where a pass must see all ranks, rank 0 compiles the plan and
-    sends every other rank its program. Otherwise each rank compiles its own, after rank 0:
-    what that had to compile to machine code the others find in the cache.
+    sends every other rank its program. Otherwise all ranks compile their own at the same time:
+    what one of them has to compile to machine code the others wait for, and find in the cache.
 
     Parameters
     ----------
@@ -78,18 +78,21 @@ def _lead(spec: PlanSpec, comm: MPI.Intracomm, lines: list[str], *, is_whole: bo
     others = range(1, comm.size)
     for rank in others:
         comm.send(spec, rank)
+    waiting = list(others)
     try:
         chosen = resolve(spec)
         is_sent = needs_all_ranks(chosen)
+        while waiting and not is_sent:
+            comm.send(chosen, waiting.pop())
         plan = _compile(chosen, None if is_sent or is_whole else 0, lines)
     except Exception as error:
-        for rank in others:
+        for rank in waiting:
             comm.send(BindError(f"rank 0 cannot {DOING}: {one_line(error)}"), rank)
         raise
     # Only of passes that the spec names: the user cannot change what `auto` chooses.
     lines[:] = lines if spec.passes else ()
-    for rank in others:
-        comm.send(_program(plan, rank, lines) if is_sent else chosen, rank)
+    for rank in waiting:
+        comm.send(_program(plan, rank, lines), rank)
     return plan if is_whole else restrict(plan, 0)
 
 

@@ -119,9 +119,8 @@ def test_more_ranks_than_the_spec_has_begin_again(comm: MPI.Intracomm) -> None:
 @pytest.mark.ranks(1, 3)
 def test_a_spec_that_has_no_plan_has_none_on_all_ranks(comm: MPI.Intracomm) -> None:
     wrong = spec_of(comm.size, algorithms="ringg")
-    with pytest.raises(collplan.CollplanError, match="ringg") as caught:
+    with pytest.raises(AlgorithmError, match="ringg"):
         collplan.compile(wrong, comm=comm)
-    assert isinstance(caught.value, AlgorithmError) == (comm.rank == 0)
     collplan.compile(spec_of(comm.size), comm=comm)
 
 
