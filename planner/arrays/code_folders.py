@@ -2,9 +2,9 @@
 
 Numba keeps machine code beside the source file and renews it when that file
 changes, but what a function calls or takes from another file is compiled into
-it, too. So the cache lies in a folder named after the contents of all files with
-kernels in the function's own folder; kernels call no kernels of other folders,
-and take constants from files with kernels only.
+it, too. So the cache lies in a folder named after the contents of all files in the
+function's own folder that contain kernels or speak of compiled code, as those with
+its records and constants do. Kernels call no kernels of other folders.
 
 Where the source folder cannot be written, the cache lies in the user's cache folder,
 or else in a folder of the user's own for temporary files. Where neither can be written,
