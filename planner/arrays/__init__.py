@@ -9,3 +9,4 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]

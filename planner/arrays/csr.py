@@ -119,6 +119,17 @@ def run_starts(*columns: Ints) -> Bools:
     return starts
 
 
+def first_true(mask: Bools) -> int:
+    """Return the place of the first entry that is True, -1 if none is.
+
+    Examples
+    --------
+    >>> first_true(np.array([False, True, True])), first_true(np.array([False]))
+    (1, -1)
+    """
+    return int(np.argmax(mask)) if mask.any() else -1
+
+
 def run_bounds(*columns: Ints) -> Int64s:
     """Return the indptr of runs of entries that are equal in all columns.
 

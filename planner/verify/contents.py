@@ -71,8 +71,8 @@ OperandOrderError, PostconditionError
     """
     assert plan.spec is not None
     in_send = plan.writes.buffer == Buffer.SEND
-    if in_send.any():
-        task = plan.task(int(plan.writes.owner()[np.argmax(in_send)]))
+    if (i := csr.first_true(in_send)) >= 0:
+        task = plan.task(int(plan.writes.owner()[i]))
         raise OverwrittenInputError(f"{task} writes to the send buffer, which is read-only")
     collective = plan.spec.collective
     rules = rules_of(plan, collective.is_commutative)
@@ -98,20 +98,17 @@ def check_operations(plan: Plan) -> None:
     """
     assert plan.spec is not None
     collective = plan.spec.collective
-    if not collective.has_op and (plan.op == Op.REDUCE).any():
-        task = plan.task(int(np.argmax(plan.op == Op.REDUCE)))
-        raise PostconditionError(f"{task} reduces, but {collective.kind} has no operation")
+    if not collective.has_op and (i := csr.first_true(plan.op == Op.REDUCE)) >= 0:
+        raise PostconditionError(f"{plan.task(i)} reduces, but {collective.kind} has no operation")
     writes = (plan.op == Op.COMPUTE) & (csr.lengths_of(plan.writes.indptr) > 0)
-    if writes.any():
-        task = plan.task(int(np.argmax(writes)))
-        raise PostconditionError(f"{task} writes what nothing defines; use copy or reduce")
+    if (i := csr.first_true(writes)) >= 0:
+        raise PostconditionError(f"{plan.task(i)} writes what nothing defines; use copy or reduce")
 
 
 def _check_sizes(plan: Plan, contents: Contents, start: Ints) -> None:
     sizes = plan.buffer_sizes[contents.rank, contents.buffer]
     short = contents.offset + contents.count > sizes
-    if short.any():
-        i = int(np.argmax(short))
+    if (i := csr.first_true(short)) >= 0:
         name = Buffer(int(contents.buffer[i])).name.lower()
         raise PostconditionError(
             f"rank {contents.rank[i]}: the {name} buffer has {sizes[i]} elements, the collective "
@@ -225,13 +222,11 @@ class Symbols:
         """Return the first contents row that is not met, and the atom where."""
         n = np.maximum(wanted.last - wanted.first, 1)
         symbol = wanted.first * self.n_ranks + n - 1
-        row, atom = _atoms_of(self.edges, start, wanted.count)
+        row, atom = atoms_of(self.edges, start, wanted.count)
         index = wanted.logical[row] + self.edges[atom] - start[row]
         bad = (self.term[atom] != symbol[row]) | (self.index[atom] != index)
-        if not bad.any():
-            return None
-        i = int(np.argmax(bad))
-        return int(row[i]), int(atom[i])
+        i = csr.first_true(bad)
+        return (int(row[i]), int(atom[i])) if i >= 0 else None
 
     def ranks(self, atom: int) -> set[int]:
         """Return the ranks whose contributions an atom holds in which nothing went wrong."""
@@ -271,7 +266,7 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
     term = np.full(n_atoms, UNDEFINED, dtype=np.int64)
     index = np.zeros(n_atoms, dtype=np.int64)
     culprit = np.full(n_atoms, -1, dtype=np.int64)
-    row, atom = _atoms_of(edges, start, before.count)
+    row, atom = atoms_of(edges, start, before.count)
     term[atom] = before.first[row] * rules.n_ranks
     index[atom] = before.logical[row] + edges[atom] - start[row]
     places = _Atoms(*(last_at_or_below(edges, side) for side in moves[1:4]))
@@ -279,7 +274,7 @@ def run_symbols(edges: Ints, moves: Moves, start: Ints, before: Contents, rules:
     return Symbols(edges, term, index, culprit, sets, rules.n_ranks)
 
 
-def _atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
+def atoms_of(edges: Ints, start: Ints, count: Ints) -> tuple[Ints, Ints]:
     """Return row and atom of every atom that intervals of addresses consist of."""
     first = np.searchsorted(edges, start)
     n = np.searchsorted(edges, start + count) - first

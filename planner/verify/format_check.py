@@ -120,9 +120,8 @@ def check_buffers(plan: Plan) -> None:
 def _compare(name: str, column: Ints, meant: npt.ArrayLike, field: str) -> None:
     """See that a column by rank is what the spec says."""
     values = np.asarray(meant)
-    differs = column != values
-    if differs.any():
-        rank = int(np.argmax(differs))
+    differs = np.asarray(column != values)
+    if (rank := csr.first_true(differs)) >= 0:
         _contradict(f"{name} of rank {rank}", column[rank], field, values[rank])
 
 
@@ -136,8 +135,7 @@ def _contradict(name: str, stored: object, field: str, meant: object) -> NoRetur
 def _check_dependencies(plan: Plan) -> None:
     after, before = plan.deps.owner(), plan.deps.task
     apart = plan.node[before] != plan.node[after]
-    if apart.any():
-        i = int(np.argmax(apart))
+    if (i := csr.first_true(apart)) >= 0:
         raise PlanFormatError(
             f"task #{after[i]} of rank {plan.rank[after[i]]} depends on #{before[i]} of rank "
             f"{plan.rank[before[i]]}, which is on another node: only messages cross nodes"
@@ -153,9 +151,8 @@ def _check_mirrors(plan: Plan) -> None:
     shared = plan.shared_sizes[plan.rank_node]
     # The program of one rank does not use the shared buffers of other nodes.
     ends = np.where(plan.mirrors >= 0, plan.mirrors + plan.buffer_sizes[:, :2], 0)
-    outside = (ends > shared[:, None]).any(axis=1)
-    if outside.any():
-        rank = int(np.argmax(outside))
+    outside = np.asarray((ends > shared[:, None]).any(axis=1))
+    if (rank := csr.first_true(outside)) >= 0:
         raise PlanFormatError(
             f"mirrors[{rank}] ends at {ends[rank].max()}, the shared buffer of node "
             f"{plan.rank_node[rank]} has {shared[rank]} elements"
@@ -179,8 +176,7 @@ def _check_foreign(plan: Plan) -> None:
         _in_range(f"foreign.{name}", values, 0, plan.n_ranks if name == "rank" else None)
     node = plan.rank_node[foreign.rank]
     strange = (node != plan.rank_node[plan.only_rank]) | (foreign.rank == plan.only_rank)
-    if strange.any():
-        i = int(np.argmax(strange))
+    if (i := csr.first_true(strange)) >= 0:
         raise PlanFormatError(
             f"foreign.rank[{i}] is {foreign.rank[i]}, must be another rank of node "
             f"{plan.rank_node[plan.only_rank]}, where rank {plan.only_rank} is"
@@ -207,8 +203,7 @@ def _check_extents(
     size = sizes[plan.rank[owner], extents.buffer]
     low, high = extent_bounds(plan.patterns, extents)
     outside = (low < 0) | (high > size)
-    if outside.any():
-        i = int(np.argmax(outside))
+    if (i := csr.first_true(outside)) >= 0:
         buffer = Buffer(int(extents.buffer[i])).name.lower()
         raise PlanFormatError(
             f"task #{owner[i]} {name} {buffer}[{low[i]}:{high[i]}] of rank "
@@ -252,5 +247,5 @@ def _in_range(name: str, values: Ints, low: int, high: int | None) -> None:
 
 
 def _where(problem: str, bad: npt.NDArray[np.bool_]) -> None:
-    if bad.any():
-        raise PlanFormatError(f"task #{int(np.argmax(bad))}: {problem}")
+    if (row := csr.first_true(bad)) >= 0:
+        raise PlanFormatError(f"task #{row}: {problem}")

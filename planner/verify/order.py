@@ -146,8 +146,7 @@ def check_stages(plan: Plan, execution: Execution) -> None:
     first = np.concatenate((plan.deps.task, sends, recvs))
     second = np.concatenate((after, recvs, sends))
     is_later = plan.stage[first] > plan.stage[second]
-    if is_later.any():
-        i = int(np.argmax(is_later))
+    if (i := csr.first_true(is_later)) >= 0:
         how = "waits for" if i < len(after) else "is one message with"
         one, other = plan.task(int(second[i])), plan.task(int(first[i]))
         when, later = _WHEN[one.stage], _WHEN[other.stage]

@@ -17,6 +17,7 @@ from collplan.planner.plan.address_space import AddressSpace
 from collplan.planner.plan.hazards import Accesses, cut_into_atoms
 from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
+from collplan.planner.verify.contents import atoms_of
 from collplan.planner.verify.moves import Moves
 from collplan.planner.verify.order import Execution, spread
 
@@ -131,10 +132,8 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
     end, own = begin + plan.buffer_sizes[rank, buffer], space.base[rank, buffer]
     order = np.argsort(begin, kind="stable")
     begin, end, own, rank = begin[order], end[order], own[order], rank[order]
-    overlaps = np.flatnonzero(begin[1:] < end[:-1])
-    if len(overlaps):
-        pair = rank[overlaps[0]], rank[overlaps[0] + 1]
-        raise RaceError(f"mirrors of ranks {pair[0]} and {pair[1]} overlap in shared memory")
+    if (i := csr.first_true(begin[1:] < end[:-1])) >= 0:
+        raise RaceError(f"mirrors of ranks {rank[i]} and {rank[i + 1]} overlap in shared memory")
     # The last mirror that begins before a write ends is the only one it can be in, if it fits one.
     which = np.searchsorted(begin, moves.dest + moves.length) - 1
     inside = np.flatnonzero((which >= 0) & (end[which] > moves.dest))
@@ -144,8 +143,7 @@ def check_mirrors(plan: Plan, space: AddressSpace, moves: Moves) -> None:
     first, last = moves.dest[inside], moves.dest[inside] + moves.length[inside]
     stages &= (moves.left[inside] == first + shift) & (first >= begin[place])
     stages &= last <= end[place]
-    if not stages.all():
-        i = int(np.argmin(stages))
+    if (i := csr.first_true(~stages)) >= 0:
         raise RaceError(
             f"{plan.task(int(task[i]))} writes to the mirror of a buffer of rank "
             f"{rank[place[i]]}, but not that buffer's own elements"
@@ -161,10 +159,9 @@ def _first_overwritten(moves: Moves, staging: Ints) -> int:
     """Return the first move that writes what a move of `staging` before it has read, or -1."""
     low, count = moves.left[staging], moves.length[staging]
     edges = csr.sorted_unique(np.concatenate((low, low + count)))
-    first = np.searchsorted(edges, low)
-    n = np.searchsorted(edges, low + count) - first
+    row, atom = atoms_of(edges, low, count)
     staged = np.full(len(edges), len(moves.task))
-    np.minimum.at(staged, csr.ranges(first, n), np.repeat(staging, n))
+    np.minimum.at(staged, atom, staging[row])
     # Of the atoms that a move writes into the earliest staged decides.
     first = np.maximum(last_at_or_below(edges, moves.dest), 0)
     n = np.maximum(np.searchsorted(edges, moves.dest + moves.length) - first, 0)

@@ -217,8 +217,7 @@ class _Split:
         is_stated = (self.plan.deps.kind & (INTENT | ON_START)) == INTENT
         while True:
             lost = chosen[second] & ~chosen[first]
-            if (lost & is_stated).any():
-                i = int(np.argmax(lost & is_stated))
+            if (i := csr.first_true(lost & is_stated)) >= 0:
                 raise AlgorithmError(
                     f"passes.split_tree: tasks #{first[i]} and #{second[i]} would be of different "
                     "stages, but an earlier pass has put them in order; put split_tree before "
