@@ -69,16 +69,6 @@ class TaskTable(Table):
     reads: Pieces
     writes: Pieces
 
-    @classmethod
-    def stack(cls, tables: list[TaskTable]) -> TaskTable:
-        """Return the rows of all tables, one table after another."""
-        stacked: dict[str, Any] = {}
-        for name in vars(tables[0]):
-            parts: list[Any] = [getattr(table, name) for table in tables]
-            is_pieces = isinstance(parts[0], Pieces)
-            stacked[name] = pieces.stack(parts) if is_pieces else np.concatenate(parts)
-        return cls(**stacked)
-
 
 def build(
     lowered: Tables,
@@ -144,17 +134,12 @@ def _assemble(
     edges = join_edges(chains, _ordered_after(tasks))
     reads, writes, patterns = pieces.to_extents(tasks.reads, tasks.writes)
     n = len(tasks.op)
+    columns: dict[str, Any] = {name: getattr(tasks, name) for name in _KEPT_COLUMNS}
     return Plan(
-        op=tasks.op,
-        rank=tasks.rank,
-        peer=tasks.peer,
-        tag=tasks.tag,
+        **columns,
         node=placement.node[tasks.rank],
         lane=np.where(crosses, placement.lane[dest], NONE),
         core=placement.core[tasks.rank],
-        phase=tasks.phase,
-        round=tasks.round,
-        stream=tasks.stream,
         priority=np.where(crosses, 0, 1),
         stage=np.ones(n, dtype=np.int8),
         duration_ns=np.zeros(n, dtype=np.int64),
@@ -172,6 +157,10 @@ def _assemble(
         only_rank=only_rank,
         phases=lowered.phases,
     )
+
+
+_KEPT_COLUMNS: Final = ("op", "rank", "peer", "tag", "phase", "round", "stream")
+"""Columns of tasks that the plan has, too."""
 
 
 def _message_tasks(
@@ -209,15 +198,11 @@ _SHARED_COLUMNS: Final = ("phase", "round", "ordered")
 
 def _local_tasks(steps: LocalTable, order: Ints) -> TaskTable:
     none = np.full(len(steps.rank), NONE, dtype=np.int32)
+    columns: dict[str, Any] = dict.fromkeys(("peer", "tag", "stream"), none)
+    columns |= {name: getattr(steps, name) for name in ("op", "phase", "round", "rank")}
     return TaskTable(
-        op=steps.op,
+        **columns,
         order=order,
-        phase=steps.phase,
-        round=steps.round,
-        rank=steps.rank,
-        peer=none,
-        tag=none,
-        stream=none,
         ordered=np.zeros(len(none), dtype=bool),
         reads=steps.read,
         writes=steps.write,
@@ -386,12 +371,8 @@ def _land(
     slot_size = np.zeros(len(sizes), dtype=np.int64)
     np.maximum.at(slot_size, rank, elements)
     slot = csr.occurrence(rank) % n_slots[rank]
-    places = pieces.contiguous(
-        np.arange(len(rows) + 1),
-        np.full(len(rows), Buffer.SCRATCH, dtype=np.int8),
-        sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank],
-        elements,
-    )
+    offset = sizes[rank, Buffer.SCRATCH] + slot * slot_size[rank]
+    places = pieces.one_each(Buffer.SCRATCH, offset, elements)
     n_used = np.minimum(np.bincount(rank, minlength=len(sizes)), n_slots)
     sizes[:, Buffer.SCRATCH] += n_used * slot_size
     return pieces.replaced(messages.write, rows, places), sizes

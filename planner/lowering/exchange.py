@@ -71,7 +71,7 @@ class _Writer:
         self.exchange = exchange
         self.node = rank_node[[row[0] for row in exchange.rows]]
         kept = rank_node if only_ranks is None else rank_node[list(only_ranks)]
-        self.is_kept = np.isin(self.node, kept)
+        self.is_kept = np.isin(self.node, kept) & (exchange.count > 0)
         self.n_ranks = len(rank_node)
         self.sent_sizes = np.where(
             exchange.stages, exchange.sizes * self.n_ranks * exchange.count, 0
@@ -100,8 +100,7 @@ class _Writer:
     def messages(self) -> MessageTable:
         """Return the messages of every block: one per rank of the source, or only one."""
         exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
-        touches = self.is_kept[blocks.source] | self.is_kept[blocks.dest]
-        touched = np.flatnonzero(touches if count else np.zeros_like(touches))
+        touched = np.flatnonzero(self.is_kept[blocks.source] | self.is_kept[blocks.dest])
         n_each = np.where(self.is_remapped, 1, exchange.sizes)[blocks.source[touched]]
         entry, place = csr.expand(n_each)
         block = touched[entry]
@@ -114,7 +113,7 @@ class _Writer:
         sender = exchange.ranks[exchange.first[source] + place]
         is_direct = exchange.is_direct[dest]
         offset = np.where(is_direct, sender * count, self.offset[block] + place * team * count)
-        write = _rows(_home(~is_direct, Buffer.RECV), offset, team * count)
+        write = pieces.one_each(_home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
             # Out of the rows as they were staged: an extent each, unless they follow a pattern.
             bounds = csr.running_total(n_each)
@@ -125,9 +124,9 @@ class _Writer:
         if len(joined):
             size = (exchange.sizes[source] * team)[joined] * count
             low = self._sent.begin(source[joined], (dest * exchange.n_parts + part)[joined])
-            shared = np.full(len(joined), Buffer.SHARED, dtype=np.int8)
-            read = pieces.replaced(read, joined, _rows(shared, low * count, size))
-            landed = _rows(shared, self.offset[block[joined]], size)
+            sent = pieces.one_each(Buffer.SHARED, low * count, size)
+            read = pieces.replaced(read, joined, sent)
+            landed = pieces.one_each(Buffer.SHARED, self.offset[block[joined]], size)
             into = np.flatnonzero(is_direct[joined])
             own = pieces.replaced(landed, into, self._own.take(source[joined[into]]))
             write = pieces.replaced(write, joined, own)
@@ -173,23 +172,12 @@ class _Writer:
 
     def copies(self) -> LocalTable:
         """Return what ranks stage, and what they copy out: own blocks, then step by step."""
-        exchange = self.exchange
-        if exchange.count == 0:
-            nothing = np.zeros(0, dtype=np.int64)
-            return _table(nothing, nothing, nothing, pieces.empty(0), pieces.empty(0))
         parts = [self._staging(), self._own_copies(), self._deliveries()]
-        if not exchange.is_overlapped:
-            parts[1:] = [_at_once(parts[1], parts[2], last=exchange.n_rows)]
-        phase, round, rank, read, write = zip(*parts, strict=True)
-        return _table(
-            np.concatenate(phase),
-            np.concatenate(round),
-            np.concatenate(rank),
-            pieces.stack(read),
-            pieces.stack(write),
-        )
+        if not self.exchange.is_overlapped:
+            parts[1:] = [_at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
+        return LocalTable.stack(parts)
 
-    def _staging(self) -> _Copies:
+    def _staging(self) -> LocalTable:
         """Every rank's send buffer, in one copy."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept & exchange.stages)
@@ -197,16 +185,16 @@ class _Writer:
         rank, n = exchange.ranks[exchange.first[row[entry]] + place], len(entry)
         whole, zero = np.full(n, self.n_ranks * count), np.zeros(n, dtype=np.int64)
         kind = Buffer.RECV if exchange.is_in_place else Buffer.SEND
-        read = _rows(np.full(n, kind, dtype=np.int8), zero, whole)
-        write = _rows(np.full(n, Buffer.SHARED, dtype=np.int8), place * whole, whole)
+        read = pieces.one_each(kind, zero, whole)
+        write = pieces.one_each(Buffer.SHARED, place * whole, whole)
         if self.is_remapped[row].any():
             parts = [write.take(np.flatnonzero(~self.is_remapped[row[entry]]))]
             parts += [self._sent.staged(one, count) for one in row[self.is_remapped[row]]]
             stacked = np.argsort(self.is_remapped[row[entry]], kind="stable")
             write = pieces.stack(parts).take(np.argsort(stacked))
-        return np.full(n, STAGE), zero, rank, read, write
+        return _copies(STAGE, zero, rank, read, write)
 
-    def _own_copies(self) -> _Copies:
+    def _own_copies(self) -> LocalTable:
         """Copies between ranks of one node: one column of the sent data."""
         exchange, count = self.exchange, self.exchange.count
         row = np.flatnonzero(self.is_kept)
@@ -226,9 +214,9 @@ class _Writer:
             own = [self._sent.own(one, count) for one in np.unique(row[joined])]
             read = pieces.replaced(read, joined, pieces.stack(own))
         write = self._own.take(row)
-        return np.full(n, DELIVER), np.ones(n, dtype=np.int64), rank, read, write
+        return _copies(DELIVER, np.ones(n, dtype=np.int64), rank, read, write)
 
-    def _deliveries(self) -> _Copies:
+    def _deliveries(self) -> LocalTable:
         """Copies of blocks from other nodes, one column of each as soon as it has arrived."""
         exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
         kept = np.flatnonzero(self.is_kept[blocks.dest] & ~exchange.is_direct[blocks.dest])
@@ -243,35 +231,27 @@ class _Writer:
         )
         write = self._own.take(blocks.source[entry])
         rank = exchange.ranks[place]
-        return np.full(n, DELIVER), step + 1, rank, pieces.without_gapless(read), write
+        return _copies(DELIVER, step + 1, rank, pieces.without_gapless(read), write)
 
 
-_Copies = tuple[Ints, Ints, Ints, Pieces, Pieces]
-"""Phase, round, rank, and what is read and written."""
-
-
-def _at_once(own: _Copies, later: _Copies, last: int) -> _Copies:
+def _at_once(copies: LocalTable, last: int) -> LocalTable:
     """Join a rank's copies to one, in the last round."""
-    rank = np.concatenate((own[2], later[2]))
-    order = np.argsort(rank, kind="stable")
-    ranks, n = np.unique(rank, return_counts=True)
-    sides = (pieces.stack(both).take(order) for both in zip(own[3:], later[3:], strict=True))
-    read, write = (pieces.compress(side.merged(csr.running_total(n))) for side in sides)
-    return np.full(len(ranks), DELIVER), np.full(len(ranks), last), ranks, read, write
+    copies = copies.take(np.argsort(copies.rank, kind="stable"))
+    ranks, n = np.unique(copies.rank, return_counts=True)
+    bounds = csr.running_total(n)
+    read, write = (pieces.compress(side.merged(bounds)) for side in (copies.read, copies.write))
+    return _copies(DELIVER, np.full(len(ranks), last), ranks, read, write)
 
 
-def _table(phase: Ints, round: Ints, rank: Ints, read: Pieces, write: Pieces) -> LocalTable:
-    op = np.full(len(rank), Op.COPY, dtype=np.int8)
-    phase, round, rank = phase.astype(np.int16), round.astype(np.int32), rank.astype(np.int32)
-    return LocalTable(phase, round, rank, op, read, write)
+def _copies(phase: int, round: Ints, rank: Ints, read: Pieces, write: Pieces) -> LocalTable:
+    """Return copies of one phase."""
+    n, round, rank = len(rank), round.astype(np.int32), rank.astype(np.int32)
+    phases, op = np.full(n, phase, dtype=np.int16), np.full(n, Op.COPY, dtype=np.int8)
+    return LocalTable(phases, round, rank, op, read, write)
 
 
 def _home(is_shared: Bools, otherwise: Buffer) -> Ints:
     return np.where(is_shared, Buffer.SHARED, otherwise).astype(np.int8)
-
-
-def _rows(buffer: Ints, offset: Ints, count: Ints) -> Pieces:
-    return pieces.contiguous(np.arange(len(offset) + 1), buffer, offset, count)
 
 
 def _repeats(stride: Ints | int, repeat: Ints) -> tuple[Ints, Ints]:

@@ -27,6 +27,7 @@ from collplan.planner.lowering.address import (
 )
 from collplan.planner.lowering.collect import IN_ORDER, Collected, Steps, collect
 from collplan.planner.lowering.collect_relative import UNLIKE, collect_relative, motions
+from collplan.planner.plan import pieces
 from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import Buffer, Op
@@ -38,6 +39,16 @@ Positions = tuple[int, ...]
 
 class Table:
     """Columns of rows: arrays, and `Pieces` with a row each."""
+
+    @classmethod
+    def stack(cls, tables: Sequence[Self]) -> Self:
+        """Return the rows of all tables, one table after another."""
+        stacked: dict[str, Any] = {}
+        for name in vars(tables[0]):
+            parts: list[Any] = [getattr(table, name) for table in tables]
+            is_pieces = isinstance(parts[0], Pieces)
+            stacked[name] = pieces.stack(parts) if is_pieces else np.concatenate(parts)
+        return cls(**stacked)
 
     def take(self, rows: Ints) -> Self:
         """Return the given rows, in the given order."""
@@ -362,8 +373,8 @@ class _Table:
         columns = {name: concatenated(parts) for name, parts in self._columns.items()}
         if not columns:
             columns = self._nothing.arrays() | {"phase": np.zeros(0, dtype=np.int16)}
-        pieces = (each.pieces(self._n) for each in runs)
-        return columns | dict(zip(self._runs, pieces, strict=True))
+        accesses = (each.pieces(self._n) for each in runs)
+        return columns | dict(zip(self._runs, accesses, strict=True))
 
 
 class _Lowering:

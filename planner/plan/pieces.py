@@ -131,6 +131,12 @@ def once(n: int) -> tuple[Ints, Ints]:
     return csr.repeated(_ZERO, n), csr.repeated(_ONE, n)
 
 
+def one_each(buffer: Any, offset: Ints, count: Ints) -> Pieces:
+    """Return rows of one piece each, which does not repeat, in one buffer or a buffer for each."""
+    n = len(offset)
+    return Pieces(np.arange(n + 1), np.full(n, buffer, dtype=np.int8), offset, count, *once(n))
+
+
 def empty(n_rows: int) -> Pieces:
     """Return `n_rows` rows without pieces."""
     indptr = np.zeros(n_rows + 1, dtype=np.int64)

@@ -195,9 +195,7 @@ def remap_messages(plan: Plan, rows: Ints) -> Plan:
 
 def _message_pieces(plan: Plan, reads: Pieces, writes: Pieces, rows: Ints) -> Pieces:
     """Return what messages read where they are sent, and write where they are received."""
-    is_send = plan.op[rows] == Op.SEND
-    n = len(plan.op)
-    return pieces.stack((reads, writes)).take(np.where(is_send, rows, n + rows))
+    return _choose(plan.op[rows] == Op.SEND, reads.take(rows), writes.take(rows))
 
 
 def _is_scattered(pieces: Pieces) -> Bools:
@@ -274,12 +272,10 @@ def pack_messages(plan: Plan, rows: Ints) -> Plan:
     rows, carried = rows[scattered], carried.take(np.flatnonzero(scattered))
     if not len(rows):
         return plan
-    n, k, rank = plan.n_tasks, len(rows), plan.rank[rows]
+    n, rank = plan.n_tasks, plan.rank[rows]
     sizes = carried.elements
     offset = plan.buffer_sizes[rank, Buffer.SCRATCH] + csr.group_offsets(rank, sizes)
-    packed = pieces.contiguous(
-        np.arange(k + 1), np.full(k, Buffer.SCRATCH, dtype=np.int8), offset, sizes
-    )
+    packed = pieces.one_each(Buffer.SCRATCH, offset, sizes)
     is_send = plan.op[rows] == Op.SEND
     # Rows n and above are copies: before their send, or behind their receive.
     order = np.argsort(np.concatenate((2 * np.arange(n), 2 * rows + np.where(is_send, -1, 1))))
