@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.passes.registry import register_pass
 from collplan.planner.plan.phases import Phase
-from collplan.planner.plan.plan import INTENT, NONE, Dependencies, Extents, Op, Plan, Stage
+from collplan.planner.plan.plan import COLUMNS, INTENT, NONE, Dependencies, Op, Plan, Stage
 
 MAX_NS = 2**62
 """Longer computations would overflow clocks in ns."""
@@ -51,7 +52,7 @@ def add_compute(plan: Plan, duration_ns: Duration = 1_000_000) -> Plan:
             f"passes.add_compute: rank {plan.only_rank}'s program waits for rows of others, which "
             "it would move; compile its spec with the pass, or use it on the plan of all ranks"
         )
-    return _Insertion(plan, _ranks_of(plan)).plan(duration_ns)
+    return _insert(plan, _ranks_of(plan), duration_ns)
 
 
 def _ranks_of(plan: Plan) -> Ints:
@@ -63,77 +64,41 @@ def _ranks_of(plan: Plan) -> Ints:
     return np.flatnonzero(is_whole | np.isin(plan.rank_node, plan.node))
 
 
-class _Insertion:
-    """A new row for each of some ranks, after the rows its start runs."""
-
-    def __init__(self, plan: Plan, ranks: Ints) -> None:
-        self.old = plan
-        rows = np.arange(plan.n_tasks)
-        behind = np.zeros(plan.n_ranks, dtype=np.int64)
-        starts = np.flatnonzero(plan.stage == Stage.START)
-        behind[plan.rank[starts]] = starts + 1
-        order = np.argsort(behind[ranks], kind="stable")
-        self.ranks = ranks[order]
-        self.before = behind[self.ranks]
-        """The old row each new one stands before."""
-        self.new = self.before + np.arange(len(ranks))
-        self.moved = rows + np.searchsorted(self.before, rows, side="right")
-        self.of_rank = np.zeros(plan.n_ranks, dtype=np.int64)
-        self.of_rank[self.ranks] = self.new
-
-    def plan(self, duration_ns: int) -> Plan:
-        """Return the plan with the rows, which compute for this duration."""
-        old, ranks = self.old, self.ranks
+def _insert(plan: Plan, ranks: Ints, duration_ns: int) -> Plan:
+    """Return the plan with a computation for each of some ranks, after the rows its start runs."""
+    starts, waits = (np.flatnonzero(plan.stage == stage) for stage in (Stage.START, Stage.WAIT))
+    behind = np.zeros(plan.n_ranks, dtype=np.int64)
+    behind[plan.rank[starts]] = starts + 1
+    ranks = ranks[np.argsort(behind[ranks], kind="stable")]
+    before = behind[ranks]  # the old row that each new one stands before
+    rows, of_rank = np.arange(plan.n_tasks), np.zeros(plan.n_ranks, dtype=np.int64)
+    moved = rows + np.searchsorted(before, rows, side="right")
+    of_rank[ranks] = before + np.arange(len(ranks))
+    values: dict[str, Any] = {
+        "op": Op.COMPUTE,
+        "rank": ranks,
+        "peer": NONE,
+        "tag": NONE,
+        "node": plan.rank_node[ranks],
+        "lane": NONE,
+        "core": plan.rank_core[ranks],
+        "stream": NONE,
+        "priority": 1,
+        "stage": Stage.BACKGROUND,
+        "duration_ns": duration_ns,
+    }
+    for name in ("phase", "round"):
         # It belongs to the round it comes after, or else the first: a rank alone sees no other.
-        comes_first, row = self.before == 0, np.maximum(self.before - 1, 0)
-        rounds = {
-            name: np.where(comes_first, 0, getattr(old, name)[row] if old.n_tasks else 0)
-            for name in ("phase", "round")
-        }
-        values: dict[str, Any] = rounds | {
-            "op": Op.COMPUTE,
-            "rank": ranks,
-            "peer": NONE,
-            "tag": NONE,
-            "node": old.rank_node[ranks],
-            "lane": NONE,
-            "core": old.rank_core[ranks],
-            "stream": NONE,
-            "priority": 1,
-            "stage": Stage.BACKGROUND,
-            "duration_ns": duration_ns,
-        }
-        columns = {
-            name: np.insert(getattr(old, name), self.before, value)
-            for name, value in values.items()
-        }
-        return old.replace(
-            **columns,
-            reads=self._extents(old.reads),
-            writes=self._extents(old.writes),
-            deps=self._dependencies(),
-            phases=old.phases or (Phase(),),
-        )
-
-    def _extents(self, extents: Extents) -> Extents:
-        indptr = csr.running_total(np.insert(np.diff(extents.indptr), self.before, 0))
-        return Extents(indptr, extents.buffer, extents.offset, extents.count, extents.pattern)
-
-    def _dependencies(self) -> Dependencies:
-        """Return the old edges, and those from start to computation and from there to wait."""
-        old = self.old
-        starts, waits = (np.flatnonzero(old.stage == stage) for stage in (Stage.START, Stage.WAIT))
-        n_stated = len(starts) + len(waits)
-        before = np.concatenate(
-            (self.moved[old.deps.task], self.moved[starts], self.of_rank[old.rank[waits]])
-        )
-        after = np.concatenate(
-            (
-                np.repeat(self.moved, np.diff(old.deps.indptr)),
-                self.of_rank[old.rank[starts]],
-                self.moved[waits],
-            )
-        )
-        kind = np.concatenate((old.deps.kind, np.full(n_stated, INTENT, dtype=np.int8)))
-        order, indptr = csr.group_by(after, old.n_tasks + len(self.ranks))
-        return Dependencies(indptr, before[order], kind[order])
+        values[name] = np.append(0, getattr(plan, name))[before]
+    columns = {name: np.insert(getattr(plan, name), before, values[name]) for name in COLUMNS}
+    reads, writes = (
+        replace(side, indptr=np.insert(side.indptr, before, side.indptr[before]))
+        for side in (plan.reads, plan.writes)
+    )
+    # The old edges, and those from start to computation and from there to wait.
+    first = np.concatenate((moved[plan.deps.task], moved[starts], of_rank[plan.rank[waits]]))
+    second = np.concatenate((moved[plan.deps.owner()], of_rank[plan.rank[starts]], moved[waits]))
+    kind = np.append(plan.deps.kind, np.full(len(starts) + len(waits), INTENT, dtype=np.int8))
+    order, indptr = csr.group_by(second, plan.n_tasks + len(ranks))
+    deps, phases = Dependencies(indptr, first[order], kind[order]), plan.phases or (Phase(),)
+    return plan.replace(**columns, reads=reads, writes=writes, deps=deps, phases=phases)

@@ -184,12 +184,9 @@ def overlappable_time(
     >>> overlappable_time(16, 2, [0, 1, 2]).tolist()
     [8.0, 4.0, 2.0]
     """
-    comm_cores = np.asarray(n_comm_cores, dtype=np.int64)
-    if (comm_cores < 1).any():
-        raise AlgorithmError(
-            f"communication cores: {comm_cores.min()} is not at least 1; use fewer ranks than cores"
-        )
-    height, levels = tree_height(n_ranks), _levels(levels)
+    way_out = "; use fewer ranks than cores"
+    comm_cores = _at_least(1, "communication cores", n_comm_cores, way_out)
+    height, levels = tree_height(n_ranks), _at_least(0, "levels", levels)
     total = np.zeros(np.broadcast_shapes(height.shape, comm_cores.shape, levels.shape))
     for level in range(1, int(height.max(initial=0)) + 1):
         folded = -(-transfers(n_ranks, level) // comm_cores)
@@ -310,7 +307,8 @@ def best_levels(n_ranks: Numbers, n_cores: Numbers, doubling: bool = False) -> I
 
 def _head(n_ranks: Numbers, levels: Numbers, doubling: bool) -> Times:
     """Return the time of the S levels nearest the leaves."""
-    return _on_application_cores(np.minimum(_levels(levels), tree_height(n_ranks)), doubling)
+    n_levels = np.minimum(_at_least(0, "levels", levels), tree_height(n_ranks))
+    return _on_application_cores(n_levels, doubling)
 
 
 def _on_application_cores(n_levels: Integers, doubling: bool) -> Times:
@@ -319,14 +317,12 @@ def _on_application_cores(n_levels: Integers, doubling: bool) -> Times:
 
 
 def _ranks(n_ranks: Numbers) -> Integers:
-    ranks = np.asarray(n_ranks, dtype=np.int64)
-    if (ranks < 1).any():
-        raise AlgorithmError(f"ranks: {ranks.min()} is not at least 1")
-    return ranks
+    return _at_least(1, "ranks", n_ranks)
 
 
-def _levels(levels: Numbers) -> Integers:
-    checked = np.asarray(levels, dtype=np.int64)
-    if (checked < 0).any():
-        raise AlgorithmError(f"levels: {checked.min()} is not at least 0")
-    return checked
+def _at_least(least: int, name: str, values: Numbers, way_out: str = "") -> Integers:
+    """Return numbers as an array; raise where one is less than the least that there can be."""
+    array = np.asarray(values, dtype=np.int64)
+    if (array < least).any():
+        raise AlgorithmError(f"{name}: {array.min()} is not at least {least}{way_out}")
+    return array

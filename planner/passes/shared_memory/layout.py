@@ -11,7 +11,7 @@ from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.arrays.intervals import union
 from collplan.planner.passes.shared_memory.atoms import Atoms
 from collplan.planner.passes.shared_memory.program import Program
-from collplan.planner.plan.plan import NONE, Buffer
+from collplan.planner.plan.plan import NONE, Buffer, Plan
 
 ALIGNMENT = 64
 """Bytes of a cache line: what two ranks write does not lie in one."""
@@ -79,26 +79,25 @@ class Room:
 
 
 def lay_out(
-    areas: ScratchAreas, is_used: Bools, is_relocated: Bools, mirrored: Ints, n_slots: Ints,
-    rank_node: Ints, n_nodes: int, itemsize: int,
-) -> Room:  # fmt: skip
+    areas: ScratchAreas, is_used: Bools, is_moved: Bools, mirrored: Ints, n_slots: Ints, plan: Plan
+) -> Room:
     """Give everything in shared memory its place, and close the gaps in scratch.
 
     Parameters
     ----------
     areas : ScratchAreas
-    is_used, is_relocated : ndarray of bool, shape (n_areas,)
+    is_used, is_moved : ndarray of bool, shape (n_areas,)
         Which areas are still accessed, and which lie in shared memory.
     mirrored : ndarray of int64, shape (n_ranks, 2)
         Elements of the mirrors of each rank's send and recv buffer.
     n_slots : ndarray of int64, shape (n_ranks,)
         Elements of each rank's slots.
-    rank_node : ndarray, shape (n_ranks,)
-    n_nodes, itemsize : int
+    plan : Plan
+        Whose ranks and nodes they are.
     """
-    n_ranks = len(rank_node)
-    unit = math.lcm(ALIGNMENT, itemsize) // itemsize
-    kept = np.flatnonzero(is_used & is_relocated)
+    n_ranks, rank_node = plan.n_ranks, plan.rank_node
+    unit = math.lcm(ALIGNMENT, plan.itemsize) // plan.itemsize
+    kept = np.flatnonzero(is_used & is_moved)
     # Parts by (rank, what, number); areas stand between mirrors and slots.
     ranks = np.arange(n_ranks)
     rank = np.concatenate((ranks, ranks, areas.rank[kept], ranks))
@@ -108,7 +107,7 @@ def lay_out(
     order = np.lexsort((np.arange(len(rank)), what, rank, rank_node[rank]))
     node, begin = rank_node[rank], np.empty(len(rank), dtype=np.int64)
     begin[order] = csr.group_offsets(node[order], size[order])
-    own = np.flatnonzero(is_used & ~is_relocated)
+    own = np.flatnonzero(is_used & ~is_moved)
     area = np.full(len(areas.size), NONE, dtype=np.int64)
     area[kept] = begin[2 * n_ranks : len(rank) - n_ranks]
     area[own] = csr.group_offsets(areas.rank[own], areas.size[own])
@@ -117,7 +116,7 @@ def lay_out(
         np.where(mirrored > 0, mirrors, NONE),
         area,
         begin[len(rank) - n_ranks :],
-        np.bincount(node, size, n_nodes).astype(np.int64),
+        np.bincount(node, size, plan.n_nodes).astype(np.int64),
         np.bincount(areas.rank[own], areas.size[own], n_ranks).astype(np.int64),
     )
 

@@ -321,10 +321,7 @@ def _lay_out(
     n_slots = np.bincount(rank, size, plan.n_ranks).astype(np.int64)
     area = areas.of_atom[touched[touched >= 0]]
     is_used = np.bincount(area[area >= 0], minlength=len(areas.size)) > 0
-    room = lay_out(
-        areas, is_used, scratch.is_moved, mirrored, n_slots, plan.rank_node,
-        plan.n_nodes, plan.itemsize,
-    )  # fmt: skip
+    room = lay_out(areas, is_used, scratch.is_moved, mirrored, n_slots, plan)
     slot = np.full(len(sources.place), NONE, dtype=np.int64)
     slot[staged] = room.slots[rank] + csr.group_offsets(rank, size)
     slot[staged[is_mirrored]] = room.mirrors[homes] + atoms.offset[atom[is_mirrored]]
