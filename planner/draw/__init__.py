@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from collplan.planner.draw import style
+from collplan.planner.draw import rendering, style
 from collplan.planner.draw.picture import View, picture
 from collplan.planner.draw.rendering import DrawError
+from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.plan import Plan
 
 __all__ = ["DrawError", "View", "draw", "picture"]
@@ -46,9 +47,6 @@ def draw(
         If the suffix or the view is unknown, the file can't be written, or
         there is nothing to render with.
     """
-    from collplan.planner.draw.rendering import render
-    from collplan.planner.formats.output_files import replacing
-
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in _DOT_SUFFIXES + _PICTURE_SUFFIXES:
@@ -57,7 +55,7 @@ def draw(
             f"{path}: {path.suffix or 'no suffix'!r} is not a picture; end it in {valid}"
         )
     source = picture(plan, by, timeline)
-    content = source.encode() if suffix in _DOT_SUFFIXES else render(source, suffix[1:])
+    content = source.encode() if suffix in _DOT_SUFFIXES else rendering.render(source, suffix[1:])
     with replacing(path, DrawError) as file:
         file.write(content)
     return path

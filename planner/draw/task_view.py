@@ -98,18 +98,9 @@ def lay_out(
         if i + 1 in begins:
             y += _ROUND_GAP / 2 - 4
     boxes = [Box(column_x[task.rank], line_y[line[task.row]], width, height) for task in tasks]
+    right, bottom = x + width + 2 * PADDING, y + PADDING
     return Grid(
-        tasks=tasks,
-        labels=labels,
-        boxes=boxes,
-        line=line,
-        line_y=line_y,
-        column_x=column_x,
-        column_width=width,
-        column_gap=column_gap,
-        rounds=rounds,
-        right=x + width + 2 * PADDING,
-        bottom=y + PADDING,
+        tasks, labels, boxes, line, line_y, column_x, width, column_gap, rounds, right, bottom
     )
 
 

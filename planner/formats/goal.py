@@ -91,13 +91,11 @@ def _statements(plan: Plan, network: Network) -> Iterator[str]:
 
 
 def _check_local_dependencies(plan: Plan) -> None:
-    after = plan.deps.owner()
-    foreign = np.flatnonzero(plan.rank[after] != plan.rank[plan.deps.task])
-    if len(foreign):
-        i = foreign[0]
+    after, before = plan.deps.owner(), plan.deps.task
+    if (i := csr.first_true(plan.rank[after] != plan.rank[before])) >= 0:
         raise GoalError(
-            f"task #{after[i]} of rank {plan.rank[after[i]]} waits for #{plan.deps.task[i]} of "
-            f"rank {plan.rank[plan.deps.task[i]]} through shared memory, which GOAL cannot say; "
+            f"task #{after[i]} of rank {plan.rank[after[i]]} waits for #{before[i]} of "
+            f"rank {plan.rank[before[i]]} through shared memory, which GOAL cannot say; "
             f"export a plan without shared buffers"
         )
 

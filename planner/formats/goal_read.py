@@ -12,7 +12,7 @@ from array import array
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -280,8 +280,10 @@ class _Reader:
         offset[receives] = csr.group_offsets(rank[receives], amount[receives])
         after, before, kind = np.array(self.edges).reshape(-1, 3).T.copy()
         order, indptr = csr.group_by(after, self.n_tasks)
-        constant = np.broadcast_to(np.int32(0), self.n_tasks)
+        zeros = np.broadcast_to(np.int32(0), self.n_tasks)
+        constant: dict[str, Any] = dict.fromkeys(("phase", "round", "priority", "stage"), zeros)
         return Plan(
+            **constant,
             op=op,
             rank=rank,
             peer=peer,
@@ -289,11 +291,7 @@ class _Reader:
             node=rank,
             lane=nic,
             core=cpu,
-            phase=constant,
-            round=constant,
-            stream=np.broadcast_to(np.int32(NONE), self.n_tasks),
-            priority=constant,
-            stage=constant,
+            stream=zeros + NONE,
             duration_ns=np.where(op == Op.COMPUTE, amount, 0),
             reads=_extents(sends, Buffer.SEND, offset, amount),
             writes=_extents(receives, Buffer.RECV, offset, amount),
