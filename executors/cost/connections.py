@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import Places, Records, inner
-from collplan.planner.arrays import csr
+from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays.jit import compile_with
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Nic
 
@@ -28,8 +28,6 @@ CONNECTION: Final = np.dtype(
 ADAPTER: Final = np.dtype(
     [("newest", "i4"), ("oldest", "i4"), ("room", "i4"), ("reads", "i4"), ("is_dynamic", "i4")]
 )
-
-Longs = npt.NDArray[np.int64]
 
 
 def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Records, Records]:
@@ -57,27 +55,16 @@ def make_connections(plan: Plan, places: Places, nic: Nic | None) -> tuple[Recor
         last = np.zeros(int(slot.max()) + 1, dtype=np.int64)
         last[slot] = np.arange(len(sends))  # the greatest: rows ascend
         connections["peer"][: len(last)] = peer[last]
-        _fill(connections, adapters, adapter[last], last, nic.connections)
+        _use_in_turn(connections, adapters, np.argsort(last), adapter[last])
+        adapters["reads"] = 0
     return connections, adapters
 
 
-def _fill(connections: Records, adapters: Records, adapter: Longs, last: Longs, room: int) -> None:
-    """Put into each adapter the queue pairs that are used last, as many as fit."""
-    order = np.lexsort((last, adapter))
-    home = adapter[order]
-    n = np.bincount(home, minlength=len(adapters))
-    end = np.cumsum(n)
-    is_kept = np.arange(len(order)) >= (end - room)[home]
-    order, home = order[is_kept], home[is_kept]
-    connections["is_cached"][order] = 1
-    connections["newer"][order] = connections["older"][order] = -1
-    follows = home[1:] == home[:-1]
-    connections["newer"][order[:-1][follows]] = order[1:][follows]
-    connections["older"][order[1:][follows]] = order[:-1][follows]
-    begins, ends = np.append(True, ~follows), np.append(~follows, True)
-    adapters["oldest"][home[begins]] = order[begins]
-    adapters["newest"][home[ends]] = order[ends]
-    adapters["room"] -= np.minimum(n, room)
+@compile_with(_nrt=False)
+def _use_in_turn(connections: Records, adapters: Records, slots: Ints, adapter: Ints) -> None:
+    """Use queue pairs one after another, each at its adapter."""
+    for slot in slots:
+        _is_missing(connections, adapters[adapter[slot]], slot)
 
 
 @inner

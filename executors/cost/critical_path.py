@@ -16,11 +16,11 @@ from itertools import groupby
 from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.tables import Resource
 from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Network
 
@@ -143,7 +143,6 @@ _NOISE: Final = 1e-9
 """A remainder smaller than this share of the time is rounding, not waiting."""
 
 Part = tuple[str, float]
-Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ class _View:
     """The events of a path, and what the model says about each."""
 
     def __init__(
-        self, timeline: Timeline, path: tuple[Visit, ...], rows: Longs, network: Network
+        self, timeline: Timeline, path: tuple[Visit, ...], rows: Ints, network: Network
     ) -> None:
         self.timeline, self.path = timeline, path
         self.plan: Plan = timeline.plan

@@ -152,16 +152,14 @@ def _fastest_ns_per_byte(plan: Plan, network: Network) -> float:
     places = np.column_stack((plan.rank[elsewhere], plan.core[elsewhere]))
     own = np.column_stack((np.arange(plan.n_ranks), plan.rank_core))
     cores = np.unique(np.concatenate((own, places)), axis=0)[:, 1]
-    numa = core_to_numa(plan)[np.unique(cores)]
-    n_domains = len(np.unique(numa))
-    links = []
-    if len(np.unique(cores)) < len(cores):
-        links.append(network.core)
-    if n_domains < len(numa):
-        links.append(network.numa)
-    if n_domains > 1:
-        links.append(network.node)
-    return min((link.G_ns_per_byte for link in links), default=0.0)
+    used = np.unique(cores)
+    n_domains = len(np.unique(core_to_numa(plan)[used]))
+    links = (
+        (network.core, len(used) < len(cores)),
+        (network.numa, n_domains < len(used)),
+        (network.node, n_domains > 1),
+    )
+    return min((link.G_ns_per_byte for link, is_there in links if is_there), default=0.0)
 
 
 def _share(busy_ns: float, makespan_ns: float) -> float:

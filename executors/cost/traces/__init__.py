@@ -6,21 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from collplan.executors.cost.traces.layers import Layer, simulated_layer
+from collplan.executors.cost.traces.layers import Layer as Layer
+from collplan.executors.cost.traces.layers import simulated_layer as simulated_layer
 from collplan.executors.cost.traces.paje import paje_chunks
 from collplan.executors.cost.traces.perfetto import perfetto_chunks
 from collplan.planner.formats.output_files import replacing
 from collplan.specs.errors import CollplanError
-
-__all__ = [
-    "MANY_TASKS",
-    "Layer",
-    "TraceError",
-    "check_trace_path",
-    "simulated_layer",
-    "write_chunks",
-    "write_trace",
-]
 
 MANY_TASKS: Final = 1_000_000
 """Most tasks of a trace that viewers take well: 365 MB for Perfetto, 105 MB for Pajé."""

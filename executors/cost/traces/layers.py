@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.layout import places_of
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.task_durations import Holds, holds_of
+from collplan.planner.arrays import Floats, Ints
 from collplan.planner.plan.plan import Op, Plan
 from collplan.specs import Network
-
-Floats = npt.NDArray[np.float64]
-Longs = npt.NDArray[np.int64]
 
 _ROUNDS: Final = 64
 """Maximum length of a chain of messages whose arrivals are derived from each other."""
@@ -24,11 +21,10 @@ _ROUNDS: Final = 64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spans:
-    """Intervals in which tasks hold their core and their lane: ns, shape (n_tasks,) each."""
+    """Intervals from `begin` on in which tasks hold their core, and their lane: ns, by task."""
 
-    core_begin: Floats
+    begin: Floats
     core_end: Floats
-    lane_begin: Floats
     lane_end: Floats
 
 
@@ -77,14 +73,14 @@ class Tracks:
     node: list[int]
     names: list[str]
     is_lane: list[bool]
-    track: Longs
-    row: Longs
-    begin: Longs
-    end: Longs
-    sends: Longs
-    recvs: Longs
-    leaves: Longs
-    reaches: Longs
+    track: Ints
+    row: Ints
+    begin: Ints
+    end: Ints
+    sends: Ints
+    recvs: Ints
+    leaves: Ints
+    reaches: Ints
 
 
 def simulated_layer(timeline: Timeline, network: Network, label: str = "simulated") -> Layer:
@@ -93,9 +89,8 @@ def simulated_layer(timeline: Timeline, network: Network, label: str = "simulate
     holds = holds_of(timeline.places, network)
     begin = np.where(plan.op == Op.RECV, _arrivals(timeline, holds), timeline.start_ns)
     spans = Spans(
-        core_begin=begin,
+        begin=begin,
         core_end=np.where(plan.op <= Op.RECV, begin + holds.core_ns, timeline.end_ns),
-        lane_begin=begin,
         lane_end=begin + holds.lane_ns,
     )
     return Layer(label, plan, timeline.start_ns, timeline.end_ns, spans)
@@ -163,7 +158,7 @@ def tracks_of(layer: Layer) -> Tracks:
         track = np.concatenate((core, n_core_tracks + 2 * number + side))
         row = np.concatenate((rows, on_lane))
         spans = layer.spans
-        begin = _whole(np.concatenate((spans.core_begin, spans.lane_begin[on_lane])))
+        begin = _whole(np.concatenate((spans.begin, spans.begin[on_lane])))
         end = _whole(np.concatenate((spans.core_end, spans.lane_end[on_lane])))
     order = np.lexsort((end, begin, track))
     track, row, begin, end = track[order], row[order], begin[order], end[order]
@@ -191,13 +186,13 @@ def tracks_of(layer: Layer) -> Tracks:
     )
 
 
-def _whole(ns: Floats) -> Longs:
+def _whole(ns: Floats) -> Ints:
     return np.rint(ns).astype(np.int64)
 
 
 def _spread(
-    core: Longs, begin: Longs, end: Longs, n_cores: int, node: list[int], names: list[str]
-) -> Longs:
+    core: Ints, begin: Ints, end: Ints, n_cores: int, node: list[int], names: list[str]
+) -> Ints:
     """Return a track for every task so that none overlap, and name the tracks."""
     track = np.empty(len(core), dtype=np.int64)
     free: list[tuple[int, int]] = []

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.traces.layers import Layer, Tracks, tracks_of
+from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Op
-
-Longs = npt.NDArray[np.int64]
 
 _CHUNK: Final = 1 << 15
 _FIELDS: Final = {
@@ -87,9 +85,9 @@ def _definitions() -> Iterator[str]:
     yield f'{value} "a message" M "0.1 0.1 0.1" m\n'
 
 
-def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Longs) -> Iterator[str]:
+def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Ints) -> Iterator[str]:
     """Generate states and links of all layers, by time."""
-    columns: list[tuple[Longs, ...]] = []
+    tables: list[Ints] = []
     first_key = 0
     for i, (layer, tracks) in enumerate(zip(layers, parts, strict=True)):
         track = tracks.track + first_track[i]
@@ -101,24 +99,23 @@ def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Longs
         keys = first_key + np.arange(len(tracks.sends))
         first_key += len(keys)
         # time, class, order in its class, track, operation or layer, lane or key
-        columns += [
-            _rows(tracks.begin, _STATE, order, track, op, lane),
-            _rows(tracks.end[idle], _STATE, order[idle] + 1, track[idle], -1, lane[idle]),
-            _rows(tracks.leaves, _START, keys, track[tracks.sends], i, keys),
-            _rows(tracks.reaches, _END, keys, track[tracks.recvs], i, keys),
-        ]
-    if not columns:
+        for columns in (
+            (tracks.begin, _STATE, order, track, op, lane),
+            (tracks.end[idle], _STATE, order[idle] + 1, track[idle], -1, lane[idle]),
+            (tracks.leaves, _START, keys, track[tracks.sends], i, keys),
+            (tracks.reaches, _END, keys, track[tracks.recvs], i, keys),
+        ):
+            tables.append(np.vstack(np.broadcast_arrays(*columns)))
+    if not tables:
         return
-    table = [np.concatenate(column) for column in zip(*columns, strict=True)]
+    table = np.hstack(tables)
     ranked = np.lexsort((table[2], table[1], table[0]))
     values = [*(f"{op:d}" for op in Op), "idle"]
     state, start, end = (_NUMBER[name] for name in ("SetState", "StartLink", "EndLink"))
     for first in range(0, len(ranked), _CHUNK):
         chosen = ranked[first : first + _CHUNK]
         lines = []
-        for ns, kind, _, track, what, key in zip(
-            *(column[chosen].tolist() for column in table), strict=True
-        ):
+        for ns, kind, _, track, what, key in table[:, chosen].T.tolist():
             if kind == _STATE:
                 on = "K" if key else "C"
                 lines.append(f"{state} {ns / 1e9:.9f} S{on} t{track} {on}{values[what]}\n")
@@ -126,10 +123,3 @@ def _events(layers: Sequence[Layer], parts: Sequence[Tracks], first_track: Longs
                 number = start if kind == _START else end
                 lines.append(f"{number} {ns / 1e9:.9f} M l{what} m t{track} {key}\n")
         yield "".join(lines)
-
-
-def _rows(time: Longs, *columns: Longs | int) -> tuple[Longs, ...]:
-    return (
-        time,
-        *(np.broadcast_to(np.asarray(column, np.int64), time.shape) for column in columns),
-    )

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.traces import write_chunks
 from collplan.executors.cost.traces.layers import simulated_layer, tracks_of
 from collplan.executors.cost.traces.paje import event_definitions
+from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Op
 from collplan.specs import Network
-
-Longs = npt.NDArray[np.int64]
 
 _COLUMNS: Final = ("core", "state", "begin_ns", "end_ns")
 
@@ -59,10 +57,10 @@ class CoreStates:
 
     label: str
     cores: Sequence[str]
-    core: Longs
-    state: Longs
-    begin_ns: Longs
-    end_ns: Longs
+    core: Ints
+    state: Ints
+    begin_ns: Ints
+    end_ns: Ints
 
     def to_json(self) -> dict[str, Any]:
         """Return the states as what JSON can hold."""
