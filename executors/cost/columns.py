@@ -7,16 +7,14 @@ is sorting left to it.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled
 from collplan.planner.plan.matching import match_messages
-from collplan.planner.plan.plan import Extents, Op, Plan
-
-Ints = npt.NDArray[np.int32]
+from collplan.planner.plan.plan import Op, Plan, Stored
 
 _SEND, _RECV = int(Op.SEND), int(Op.RECV)
 _PAIR: Final = np.dtype([("key", "i8"), ("first", "i4"), ("last", "i4")])
@@ -25,48 +23,27 @@ _DIRECT: Final = 4
 """Largest ratio of rank pairs to messages at which every pair has a slot of its own."""
 
 
-def read_only(array: npt.ArrayLike, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return a contiguous read-only array, so that a kernel meets one type and compiles once."""
-    contiguous = np.ascontiguousarray(array, dtype=dtype)
-    if contiguous.flags.writeable:
-        contiguous = contiguous.view()
-        contiguous.flags.writeable = False
-    return contiguous
+def dense(part: Stored, *names: str) -> tuple[Any, ...]:
+    """Return columns of a plan, or of a part of it, as kernels take them: entry by entry."""
+    return tuple(_contiguous(getattr(part, name)) for name in names)
 
 
-class Column(NamedTuple):
-    """A column of a plan: entry i is ``values[i * step]``.
+def thin(part: Stored, *names: str) -> tuple[Any, ...]:
+    """Return columns as values and a step each: entry i is ``values[i * step]``.
 
     The step is 0 where all rows are equal: a constant column need not be spelt out.
     """
-
-    values: npt.NDArray[Any]
-    step: int
-
-    @classmethod
-    def of(cls, column: npt.NDArray[Any], dtype: npt.DTypeLike) -> Column:
-        """Return a column as kernels take it."""
-        is_constant = column.strides == (0,) and len(column) > 0
-        return cls(read_only(column[:1] if is_constant else column, dtype), int(not is_constant))
+    return tuple(
+        (_contiguous(column[:1] if column.strides == (0,) else column), int(column.strides != (0,)))
+        for column in (getattr(part, name) for name in names)
+    )
 
 
-class Side(NamedTuple):
-    """The extents that tasks read, or write."""
-
-    indptr: Ints
-    n_elements: npt.NDArray[np.int64]
-    pattern: Column
-    buffer: Column
-
-    @classmethod
-    def of(cls, extents: Extents) -> Side:
-        """Return extents as kernels take them."""
-        return cls(
-            read_only(extents.indptr, np.int32),
-            read_only(extents.count, np.int64),
-            Column.of(extents.pattern, np.int32),
-            Column.of(extents.buffer, np.int8),
-        )
+def _contiguous(column: Ints) -> Ints:
+    """Return a contiguous read-only array, so that a kernel meets one type and compiles once."""
+    contiguous = np.ascontiguousarray(column)
+    contiguous.flags.writeable = False
+    return contiguous
 
 
 def partners(plan: Plan) -> Ints:
@@ -94,13 +71,7 @@ def partners(plan: Plan) -> Ints:
     is_direct = n_all_pairs <= _DIRECT * n_pairs
     partner = np.zeros(plan.n_tasks, dtype=np.int32)
     n_matched = _pair_up(
-        read_only(plan.op, np.int8),
-        _Ends(
-            read_only(plan.rank, np.int32),
-            read_only(plan.peer, np.int32),
-            read_only(plan.tag, np.int32),
-            Column.of(plan.apart, np.int32),
-        ),
+        (*dense(plan, "op", "rank", "peer", "tag"), *thin(plan, "apart")),
         plan.n_ranks,
         plan.n_copies,
         np.zeros(n_all_pairs if is_direct else n_slots, dtype=_PAIR),
@@ -113,22 +84,12 @@ def partners(plan: Plan) -> Ints:
     return partner
 
 
-class _Ends(NamedTuple):
-    """Columns by which the two ends of a message find each other."""
-
-    rank: Ints
-    peer: Ints
-    tag: Ints
-    apart: Column
-
-
 @compiled
 def _pair_up(
-    op: npt.NDArray[np.int8],
-    ends: _Ends,
+    ends: tuple[Any, ...],
     n_ranks: int,
     n_copies: int,
-    pairs: npt.NDArray[Any],
+    pairs: Any,
     is_direct: bool,
     partner: Ints,
 ) -> int:
@@ -136,7 +97,7 @@ def _pair_up(
 
     Ends that wait are a list linked by `partner`, which they have no other use for yet.
     """
-    rank, peer, tag, (apart, step) = ends
+    op, rank, peer, tag, (apart, step) = ends
     mask = len(pairs) - 1
     n_slots, n_matched = 0, 0
     for row in range(len(op)):

@@ -14,9 +14,9 @@ from collplan.executors.cost.occupancy import (
     charge_send,
     is_continued,
 )
-from collplan.executors.cost.parameters import HANDSHAKE, L, o
 from collplan.executors.cost.queues import advance, busier, call, enqueue, free_at
-from collplan.executors.cost.tables import Ints, Simulation, inlined, inner
+from collplan.executors.cost.tables import Simulation, inlined, inner
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compile_with
 
 _SEND, _RECV = 0, 1
@@ -142,7 +142,7 @@ def _execute(sim: Simulation, row: int, now: float) -> None:
 @inlined
 def _is_rendezvous(sim: Simulation, row: int) -> bool:
     """Tell whether a send ends only when its receive matches."""
-    return bool(sim.tasks[row].state & IS_LONG and sim.costs[HANDSHAKE] == 0)
+    return bool(sim.tasks[row].state & IS_LONG and sim.costs[0].handshake == 0)
 
 
 @inlined
@@ -191,7 +191,7 @@ def _release(sim: Simulation, row: int, starts: bool, ends: bool) -> None:
             time = tasks[row].end
         link = successors[i] >> 1 & 3
         if link > 0:
-            time += sim.links[link - 1, L]
+            time += sim.links[link - 1].L
         if time >= successor.start:
             successor.start = time
             successor.cause = row
@@ -218,7 +218,7 @@ def _make_ready(sim: Simulation, row: int) -> None:
         if tasks[task.partner].state & ASKING:
             _allow(sim, task.partner)
         return
-    if task.state & IS_LONG and sim.costs[HANDSHAKE] > 0:
+    if task.state & IS_LONG and sim.costs[0].handshake > 0:
         # The request goes out; the bytes when the receive is posted and has answered.
         task.state |= ASKING
         if tasks[task.partner].pending == 0 and tasks[task.partner].stamp > 0:
@@ -237,7 +237,7 @@ def _allow(sim: Simulation, row: int) -> None:
     """Let send `row` become ready when its receiver's answer is there."""
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
-    delay = sim.links[send.link, o] + sim.links[send.link, L]
+    delay = sim.links[send.link].o + sim.links[send.link].L
     # Codes below -1 are no holders here: with handshakes no send holds clocks until it matches.
     send.cause = -2 - send.cause
     if recv.start > send.start + delay:

@@ -10,16 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.occupancy import IS_LONG
 from collplan.executors.cost.parameters import CONTINUATION, NETWORK
-from collplan.executors.cost.tables import Records
-from collplan.planner.arrays import csr
+from collplan.executors.cost.tables import Places, Records
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.plan.plan import Op, Plan
-
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +30,12 @@ class Pieces:
         The task of every row.
     """
 
-    first: Longs
-    last: Longs
-    task: Longs
+    first: Ints
+    last: Ints
+    task: Ints
 
     @classmethod
-    def of(cls, tasks: Records, is_remote: npt.NDArray[np.bool_], turn_bytes: int) -> Pieces:
+    def of(cls, tasks: Records, is_remote: Bools, turn_bytes: int) -> Pieces:
         """Cut messages between nodes into turns."""
         turns = np.maximum(1, -(-tasks["work"].astype(np.int64) // turn_bytes))
         n = np.where(is_remote, turns, 1)
@@ -47,7 +43,7 @@ class Pieces:
         return cls(last - n + 1, last, np.repeat(np.arange(len(tasks)), n))
 
     @property
-    def number(self) -> Longs:
+    def number(self) -> Ints:
         """Return which piece of its task every row is, from 0."""
         return np.asarray(np.arange(len(self.task)) - self.first[self.task])
 
@@ -71,40 +67,36 @@ class Pieces:
         tasks["partner"] = self.task[tasks["partner"]]
         return tasks
 
-    def _tasks_of(self, rows: Ints) -> Longs:
+    def _tasks_of(self, rows: Ints) -> Ints:
         """Return tasks for rows, and for rows in the code -2 - row."""
         found = np.where(rows >= 0, self.task[np.maximum(rows, 0)], rows)
         return np.where(rows <= -2, -2 - self.task[np.maximum(-2 - rows, 0)], found)
 
 
 def take_turns(
-    plan: Plan,
-    tasks: Records,
-    successors: Ints,
-    initial: Ints,
-    queues: Records,
-    connections: Records,
-    turn_bytes: int,
-) -> tuple[Pieces, Records, Ints, Ints, Records, Records]:
+    plan: Plan, places: Places, successors: Ints, initial: Ints, connections: Records, n_bytes: int
+) -> tuple[Pieces, Places, Ints, Ints, Records]:
     """Return the simulator's tables with long messages between nodes in pieces.
 
     Parameters
     ----------
     plan : Plan
         The plan.
-    tasks, successors, initial, queues, connections : ndarray
-        As `place`, `link_dependencies`, `initial_tasks`, `make_queues` and
-        `make_connections` return them.
-    turn_bytes : int
+    places : Places
+        Its tasks and their queues.
+    successors, initial, connections : ndarray
+        As `link_dependencies` and `make_connections` return them.
+    n_bytes : int
         Greatest piece.
     """
+    tasks, queues = places.tasks, places.queues
     is_remote = (tasks["op"] <= Op.RECV) & (tasks["link"] == NETWORK)
-    pieces = Pieces.of(tasks, is_remote, turn_bytes)
+    pieces = Pieces.of(tasks, is_remote, n_bytes)
     number, is_send = pieces.number, plan.op[pieces.task] == Op.SEND
     cut = tasks[pieces.task]
-    rest = cut["work"] - number * turn_bytes
+    rest = cut["work"] - number * n_bytes
     follows = number > 0
-    cut["work"] = np.where(is_remote[pieces.task], np.minimum(rest, turn_bytes), cut["work"])
+    cut["work"] = np.where(is_remote[pieces.task], np.minimum(rest, n_bytes), cut["work"])
     # In LogGP the first byte of a message is free; of a piece that follows it is not.
     cut["work"][follows] += 1
     cut["link"][follows] = CONTINUATION
@@ -128,10 +120,10 @@ def take_turns(
         grown["slot"] = connections["slot"][pieces.task]
         connections = grown
     successors, initial = after[order].astype(np.int32), posted.astype(np.int32)
-    return pieces, cut, successors, initial, queues, connections
+    return pieces, Places(places.clocks, cut, queues), successors, initial, connections
 
 
-def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tuple[Longs, Longs]:
+def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tuple[Ints, Ints]:
     """Return dependencies between rows: from, and entries as of `link_dependencies`.
 
     What depends on a long message's end waits for its last piece to leave, and for
@@ -150,7 +142,7 @@ def _edges(plan: Plan, pieces: Pieces, tasks: Records, successors: Ints) -> tupl
     return np.concatenate((before, first[also])), np.concatenate((target, target[also]))
 
 
-def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Longs, Longs]:
+def _targets(plan: Plan, pieces: Pieces, tasks: Ints) -> tuple[Ints, Ints]:
     """Return the rows that wait where tasks do, and for each which of the tasks it is.
 
     A send's first piece waits; all of a receive's.

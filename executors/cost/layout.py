@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.executors.cost.columns import Column, Side, partners, read_only
+from collplan.executors.cost.columns import dense, partners, thin
 from collplan.executors.cost.kernel import HAS_ON_START
-from collplan.executors.cost.occupancy import IS_LONG, IS_STRIDED
+from collplan.executors.cost.occupancy import IS_STRIDED
 from collplan.executors.cost.parameters import NETWORK
 from collplan.executors.cost.tables import TASK, Clocks, Places, Records
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compiled, inner
 from collplan.planner.plan.matching import match_messages
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Op, Plan
 
 _MOST_PRIORITIES: Final = 1 << 16
-"""Priorities are counted one by one up to this range, above it they are ranked first."""
-
-Ints = npt.NDArray[np.int32]
+"""Priorities are counted one by one up to this range."""
 
 _SEND, _RECV, _COPY, _REDUCE = (int(op) for op in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE))
 
@@ -40,9 +38,7 @@ def core_to_numa(plan: Plan) -> Ints:
     return (cores * machine.numa_domains // machine.cores_per_node).astype(np.int32)
 
 
-def place(
-    plan: Plan, clocks: Clocks, *, allocated: bool = False
-) -> tuple[Records, npt.NDArray[np.int64]]:
+def place(plan: Plan, clocks: Clocks, *, allocated: bool = False) -> tuple[Records, Ints]:
     """Decide what every task needs: its queue, link, bytes, and its partner.
 
     Where buffers are `allocated`, staged bytes cost nothing.
@@ -61,30 +57,25 @@ def place(
     """
     partner = partners(plan)
     tasks = np.zeros(plan.n_tasks, dtype=TASK)
-    op = read_only(plan.op, np.int8)
-    ends = _Ends(
-        read_only(plan.rank, np.int32),
-        read_only(plan.peer, np.int32),
-        Column.of(plan.lane, np.int16),
-        Column.of(plan.core, np.int32),
-        Column.of(plan.apart, np.int32),
-    )
-    ranks = _Ranks(
-        read_only(plan.rank_node, np.int32),
-        read_only(plan.rank_lane, np.int16),
-        read_only(core_to_numa(plan), np.int32),
-        read_only(np.bincount(plan.rank_node, minlength=plan.n_nodes), np.int32),
+    n_on_node = np.bincount(plan.rank_node, minlength=plan.n_nodes)
+    slots = _place(
+        (*dense(plan, "op", "rank", "peer"), *thin(plan, "lane", "core", "apart")),
+        partner,
+        (*dense(plan, "rank_node", "rank_lane"), core_to_numa(plan), n_on_node),
         clocks.n_cores,
         clocks.n_lanes,
+        tasks,
     )
-    slots = _place(op, ends, partner, ranks, tasks)
+    reads, writes = (
+        (*dense(side, "indptr", "count"), *thin(side, "pattern"))
+        for side in (plan.reads, plan.writes)
+    )
     same_sizes = _weigh(
-        op,
+        (*dense(plan, "op"), *thin(plan, "duration_ns")),
         partner,
-        Side.of(plan.reads),
-        Side.of(plan.writes),
-        read_only(plan.patterns[:, 1] * plan.patterns[:, 3] * plan.itemsize, np.int64),
-        Column.of(plan.duration_ns, np.int64),
+        reads,
+        writes,
+        plan.patterns[:, 1] * plan.patterns[:, 3] * plan.itemsize,
         plan.itemsize,
         tasks,
     )
@@ -95,7 +86,7 @@ def place(
     return tasks, slots
 
 
-def staged_elements(plan: Plan) -> npt.NDArray[np.int64]:
+def staged_elements(plan: Plan) -> Ints:
     """Return how many elements each task copies from a buffer to its mirror.
 
     The proof of a plan says that nothing else is written there.
@@ -111,27 +102,6 @@ def staged_elements(plan: Plan) -> npt.NDArray[np.int64]:
     return count
 
 
-class _Ends(NamedTuple):
-    """Places of tasks, and the partners of messages."""
-
-    rank: Ints
-    peer: Ints
-    lane: Column
-    core: Column
-    apart: Column
-
-
-class _Ranks(NamedTuple):
-    """Places of ranks and cores."""
-
-    node: Ints
-    lane: npt.NDArray[np.int16]
-    core_numa: Ints
-    n_on_node: Ints
-    n_cores: int
-    n_lanes: int
-
-
 @inner
 def _link_inside(core_numa: Ints, here: int, there: int) -> int:
     """Return the row of the link between two cores of a node."""
@@ -142,16 +112,21 @@ def _link_inside(core_numa: Ints, here: int, there: int) -> int:
 
 @compiled
 def _place(
-    op: npt.NDArray[np.int8], ends: _Ends, partner: Ints, ranks: _Ranks, tasks: Records
-) -> npt.NDArray[np.int64]:
+    ends: tuple[Any, ...],
+    partner: Ints,
+    ranks: tuple[Ints, ...],
+    n_cores: int,
+    n_lanes: int,
+    tasks: Records,
+) -> Ints:
     """Fill in queues and links; return (rank, core) of every slot as one key.
 
     A slot is a rank on a core; it has a queue without a lane, then one for
     each lane and the port, out and in.
     """
     # In names of their own: taking an array out of a tuple counts a reference.
-    rank, peer, (lane, lane_step), (core, core_step), (apart, apart_step) = ends
-    rank_node, rank_lane, core_numa, n_on_node, n_cores, n_lanes = ranks
+    op, rank, peer, (lane, lane_step), (core, core_step), (apart, apart_step) = ends
+    rank_node, rank_lane, core_numa, n_on_node = ranks
     width = 1 + 2 * (n_lanes + 1)
     slot_of = np.full(len(rank_node) * n_cores, -1, dtype=np.int32)
     n_slots = 0
@@ -192,20 +167,19 @@ def _place(
 
 @compiled
 def _weigh(
-    op: npt.NDArray[np.int8],
+    columns: tuple[Any, ...],
     partner: Ints,
-    reads: Side,
-    writes: Side,
-    pattern_bytes: npt.NDArray[np.int64],
-    duration_ns: Column,
+    reads: tuple[Any, ...],
+    writes: tuple[Any, ...],
+    pattern_bytes: Ints,
     itemsize: int,
     tasks: Records,
 ) -> bool:
     """Fill in work and partners; return whether the two ends of all messages have one size."""
     same_sizes = True
-    reads_indptr, reads_elements, (reads_pattern, reads_step), _ = reads
-    writes_indptr, writes_elements, (writes_pattern, writes_step), _ = writes
-    duration, duration_step = duration_ns
+    op, (duration, duration_step) = columns
+    reads_indptr, reads_elements, (reads_pattern, reads_step) = reads
+    writes_indptr, writes_elements, (writes_pattern, writes_step) = writes
     for row in range(len(op)):
         if op[row] > _REDUCE:
             tasks[row].work = duration[row * duration_step]
@@ -236,90 +210,62 @@ def _weigh(
     return same_sizes
 
 
-@compiled
-def mark_long(tasks: Records, eager_limit: float) -> None:
-    """Mark the sends above the eager limit."""
-    for row in range(len(tasks)):
-        if tasks[row].op == _SEND and tasks[row].work > eager_limit:
-            tasks[row].state |= IS_LONG
-
-
 def serving_order(plan: Plan) -> Ints:
     """Return all rows in the order in which those ready together are served.
 
     Sends, then receives, then the rest; within those by priority, then row.
     """
-    priority = Column.of(plan.priority, np.int32)
-    low, high = int(priority.values.min(initial=0)), int(priority.values.max(initial=0))
+    low, high = int(plan.priority.min(initial=0)), int(plan.priority.max(initial=0))
     if high - low >= _MOST_PRIORITIES:
-        _, ranked = np.unique(priority.values, return_inverse=True)
-        priority, low, high = Column.of(ranked, np.int32), 0, int(ranked.max())
-    return np.asarray(_serving_order(read_only(plan.op, np.int8), priority, low, high))
+        kind = np.minimum(plan.op, Op.COPY)
+        return np.asarray(np.lexsort((plan.priority, kind)).astype(np.int32))
+    columns = (*dense(plan, "op"), *thin(plan, "priority"))
+    return np.asarray(_serving_order(columns, low, high - low + 1))
 
 
 @compiled
-def _serving_order(op: npt.NDArray[np.int8], priority: Column, low: int, high: int) -> Ints:
+def _serving_order(columns: tuple[Any, ...], low: int, n: int) -> Ints:
     """Sort rows by kind and priority, counting how many there are of each."""
-    values, step = priority
-    n = high - low + 1
+    op, (priority, step) = columns
     first = np.zeros(3 * n + 1, dtype=np.int64)
     for row in range(len(op)):
-        first[min(op[row], _COPY) * n + values[row * step] - low + 1] += 1
+        first[min(op[row], _COPY) * n + priority[row * step] - low + 1] += 1
     first = np.cumsum(first)
     order = np.empty(len(op), dtype=np.int32)
     for row in range(len(op)):
-        key = min(op[row], _COPY) * n + values[row * step] - low
+        key = min(op[row], _COPY) * n + priority[row * step] - low
         order[first[key]] = row
         first[key] += 1
     return order
 
 
-def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> Ints:
-    """Turn dependencies around: fill in what each task waits for, and return the successors.
+def link_dependencies(plan: Plan, order: Ints, tasks: Records) -> tuple[Ints, Ints]:
+    """Turn dependencies around, and fill in how many each task waits for.
 
-    Those of task i end at ``tasks[i].successors`` and begin where those of the
-    row before end, in serving order. An entry is eight times the successor's row,
-    plus one where it waits for the start only, plus two, four or six where it
-    is another rank's, on the same core, in the same NUMA domain or on the same node.
+    Returns
+    -------
+    successors : ndarray of int32, shape (n_deps,)
+        Those of task i end at ``tasks[i].successors`` and begin where those of the
+        row before end, in serving order. An entry is eight times the successor's row,
+        plus one where it waits for the start only, plus two, four or six where it
+        is another rank's, on the same core, in the same NUMA domain or on the same node.
+    initial : ndarray of int32
+        The tasks that wait for nothing, rank by rank, each rank's in serving order.
     """
-    successors = np.empty(len(plan.deps), dtype=np.int32)
-    deps = _Deps(
-        read_only(plan.deps.indptr, np.int32),
-        read_only(plan.deps.task, np.int32),
-        read_only(plan.deps.kind, np.int8),
-    )
-    _link_dependencies(
-        deps,
-        read_only(plan.rank, np.int32),
-        Column.of(plan.core, np.int32),
-        read_only(core_to_numa(plan), np.int32),
-        order,
-        successors,
-        tasks,
-    )
-    return successors
-
-
-class _Deps(NamedTuple):
-    """A plan's dependencies."""
-
-    indptr: Ints
-    task: Ints
-    kind: npt.NDArray[np.int8]
+    deps, places = dense(plan.deps, "indptr", "task", "kind"), dense(plan, "rank")
+    places += (*thin(plan, "core"), core_to_numa(plan))
+    first = np.zeros(plan.n_ranks + 1, dtype=np.int64)
+    successors, initial = _link_dependencies(deps, places, order, first, tasks)
+    return successors, initial
 
 
 @compiled
 def _link_dependencies(
-    deps: _Deps,
-    rank: Ints,
-    core: Column,
-    core_numa: Ints,
-    order: Ints,
-    successors: Ints,
-    tasks: Records,
-) -> None:
+    deps: tuple[Ints, ...], places: tuple[Any, ...], order: Ints, first: Ints, tasks: Records
+) -> Any:
+    """Return successors, and initial tasks; those of each rank begin at its entry of `first`."""
     indptr, task, kind = deps
-    cores, step = core
+    rank, (cores, step), core_numa = places
     for before in task:
         tasks[before].successors += 1
     begin = 0
@@ -327,9 +273,16 @@ def _link_dependencies(
         n = tasks[row].successors
         tasks[row].successors = begin
         begin += n
+        if indptr[row] == indptr[row + 1]:
+            first[rank[row] + 1] += 1
+    first = np.cumsum(first)
+    successors, initial = np.empty(len(task), np.int32), np.empty(first[-1], np.int32)
     # Filling a list moves its begin to its end.
     for row in order:
         tasks[row].pending = indptr[row + 1] - indptr[row]
+        if tasks[row].pending == 0:
+            initial[first[rank[row]]] = row
+            first[rank[row]] += 1
         for i in range(indptr[row], indptr[row + 1]):
             before = tasks[task[i]]
             on_start = kind[i] & ON_START
@@ -341,26 +294,4 @@ def _link_dependencies(
             before.successors += 1
             if on_start:
                 before.state |= HAS_ON_START
-
-
-def initial_tasks(plan: Plan, order: Ints) -> Ints:
-    """Return the tasks that wait for nothing, rank by rank, each rank's in serving order."""
-    indptr = read_only(plan.deps.indptr, np.int32)
-    rank = Column.of(plan.rank, np.int32)
-    return np.asarray(_initial_tasks(indptr, rank, order, plan.n_ranks))
-
-
-@compiled
-def _initial_tasks(deps_indptr: Ints, rank: Column, order: Ints, n_ranks: int) -> Ints:
-    ranks, step = rank
-    first = np.zeros(n_ranks + 1, dtype=np.int64)
-    for row in range(len(order)):
-        if deps_indptr[row] == deps_indptr[row + 1]:
-            first[ranks[row * step] + 1] += 1
-    first = np.cumsum(first)
-    rows = np.empty(first[-1], dtype=np.int32)
-    for row in order:
-        if deps_indptr[row] == deps_indptr[row + 1]:
-            rows[first[ranks[row * step]]] = row
-            first[ranks[row * step]] += 1
-    return rows
+    return successors, initial

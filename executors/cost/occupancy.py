@@ -13,39 +13,14 @@ from typing import Any
 import numpy as np
 
 from collplan.executors.cost.connections import fetch
-from collplan.executors.cost.parameters import (
-    AT_ONCE,
-    BURST,
-    CONTINUATION,
-    COPY,
-    HANDSHAKE,
-    LAST,
-    MEMORY,
-    MISS,
-    NETWORK,
-    OFFLOAD,
-    PACKET,
-    PACKET_BYTES,
-    RECONNECT,
-    REDUCE,
-    STRIDED,
-    SWITCH,
-    UNCACHED,
-    G,
-    L,
-    O,
-    g,
-    o,
-)
+from collplan.executors.cost.parameters import CONTINUATION, NETWORK
 from collplan.executors.cost.queues import busier, hold
-from collplan.executors.cost.tables import Floats, Records, Simulation, inlined, inner
+from collplan.executors.cost.tables import Records, Simulation, inlined, inner
 
 _COPY, _REDUCE = 2, 3
 IS_STRIDED, IS_UNCACHED, IS_LONG = 4, 8, 64
 """Bits of a task's state: bytes in several pieces; buffers larger than the cache; a send above
 the eager limit."""
-FIRST_LANE, FIRST_MEMORY, FIRST_PROCESSOR = 0, 1, 2
-"""Places, in a table of first clocks, of outgoing lanes, memories and processors."""
 NOBODY = -(1 << 31)
 
 
@@ -62,9 +37,9 @@ def occupy(
     before : int
         Who held the processor it had to wait for, else `NOBODY`.
     """
-    clocks, costs = sim.clocks, sim.costs
+    clocks = sim.clocks
     begin, before = now, NOBODY
-    processor = sim.places[FIRST_PROCESSOR]
+    processor = sim.layout.processor
     n_processors = len(clocks) - 1 - processor
     if n_processors > 0:
         for i in range(processor + 1, len(clocks) - 1):
@@ -73,11 +48,11 @@ def occupy(
         if clocks[processor].time > now:
             begin, before = clocks[processor].time, clocks[processor].holder
     turns, works = 0.0, works_ns
-    if costs[SWITCH] > 0 and max(works_ns, moves_ns) > 0:
-        turns = _turn(clocks, costs, queue.core, queue.rank)
+    if sim.costs[0].switch > 0 and max(works_ns, moves_ns) > 0:
+        turns = _turn(clocks, sim.costs[0].switch, queue.core, queue.rank)
         works += turns
     if moves_ns > 0:
-        memory = sim.places[FIRST_MEMORY] + queue.node
+        memory = sim.layout.memory + queue.node
         free = max(begin + turns, clocks[memory].time)
         works = max(works, hold(clocks, memory, row, free, moves_ns) - begin)
     if n_processors > 0:
@@ -86,19 +61,20 @@ def occupy(
 
 
 @inner
-def _turn(clocks: Records, costs: Floats, core: int, rank: int) -> float:
+def _turn(clocks: Records, switch: float, core: int, rank: int) -> float:
     """Turn a core to a rank; return how long that takes: nothing for its first."""
     before = clocks[core].rank
     clocks[core].rank = rank
-    return 0.0 if before < 0 or before == rank else float(costs[SWITCH])
+    return 0.0 if before < 0 or before == rank else float(switch)
 
 
 @inlined
-def _bucket(clocks: Records, costs: Floats, lane: int, link: int, now: float) -> float:
+def _bucket(sim: Simulation, lane: int, link: int, now: float) -> float:
     """Return when a free lane begins: earlier than now where it passes a burst at once."""
-    if costs[BURST] == 0 or link < NETWORK:
+    burst = sim.costs[0].burst
+    if burst == 0 or link < NETWORK:
         return now
-    return float(max(clocks[lane].time, now - costs[BURST]))
+    return float(max(sim.clocks[lane].time, now - burst))
 
 
 @inlined
@@ -106,7 +82,7 @@ def _gap(sim: Simulation, row: int) -> float:
     """Return the g of a message, which comes behind its last turn."""
     if is_continued(sim.tasks, row):
         return 0.0
-    return float(sim.links[sim.tasks[row].link, g])
+    return float(sim.links[sim.tasks[row].link].g)
 
 
 @inlined
@@ -116,13 +92,13 @@ def is_continued(tasks: Records, row: int) -> bool:
 
 
 @inlined
-def _packets(costs: Floats, send: Any) -> float:
+def _packets(costs: Any, send: Any) -> float:
     """Return what the packets of a message take a core, but for its first, which is in its o."""
-    if costs[PACKET] == 0 or send.link < NETWORK:
+    if costs.packet == 0 or send.link < NETWORK:
         return 0.0
     if send.link == CONTINUATION:
-        return float(math.ceil((send.work - 1) / costs[PACKET_BYTES]) * costs[PACKET])
-    return float((math.ceil(max(send.work, 1.0) / costs[PACKET_BYTES]) - 1) * costs[PACKET])
+        return float(math.ceil((send.work - 1) / costs.packet_bytes) * costs.packet)
+    return float((math.ceil(max(send.work, 1.0) / costs.packet_bytes) - 1) * costs.packet)
 
 
 @inlined
@@ -132,45 +108,45 @@ def charge_send(sim: Simulation, row: int, now: float) -> float:
     Its `following` becomes what the message waited for before it set out: the
     send itself for nothing.
     """
-    tasks, clocks, queues, costs = sim.tasks, sim.clocks, sim.queues, sim.costs
+    tasks, clocks, queues, costs = sim.tasks, sim.clocks, sim.queues, sim.costs[0]
     send = tasks[row]
     queue = queues[send.queue]
     link = sim.links[send.link]
     more = max(send.work - 1.0, 0.0)
-    works = link[o] + more * link[O] + _packets(costs, send)
+    works = link.o + more * link.O + _packets(costs, send)
     if send.state & IS_STRIDED:
-        works += send.work * costs[STRIDED]
+        works += send.work * costs.strided
     begin, turned, end, before = occupy(sim, queue, row, now, works, 0.0)
     reads = waits = 0.0
     if len(sim.connections) > 0 and send.link == NETWORK:
-        adapter = sim.adapters[queue.lane - sim.places[FIRST_LANE]]
+        adapter = sim.adapters[queue.lane - sim.layout.lane_out]
         peer = queues[tasks[send.partner].queue].rank
         reads, waits = fetch(
-            sim.connections, adapter, row, peer, turned, costs[MISS], costs[RECONNECT]
+            sim.connections, adapter, row, peer, turned, costs.miss, costs.reconnect
         )
     elif len(sim.connections) > 0 and send.link == CONTINUATION:
         # The rest of a message does not overtake its first turn, which may have been fetched for.
         waits = max(0.0, sim.connections[sim.connections[row].slot].ready - turned)
-    passes = _gap(sim, row) + more * link[G]
-    leaves = _bucket(clocks, costs, queue.lane, send.link, turned)
+    passes = _gap(sim, row) + more * link.G
+    leaves = _bucket(sim, queue.lane, send.link, turned)
     if waits > 0:
         # A burst saves no fetching: what comes next must not overtake this message.
         leaves = max(leaves, turned - passes)
-    sent = hold(clocks, queue.lane, row, leaves, reads / costs[AT_ONCE] + passes)
+    sent = hold(clocks, queue.lane, row, leaves, reads / costs.at_once + passes)
     send.start = begin
     if before != NOBODY:
         send.cause = before
     send.following = row
     send.end = end
-    if send.link == CONTINUATION or (costs[HANDSHAKE] > 0 and send.state & IS_LONG):
+    if send.link == CONTINUATION or (costs.handshake > 0 and send.state & IS_LONG):
         send.end = max(end, sent)
-    return float(turned + waits + link[o] + link[L])
+    return float(turned + waits + link.o + link.L)
 
 
 @inlined
 def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> None:
     """Charge the receiver for the message of send `row`, which finds its lane free."""
-    clocks, queues, costs = sim.clocks, sim.queues, sim.costs
+    clocks, queues, costs = sim.clocks, sim.queues, sim.costs[0]
     send = sim.tasks[row]
     recv = sim.tasks[send.partner]
     queue = queues[recv.queue]
@@ -178,20 +154,20 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
     if has_waited:
         send.following = busier(clocks, queues, recv.queue, now)
     more = max(send.work - 1.0, 0.0)
-    works = link[o] + more * link[O] + _packets(costs, send)
+    works = link.o + more * link.O + _packets(costs, send)
     moves = 0.0
     if send.link < NETWORK:
-        moves = send.work * costs[MEMORY]
+        moves = send.work * costs.memory
     if recv.state & IS_STRIDED:
-        works += send.work * costs[STRIDED]
+        works += send.work * costs.strided
     gap = _gap(sim, row)
-    begins = _bucket(clocks, costs, queue.lane, send.link, now)
-    taken = hold(clocks, queue.lane, send.partner, begins, gap + more * link[G])
-    if link[OFFLOAD] > 0:
+    begins = _bucket(sim, queue.lane, send.link, now)
+    taken = hold(clocks, queue.lane, send.partner, begins, gap + more * link.G)
+    if link.offload > 0:
         core = clocks[queue.core]
         begins, holder = max(now, core.time), core.holder
         begin, _, end, before = occupy(sim, queue, send.partner, begins, works, moves)
-        recv.end = max(now, taken - gap) + link[LAST]
+        recv.end = max(now, taken - gap) + link.last
         if end > recv.end:
             recv.end = end
             if before != NOBODY:
@@ -199,7 +175,7 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
             elif begin > now:
                 send.following = holder
     else:
-        works = max(works, link[o] + more * link[G])
+        works = max(works, link.o + more * link.G)
         _, _, recv.end, before = occupy(sim, queue, send.partner, now, works, moves)
         if before != NOBODY:
             send.following = before
@@ -208,17 +184,17 @@ def charge_arrival(sim: Simulation, row: int, now: float, has_waited: bool) -> N
 @inlined
 def charge_local(sim: Simulation, row: int, now: float) -> None:
     """Charge a core for a copy, a reduction or a computation."""
-    costs = sim.costs
+    costs = sim.costs[0]
     task = sim.tasks[row]
     works, moves = task.work, 0.0
     if task.op <= _REDUCE:
-        per_byte = costs[COPY] if task.op == _COPY else costs[REDUCE]
+        per_byte = costs.copy if task.op == _COPY else costs.reduce
         if task.state & IS_STRIDED:
-            per_byte += costs[STRIDED]
+            per_byte += costs.strided
         if task.state & IS_UNCACHED:
-            per_byte += costs[UNCACHED]
+            per_byte += costs.uncached
         works = np.rint(task.work * per_byte)
-        moves = task.work * costs[MEMORY]
+        moves = task.work * costs.memory
     queue = sim.queues[task.queue]
     task.start, _, task.end, before = occupy(sim, queue, row, now, works, moves)
     if before != NOBODY:

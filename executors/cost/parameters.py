@@ -6,39 +6,33 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from collplan.specs import Link, Network, SpecError
+from collplan.executors.cost.tables import Records
+from collplan.specs import Link, Network, Nic, SpecError
+from collplan.specs.network import LINKS
 
-Floats = npt.NDArray[np.float64]
-
-LINK_CLASSES: Final = ("core", "numa", "node", "network")
 NETWORK, CONTINUATION = 3, 4
 """Rows of the table of links: messages between nodes, and what follows their first piece."""
-L, o, g, G, O, OFFLOAD, LAST = range(7)  # noqa: E741 - LogGPS's own letters
-"""Columns of the table of links."""
-HANDSHAKE, BURST, COPY, REDUCE, STRIDED, UNCACHED, MEMORY, MISS, SWITCH = range(9)
-RECONNECT, AT_ONCE, PACKET, PACKET_BYTES = range(9, 13)
-"""Entries of the table of costs."""
+LINK: Final = np.dtype([(name, "f8") for name in ("L", "o", "g", "G", "O", "offload", "last")])
+_NO_NIC: Final = Nic(connections=1, miss_ns=0)
+"""An adapter that holds all queue pairs reads none."""
 
 
-def link_table(network: Network) -> Floats:
+def link_table(network: Network) -> Records:
     """Return what links cost: a row a class, then one for pieces that follow.
 
-    Columns are L, o, g, G, O (ns), 1 where adapters write memory, and o again:
+    Fields are L, o, g, G, O (ns), 1 where adapters write memory, and o again:
     what is left to do when a message's last byte is there. Between nodes o includes
     a message's first packet.
     """
-
-    def row(link: Link, packet_ns: float = 0.0) -> tuple[float, ...]:
-        overhead = link.o_ns + packet_ns
+    rows: list[tuple[float, ...]] = []
+    for name in LINKS:
+        link: Link = getattr(network, name)
+        overhead = link.o_ns + (packet_cost(network) if name == "network" else 0.0)
         costs = link.L_ns, overhead, link.g_ns, link.G_ns_per_byte, link.O_ns_per_byte
-        return *costs, link.offload, overhead
-
-    rows = [row(getattr(network, name)) for name in LINK_CLASSES[:-1]]
-    rows.append(row(network.network, packet_cost(network)))
+        rows.append((*costs, link.offload, overhead))
     latency, overhead, *rest = rows[-1]
-    return np.array([*rows, (latency + overhead, 0, *rest)], dtype=np.float64)
+    return np.array([*rows, (latency + overhead, 0, *rest)], dtype=LINK)
 
 
 def packet_cost(network: Network) -> float:
@@ -47,30 +41,35 @@ def packet_cost(network: Network) -> float:
     return nic.packet_ns if nic is not None and nic.transport == "ud" else 0.0
 
 
-def cost_table(network: Network) -> Floats:
-    """Return whether long messages ask first, and what memory, adapters and switches cost."""
-    return np.array(
-        (
-            network.handshake,
-            network.burst_bytes * network.network.G_ns_per_byte,
-            network.copy_ns_per_byte,
-            network.reduce_ns_per_byte,
-            network.strided_ns_per_byte,
-            network.uncached_ns_per_byte if network.cache_bytes is not None else 0.0,
-            network.memory_ns_per_byte,
-            0.0 if network.nic is None else network.nic.miss_ns,
-            # Whole ns stay whole.
-            round(network.switch_s * 1e9, 6),
-            0.0 if network.nic is None else network.nic.reconnect_ns,
-            1.0 if network.nic is None else network.nic.reads_at_once,
-            packet_cost(network),
-            1.0 if network.nic is None else network.nic.packet_bytes,
-        ),
-        dtype=np.float64,
-    )
+def cost_table(network: Network) -> Records:
+    """Return whether long messages ask first, and what memory, adapters and switches cost.
+
+    The table has one row.
+    """
+    nic = network.nic or _NO_NIC
+    costs = {
+        "handshake": network.handshake,
+        "burst": network.burst_bytes * network.network.G_ns_per_byte,
+        "copy": network.copy_ns_per_byte,
+        "reduce": network.reduce_ns_per_byte,
+        "strided": network.strided_ns_per_byte,
+        "uncached": network.uncached_ns_per_byte,
+        "memory": network.memory_ns_per_byte,
+        "miss": nic.miss_ns,
+        # Whole ns stay whole.
+        "switch": round(network.switch_s * 1e9, 6),
+        "reconnect": nic.reconnect_ns,
+        "at_once": nic.reads_at_once,
+        "packet": packet_cost(network),
+        "packet_bytes": nic.packet_bytes,
+    }
+    return np.array([tuple(costs.values())], dtype=[(name, "f8") for name in costs])
 
 
 _EXAMPLE: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
+_BYTES: Final = {letter: f"{letter}_ns_per_byte" for letter in "GO"}
+_FIELDS: Final = {letter: f"{letter}_ns" for letter in "Log"} | _BYTES
+"""Fields of a link, by letter."""
 
 
 class Loggps:
@@ -80,7 +79,7 @@ class Loggps:
     gap a byte, ``O`` overhead a byte (all ns), ``S`` the eager limit in bytes.
     """
 
-    letters: Final = ("L", "o", "g", "G", "O", "S")
+    letters: Final = (*_FIELDS, "S")
 
     @staticmethod
     def parse(text: str) -> Network:
@@ -115,22 +114,10 @@ class Loggps:
         missing = [letter for letter in Loggps.letters if letter not in values]
         if missing:
             raise SpecError(f"loggps: {', '.join(missing)} missing; give all, like {_EXAMPLE}")
-        link = Link(
-            L_ns=values["L"],
-            o_ns=values["o"],
-            g_ns=values["g"],
-            G_ns_per_byte=values["G"],
-            O_ns_per_byte=values["O"],
-        )
-        return Network(
-            core=link,
-            numa=link,
-            node=link,
-            network=link,
-            eager_limit_bytes=int(values["S"]),
-            copy_ns_per_byte=0.0,
-            reduce_ns_per_byte=0.0,
-        )
+        link = Link.model_validate({name: values[letter] for letter, name in _FIELDS.items()})
+        costs = {"copy_ns_per_byte": 0.0, "reduce_ns_per_byte": 0.0}
+        limit = {"eager_limit_bytes": int(values["S"])}
+        return Network.model_validate(dict.fromkeys(LINKS, link) | costs | limit)
 
 
 def _number(letter: str, text: str) -> float:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Final, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.connections import make_connections
 from collplan.executors.cost.event_queue import make_event_queue
@@ -21,24 +20,20 @@ from collplan.executors.cost.kernel import run
 from collplan.executors.cost.lane_sharing import take_turns
 from collplan.executors.cost.layout import (
     core_to_numa,
-    initial_tasks,
     link_dependencies,
-    mark_long,
     place,
     serving_order,
 )
 from collplan.executors.cost.occupancy import IS_LONG, IS_UNCACHED
-from collplan.executors.cost.parameters import BURST, cost_table, link_table
+from collplan.executors.cost.parameters import cost_table, link_table
 from collplan.executors.cost.tables import Clocks, Places, Records, Simulation
 from collplan.executors.cost.working_sets import is_uncached
+from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import AsymmetricError, DeadlockError
-from collplan.planner.plan.plan import Plan
+from collplan.planner.plan.plan import Op, Plan
 from collplan.planner.verify.format_check import check_ranges
 from collplan.specs import Network
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,14 +88,14 @@ class Timeline:
     simulate_s: float
     cause: Ints
     arrival_cause: Ints
-    is_rendezvous: npt.NDArray[np.bool_]
-    is_asking: npt.NDArray[np.bool_]
+    is_rendezvous: Bools
+    is_asking: Bools
     partner: Ints
     plan: Plan
     places: Places
     flags_ns: tuple[float, float, float] = (0.0, 0.0, 0.0)
     is_allocated: bool = False
-    pcie_reads: npt.NDArray[np.int64] | None = None
+    pcie_reads: Ints | None = None
 
     @cached_property
     def makespan_s(self) -> float:
@@ -224,18 +219,17 @@ class _Prepared:
     """The kernel's tables of a plan, the same for any network; a run changes the tasks."""
 
     tasks: Records
-    slots: npt.NDArray[np.int64]
-    successors: npt.NDArray[np.int32]
-    initial: npt.NDArray[np.int32]
+    slots: Ints
+    successors: Ints
+    initial: Ints
     is_allocated: bool
 
     @classmethod
     def of(cls, plan: Plan, is_allocated: bool) -> _Prepared:
         check_ranges(plan)
         tasks, slots = place(plan, Clocks.of(plan), allocated=is_allocated)
-        order = serving_order(plan)
-        successors = link_dependencies(plan, order, tasks)
-        return cls(tasks, slots, successors, initial_tasks(plan, order), is_allocated)
+        successors, initial = link_dependencies(plan, serving_order(plan), tasks)
+        return cls(tasks, slots, successors, initial, is_allocated)
 
 
 def _require_own_resources(plan: Plan, network: Network) -> None:
@@ -251,19 +245,22 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
     _require_own_resources(plan, network)
     layout = Clocks.of(plan, network)
     tasks, successors, initial = prepared.tasks, prepared.successors, prepared.initial
-    mark_long(tasks, float(network.eager_limit_bytes))
+    is_long = (plan.op == Op.SEND) & (tasks["work"] > network.eager_limit_bytes)
+    tasks["state"][is_long] |= IS_LONG
     if network.cache_bytes is not None:
         tasks["state"][is_uncached(plan, network.cache_bytes)] |= IS_UNCACHED
     queues = layout.make_queues(plan, prepared.slots, offload=network.network.offload)
-    connections, adapters = make_connections(plan, Places(layout, tasks, queues), network.nic)
+    places = Places(layout, tasks, queues)
     pieces = None
+    connections, adapters = make_connections(plan, places, network.nic)
     if network.turn_bytes is not None:
-        pieces, tasks, successors, initial, queues, connections = take_turns(
-            plan, tasks, successors, initial, queues, connections, network.turn_bytes
+        pieces, places, successors, initial, connections = take_turns(
+            plan, places, successors, initial, connections, network.turn_bytes
         )
+    tasks, queues = places.tasks, places.queues
     clocks, costs = layout.make(), cost_table(network)
     # Before a plan starts lanes are idle: all may pass a burst.
-    clocks["time"][layout.lane_out : layout.port_out] = -costs[BURST]
+    clocks["time"][layout.lane_out : layout.port_out] = -costs["burst"]
     # At most all tasks wait to become ready, and as many messages are on their way.
     runs, entries = make_event_queue(len(queues), 2 * len(queues) + 2 * len(tasks))
     sim = Simulation(
@@ -274,7 +271,7 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         runs=runs,
         entries=entries,
         counters=np.zeros(2, dtype=np.int64),
-        places=np.array([layout.lane_out, layout.memory, layout.processor], dtype=np.int32),
+        layout=layout,
         links=link_table(network),
         costs=costs,
         connections=connections,
@@ -286,22 +283,18 @@ def _simulate(plan: Plan, network: Network, prepared: _Prepared, watch: Stopwatc
         tasks = pieces.join(tasks, handshake=network.handshake)
     if n_left:
         _raise_deadlock(plan, tasks)
-    timeline = _timeline(plan, network, Places(layout, tasks, queues), clocks, watch)
-    reads = None
-    if network.nic is not None:
-        reads = adapters["reads"].astype(np.int64).reshape(layout.n_nodes, layout.n_lanes)
-        reads.flags.writeable = False
-    return replace(timeline, is_allocated=prepared.is_allocated, pcie_reads=reads)
+    timeline = _timeline(plan, network, Places(layout, tasks, queues), sim, watch)
+    return replace(timeline, is_allocated=prepared.is_allocated)
 
 
 def _timeline(
-    plan: Plan, network: Network, places: Places, clocks: Records, watch: Stopwatch
+    plan: Plan, network: Network, places: Places, sim: Simulation, watch: Stopwatch
 ) -> Timeline:
     tasks, layout = places.tasks, places.clocks
     is_long = (tasks["state"] & IS_LONG).astype(np.bool_)
-    tasks.flags.writeable = False
-    busy = clocks["busy"].copy()
-    busy.flags.writeable = False
+    busy, reads = sim.clocks["busy"].copy(), sim.adapters["reads"].astype(np.int64)
+    for column in (tasks, busy, reads):
+        column.flags.writeable = False
     lanes = busy[layout.lane_out : layout.port_out].reshape(2, layout.n_nodes, layout.n_lanes)
     return Timeline(
         plan=plan,
@@ -317,6 +310,7 @@ def _timeline(
         partner=tasks["partner"],
         flags_ns=(network.core.L_ns, network.numa.L_ns, network.node.L_ns),
         simulate_s=watch.work_s,
+        pcie_reads=reads.reshape(layout.n_nodes, layout.n_lanes) if network.nic else None,
     )
 
 

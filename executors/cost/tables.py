@@ -9,14 +9,13 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.arrays import Ints
 from collplan.planner.arrays.jit import compile_with
 from collplan.planner.plan.plan import Plan
 from collplan.specs import Network
 
 Records = npt.NDArray[Any]
 """An array of one of the tables' row types."""
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
 
 inner = compile_with(is_inner=True, _nrt=False)
 """Compile into the simulator's loop, without reference counts: they would take nine tenths of
@@ -108,9 +107,9 @@ class Simulation(NamedTuple):
         The event queue, as of `make_event_queue`.
     counters : ndarray of int64, shape (2,)
         Stamps given, and tasks done.
-    places : ndarray of int32, shape (3,)
-        Where lanes out, memories and processors begin among the clocks.
-    links, costs : ndarray of float64
+    layout : Clocks
+        Where each kind of resource begins among the clocks.
+    links, costs : ndarray of records
         As of `link_table` and `cost_table`.
     connections, adapters : ndarray of CONNECTION and ADAPTER
         As of `make_connections`.
@@ -122,10 +121,10 @@ class Simulation(NamedTuple):
     queues: Records
     runs: Records
     entries: Records
-    counters: npt.NDArray[np.int64]
-    places: Ints
-    links: Floats
-    costs: Floats
+    counters: Ints
+    layout: Clocks
+    links: Records
+    costs: Records
     connections: Records
     adapters: Records
 
@@ -153,15 +152,12 @@ class Resource:
 
     def to_json(self) -> dict[str, Any]:
         """Return its kind, and node and core, node, lane and direction, or rank and direction."""
-        if self.kind == "processor":
-            return {"kind": "processor"}
-        if self.kind == "core":
-            return {"kind": "core", "node": self.place, "core": self.index}
-        if self.kind == "lane":
-            where = {"node": self.place, "lane": self.index}
-        else:
-            where = {"rank": self.place}
-        return {"kind": self.kind, **where, "direction": self.direction}
+        where: dict[str, dict[str, Any]] = {
+            "core": {"node": self.place, "core": self.index},
+            "lane": {"node": self.place, "lane": self.index, "direction": self.direction},
+            "port": {"rank": self.place, "direction": self.direction},
+        }
+        return {"kind": self.kind} | where.get(self.kind, {})
 
 
 class Clocks(NamedTuple):
@@ -225,7 +221,7 @@ class Clocks(NamedTuple):
         clocks["event_time"] = np.inf
         return clocks
 
-    def make_queues(self, plan: Plan, slots: npt.NDArray[np.int64], *, offload: bool) -> Records:
+    def make_queues(self, plan: Plan, slots: Ints, *, offload: bool) -> Records:
         """Return the empty queues of every slot: without a lane, then out, then in.
 
         Parameters
@@ -280,16 +276,16 @@ class Places:
     tasks: Records
     queues: Records
 
-    def take(self, rows: npt.NDArray[np.integer[Any]]) -> Places:
+    def take(self, rows: Ints) -> Places:
         """Return the places of some tasks."""
         return Places(self.clocks, self.tasks[rows], self.queues)
 
     @property
-    def core(self) -> npt.NDArray[np.int64]:
+    def core(self) -> Ints:
         """Return the clock of the core of each task: nodes have theirs one after another."""
         return np.asarray(self.queues["core"][self.tasks["queue"]], dtype=np.int64)
 
     @property
-    def lane(self) -> npt.NDArray[np.int64]:
+    def lane(self) -> Ints:
         """Return the clock of the lane or port of each message, the unused one for other tasks."""
         return np.asarray(self.queues["lane"][self.tasks["queue"]], dtype=np.int64)

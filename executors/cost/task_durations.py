@@ -5,26 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from collplan.executors.cost.occupancy import IS_STRIDED, IS_UNCACHED
-from collplan.executors.cost.parameters import (
-    COPY,
-    NETWORK,
-    PACKET,
-    PACKET_BYTES,
-    REDUCE,
-    STRIDED,
-    UNCACHED,
-    cost_table,
-    link_table,
-)
+from collplan.executors.cost.parameters import NETWORK, cost_table, link_table
 from collplan.executors.cost.tables import Places
+from collplan.planner.arrays import Bools, Floats
 from collplan.planner.plan.plan import Op
 from collplan.specs import Network
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -52,45 +39,44 @@ class Holds:
     latency_ns: Floats
     wire_ns: Floats
     touch_ns: Floats
-    is_cut: Flags
+    is_cut: Bools
 
 
 def holds_of(places: Places, network: Network) -> Holds:
     """Return how long tasks hold what they need, by the formulas of the simulator's kernel."""
-    costs, tasks = cost_table(network), places.tasks
+    (costs,), tasks = cost_table(network), places.tasks
     op, n_bytes = tasks["op"], tasks["work"]
     is_message = op <= Op.RECV
     crosses = is_message & (tasks["link"] == NETWORK)
-    latency, overhead, gap, wire_per_byte, touch_per_byte, offload, _ = np.where(
-        is_message, link_table(network)[tasks["link"]].T, 0.0
-    )
+    link = link_table(network)[tasks["link"]]
+    link[~is_message] = 0
     more = np.maximum(n_bytes - 1, 0.0)
-    wire, touch = more * wire_per_byte, more * touch_per_byte
-    packets = np.ceil(np.maximum(n_bytes, 1) / costs[PACKET_BYTES])
-    touch += np.where(crosses, (packets - 1) * costs[PACKET], 0.0)
-    strided = np.where(tasks["state"] & IS_STRIDED, costs[STRIDED], 0.0)
-    uncached = np.where(tasks["state"] & IS_UNCACHED, costs[UNCACHED], 0.0)
+    wire, touch = more * link["G"], more * link["O"]
+    packets = np.ceil(np.maximum(n_bytes, 1) / costs["packet_bytes"])
+    touch += np.where(crosses, (packets - 1) * costs["packet"], 0.0)
+    strided = np.where(tasks["state"] & IS_STRIDED, costs["strided"], 0.0)
+    uncached = np.where(tasks["state"] & IS_UNCACHED, costs["uncached"], 0.0)
     pieces = np.where(is_message, n_bytes * strided, 0.0)
-    sending = overhead + touch + pieces
+    sending = link["o"] + touch + pieces
     # An adapter that writes to memory itself leaves the receiver's core alone.
-    copying = np.where(offload > 0, 0.0, overhead + wire)
+    copying = np.where(link["offload"] > 0, 0.0, link["o"] + wire)
     core_ns = np.select(
         [op == kind for kind in (Op.SEND, Op.RECV, Op.COPY, Op.REDUCE)],
         [
             sending,
             np.maximum(sending, copying),
-            np.rint(n_bytes * (costs[COPY] + strided + uncached)),
-            np.rint(n_bytes * (costs[REDUCE] + strided + uncached)),
+            np.rint(n_bytes * (costs["copy"] + strided + uncached)),
+            np.rint(n_bytes * (costs["reduce"] + strided + uncached)),
         ],
         tasks["work"],
     )
     turn = np.inf if network.turn_bytes is None else network.turn_bytes
     return Holds(
         core_ns=core_ns,
-        lane_ns=gap + wire,
+        lane_ns=link["g"] + wire,
         pieces_ns=pieces,
-        overhead_ns=overhead,
-        latency_ns=latency,
+        overhead_ns=link["o"],
+        latency_ns=link["L"],
         wire_ns=wire,
         touch_ns=touch,
         is_cut=crosses & (n_bytes > turn),

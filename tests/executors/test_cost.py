@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from collplan.executors.cost import Timeline, cost_report, simulate, simulate_each
 from collplan.executors.cost.critical_path import breakdown, critical_rows, legs
-from collplan.executors.cost.parameters import LINK_CLASSES
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.formats.goal import parse_goal
 from collplan.planner.plan.plan import ON_START, Op, Plan
 from collplan.specs import Link, Network, Nic
+from collplan.specs.network import LINKS
 from cost_networks import PLAIN, cases, networks, plans, simulated
 from cost_places import Places, places_of
 from cost_schedules import LATE_RECEIVE, network
@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def of_links(network: Network, places: Places, field: str) -> Floats:
-    table = [float(getattr(getattr(network, name), field)) for name in LINK_CLASSES]
+    table = [float(getattr(getattr(network, name), field)) for name in LINKS]
     return np.array(table)[places.link]
 
 
@@ -101,7 +101,7 @@ def test_makespan_covers_every_resource(case: Case) -> None:
     if parameters.processors is not None:
         assert makespan * parameters.processors >= timeline.core_busy_ns.sum()
     # A lane's last gap may reach beyond the last task, and a burst is ahead of time: nobody waits.
-    largest = max(getattr(parameters, name).g_ns for name in LINK_CLASSES)
+    largest = max(getattr(parameters, name).g_ns for name in LINKS)
     slack = largest + parameters.burst_bytes * parameters.network.G_ns_per_byte
     assert makespan + slack >= timeline.lane_busy_ns.max(initial=0)
     is_moved = (plan.op == Op.COPY) | (plan.op == Op.REDUCE)

@@ -30,7 +30,7 @@ class Places:
         The lane a message takes at this end; -1 for messages inside a node,
         which take their rank's port, and for what is no message.
     link : ndarray of int64
-        A message's row in `LINK_CLASSES`.
+        A message's row in `LINKS`.
     """
 
     n_lanes: int
