@@ -152,7 +152,7 @@ class _Split:
     def __init__(self, plan: Plan, placement: CorePlacement, levels: int | str) -> None:
         self.plan, self.placement = plan, placement
         _require_trees(plan)
-        self.transfer, self.source = number_transfers(plan)
+        self.transfer, self.source, self.receiver = number_transfers(plan)
         self.level, self.direction = np.zeros((2, plan.n_tasks), dtype=np.int64)
         self.n_split = np.zeros(plan.n_tasks, dtype=np.int64)
         """Levels that are split off the tree of every task."""
@@ -257,23 +257,14 @@ class _Split:
         _, key = np.unique(level, axis=0, return_inverse=True)
         # Transfers are numbered by round, then rank; levels of other groups may be other rounds.
         transfer = self.transfer[row]
-        receiver = self._receivers()[transfer]
-        order = np.lexsort((self.source[transfer], receiver, key.ravel()))
+        order = np.lexsort((self.source[transfer], self.receiver[transfer], key.ravel()))
         turn = np.empty(len(row), dtype=np.int64)
         turn[order] = csr.occurrence(key.ravel()[order])
         return turn[index]
 
-    def _receivers(self) -> Ints:
-        """Return the rank every transfer goes to."""
-        plan = self.plan
-        receiver = np.zeros(len(self.source), dtype=np.int64)
-        ends = np.flatnonzero((self.transfer >= 0) & (plan.op != Op.SEND))
-        receiver[self.transfer[ends]] = plan.rank[ends]
-        return receiver
 
-
-def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
-    """Return the transfer every task belongs to, and whom it comes from.
+def number_transfers(plan: Plan) -> tuple[Ints, Ints, Ints]:
+    """Return the transfer every task belongs to, whom it comes from, and whom it goes to.
 
     A transfer is a message, both its ends and what its receiver then does with
     it in the round; or in shared memory what one rank reads of another in a
@@ -291,6 +282,8 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
         come from; -1 for what a rank does alone.
     source : ndarray of int64, shape (n_transfers,)
         The rank each comes from, of several the first.
+    receiver : ndarray of int64, shape (n_transfers,)
+        The rank each goes to.
     """
     n, n_ranks = plan.n_tasks, plan.n_ranks
     sends, recvs = match_messages(plan)
@@ -314,7 +307,7 @@ def number_transfers(plan: Plan) -> tuple[Ints, Ints]:
     order = np.argsort(before[follows], kind="stable")
     transfer[after[follows][order]] = transfer[before[follows][order]]
     transfer[sends] = transfer[recvs]
-    return transfer, keys % n_ranks
+    return transfer, keys % n_ranks, keys // n_ranks % n_ranks
 
 
 def _touches_shared(extents: Extents) -> Bools:

@@ -31,7 +31,7 @@ UNEVEN = {"nodes": 3, "ranks_per_node": [3, 1, 5], "cores": 7, "numa_domains": 2
 
 def ends(plan: Plan) -> list[tuple[int, int, int, str, tuple[int, ...]]]:
     """Return round, destination, source, stage and cores of every transfer."""
-    transfer, source = number_transfers(plan)
+    transfer, source, _ = number_transfers(plan)
     found = []
     for number, origin in enumerate(source.tolist()):
         rows = np.flatnonzero(transfer == number)
