@@ -20,8 +20,7 @@ import numpy as np
 from collplan.executors.cost.simulator import Timeline
 from collplan.executors.cost.tables import Resource
 from collplan.executors.cost.task_durations import Holds, holds_of
-from collplan.planner.arrays import Ints
-from collplan.planner.plan.plan import ON_START, Op, Plan
+from collplan.planner.plan.plan import ON_START, Op
 from collplan.specs import Network
 
 WaitedFor = Literal["nothing", "dependency", "message", "resource"]
@@ -179,8 +178,7 @@ def legs(timeline: Timeline, network: Network) -> tuple[Leg, ...]:
     path = visits(timeline)
     if not path:
         return ()
-    rows = np.array([visit.row for visit in path], dtype=np.int64)
-    view = _View(timeline, path, rows, network)
+    view = _View(timeline, path, network)
     known = [view.time_of(visit) for visit in path] + [timeline.makespan_ns]
     latest = np.minimum.accumulate(np.array(known)[::-1])[::-1].tolist()
     found: list[Leg] = []
@@ -229,12 +227,11 @@ def _fill(span: float, explained: list[Part], end: float) -> tuple[Part, ...]:
 class _View:
     """The events of a path, and what the model says about each."""
 
-    def __init__(
-        self, timeline: Timeline, path: tuple[Visit, ...], rows: Ints, network: Network
-    ) -> None:
-        self.timeline, self.path = timeline, path
-        self.plan: Plan = timeline.plan
-        self.clocks = timeline.places.clocks
+    def __init__(self, timeline: Timeline, path: tuple[Visit, ...], network: Network) -> None:
+        self.timeline, self.path, self.clocks = timeline, path, timeline.places.clocks
+        rows = np.array([visit.row for visit in path], dtype=np.int64)
+        self.op = [Op(op) for op in timeline.plan.op[rows].tolist()]
+        self.is_asking: list[bool] = timeline.is_asking[rows].tolist()
         held = timeline.places.take(rows)
         self.holds: Holds = holds_of(held, network)
         # A send waits for its match where its message arrives.
@@ -252,19 +249,16 @@ class _View:
         times = self.timeline.start_ns if visit.event is Event.START else self.timeline.end_ns
         return float(times[visit.row])
 
-    def op(self, i: int) -> Op:
-        return Op(int(self.plan.op[self.path[i].row]))
-
     def explained(self, i: int) -> list[Part]:
         """Return what the formulas say about the way from event i to the next."""
         following = self.path[i + 1] if i + 1 < len(self.path) else None
         own: list[Part] = []
         if self.path[i].event is Event.ARRIVAL:
             own = self._arrival(i, following)
-        elif self.path[i].event is Event.START and self.op(i) is Op.SEND:
+        elif self.path[i].event is Event.START and self.op[i] is Op.SEND:
             own = self._send(i, following)
-        elif self.path[i].event is Event.START and self.op(i) in _WORK:
-            own = [(_WORK[self.op(i)], float(self.holds.core_ns[i]))]
+        elif self.path[i].event is Event.START and self.op[i] in _WORK:
+            own = [(_WORK[self.op[i]], float(self.holds.core_ns[i]))]
         if following is not None and following.waited_for == "dependency":
             own.append(("latency", self.timeline.flag_ns(self.path[i].row, following.row)))
         if following is not None and following.waited_for != "resource":
@@ -275,7 +269,7 @@ class _View:
 
     def handshake(self, i: int) -> list[Part]:
         """Return what a request to send and its answer take before event i."""
-        if not self._is_asking(i) or self.path[i].event is not Event.START:
+        if not self.is_asking[i] or self.path[i].event is not Event.START:
             return []
         flight = self._flight(i)
         return [*flight, *flight]
@@ -287,9 +281,6 @@ class _View:
         busy_ns = np.moveaxis(self.timeline.lane_busy_ns, 2, 0).ravel()
         ends = np.array((self.lane[i], self.other_lane[i])) - self.clocks.lane_out
         return [("bandwidth", max(0.0, float(busy_ns[ends].sum() - 2 * self.holds.lane_ns[i])))]
-
-    def _is_asking(self, i: int) -> bool:
-        return bool(self.timeline.is_asking[self.path[i].row])
 
     def _flight(self, i: int) -> list[Part]:
         holds = self.holds
@@ -308,7 +299,7 @@ class _View:
         if following is not None and following.waited_for == "resource":
             if self._shares_lane(i, i + 1):
                 return by_lane
-        elif (self._is_asking(i) or holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
+        elif (self.is_asking[i] or holds.is_cut[i]) and holds.lane_ns[i] > holds.core_ns[i]:
             return by_lane
         return in_core
 
@@ -327,7 +318,7 @@ class _View:
     def _holds_lane(self, i: int) -> bool:
         """Return whether event i holds a lane or port."""
         event = self.path[i].event
-        return event is Event.ARRIVAL or (event is Event.START and self.op(i) is Op.SEND)
+        return event is Event.ARRIVAL or (event is Event.START and self.op[i] is Op.SEND)
 
     def shared(self, i: int, j: int) -> int:
         """Return the clock that event i held and event j waited for: of a core, lane or port.
@@ -349,10 +340,10 @@ class _View:
         """Return when everything but a resource was there for event i."""
         row, timeline = self.path[i].row, self.timeline
         if self.path[i].event is not Event.START:
-            send = int(timeline.partner[row]) if self.op(i) is Op.RECV else row
+            send = int(timeline.partner[row]) if self.op[i] is Op.RECV else row
             flight = float(self.holds.overhead_ns[i] + self.holds.latency_ns[i])
             return float(timeline.start_ns[send]) + flight
-        deps = self.plan.deps
+        deps = timeline.plan.deps
         mine = slice(int(deps.indptr[row]), int(deps.indptr[row + 1]))
         before, on_start = deps.task[mine], deps.kind[mine] & ON_START
         times = np.where(on_start, timeline.start_ns[before], timeline.end_ns[before])
