@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from collplan.exports.selection import (
-    Export,
-    Library,
-    Target,
-    select,
-    settings_of,
-    total_bytes,
-)
+from collplan.exports.selection import Export, Library, Target, select, settings_of, total_bytes
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable

@@ -6,14 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collplan.executors.mpi.loop.calls import (
-    call,
-    inlined,
-    inner,
-    longs,
-    pointer,
-    record_at,
-)
+from collplan.executors.mpi.loop.calls import call, inlined, inner, longs, pointer, record_at
 from collplan.executors.mpi.loop.records import LOCAL, STATE, TASK
 
 Record = Any

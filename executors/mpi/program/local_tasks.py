@@ -67,9 +67,7 @@ def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable
     has = n_bytes > 0
     kept = csr.running_total(has)
     return ExtentTable(
-        indptr=kept[extents.indptr],
-        rows=rows[has],
-        n_bytes=csr.running_total(n_bytes[has]),
+        indptr=kept[extents.indptr], rows=rows[has], n_bytes=csr.running_total(n_bytes[has])
     )
 
 

@@ -239,12 +239,7 @@ class Watch:
     """
 
     def __init__(
-        self,
-        comm: MPI.Intracomm,
-        plan: Plan,
-        program: Program,
-        timeout_s: float,
-        peers: Peers,
+        self, comm: MPI.Intracomm, plan: Plan, program: Program, timeout_s: float, peers: Peers
     ) -> None:
         self._comm, self._timeout_s = comm, timeout_s
         self._waits = Waits(plan, program)
