@@ -72,18 +72,12 @@ def for_python(function: Any, n_arguments: int, *, releases_lock: bool) -> Funct
     """
     unbox = _unboxing(n_arguments)
 
-    if not releases_lock:
-
-        def called_locked(module: int, arguments: int, n: int) -> Any:
-            return _box(types.int64(function(*unbox(arguments))))
-
-        return called_locked
-
     def called(module: int, arguments: int, n: int) -> Any:
         numbers = unbox(arguments)
-        thread = _save()
+        thread = _save() if releases_lock else 0
         found = types.int64(function(*numbers))
-        _restore(thread)
+        if releases_lock:
+            _restore(thread)
         return _box(found)
 
     return called
