@@ -62,44 +62,25 @@ def pointer(builder: Any, address: Any) -> Any:
     return builder.inttoptr(address, cgutils.voidptr_t)
 
 
-def _view(context: Any, builder: Any, element: Any, address: Any, n: Any) -> Any:
-    """Return an array of n elements that nobody counts references to."""
-    array = arrayobj.make_array(types.Array(element, 1, "C"))(context, builder)
-    itemsize = context.get_abi_sizeof(context.get_data_type(element))
-    itemsize = context.get_constant(types.intp, itemsize)
-    arrayobj.populate_array(
-        array,
-        data=builder.inttoptr(address, array.data.type),
-        shape=[n],
-        strides=[itemsize],
-        itemsize=itemsize,
-        meminfo=None,
-    )
-    return array._getvalue()
+def array_of(dtype: npt.DTypeLike) -> Any:
+    """Return a primitive: the array of n elements at an address; nobody counts references to it."""
+    kind = types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
 
-
-@intrinsic
-def array_at(context: Any, address: Any, n: Any, dtype: Any) -> Any:
-    """Return the array of n elements at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _view(context, builder, dtype.dtype, *arguments[:2])
-
-    return types.Array(dtype.dtype, 1, "C")(types.int64, types.int64, dtype), generate
-
-
-def _array_of(element: Any) -> Any:
     @intrinsic
     def array(context: Any, address: Any, n: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _view(context, builder, element, *arguments)
+            made = arrayobj.make_array(kind)(context, builder)
+            data = builder.inttoptr(arguments[0], made.data.type)
+            itemsize = context.get_constant(types.intp, np.dtype(dtype).itemsize)
+            arrayobj.populate_array(made, data, arguments[1:], [itemsize], itemsize, meminfo=None)
+            return made._getvalue()
 
-        return types.Array(element, 1, "C")(types.int64, types.int64), generate
+        return kind(types.int64, types.int64), generate
 
     return array
 
 
-ints, longs = _array_of(types.int32), _array_of(types.int64)
+ints, longs = array_of(np.int32), array_of(np.int64)
 """Return the array of n numbers at an address."""
 
 

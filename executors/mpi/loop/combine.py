@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from collplan.executors.mpi.loop.calls import array_at, emits, inner
+from collplan.executors.mpi.loop.calls import array_of, emits, inner
 
 Combine = Callable[..., Any]
 
@@ -106,13 +106,8 @@ def logical_xor(a: Any, b: Any) -> Any:
 
 
 @inner
-def half_add(a: Any, b: Any) -> Any:
-    return narrow(widen(a) + widen(b))
-
-
-@inner
-def half_multiply(a: Any, b: Any) -> Any:
-    return narrow(widen(a) * widen(b))
+def half_magnitude(a: Any) -> Any:
+    return a & 0x7FFF
 
 
 @inner
@@ -127,41 +122,31 @@ def half_maximum(a: Any, b: Any) -> Any:
     return a if x >= widen(b) or x != x else b
 
 
-@inner
-def half_logical_and(a: Any, b: Any) -> Any:
-    return narrow(np.float32(((a & 0x7FFF) != 0) & ((b & 0x7FFF) != 0)))
+def _on_halves(combine: Combine, read: Combine) -> Combine:
+    """Return a function of the bits of two halves, each of which `read` turns into an operand."""
+
+    @inner
+    def combine_halves(a: Any, b: Any) -> Any:
+        return narrow(np.float32(combine(read(a), read(b))))
+
+    return combine_halves
 
 
-@inner
-def half_logical_or(a: Any, b: Any) -> Any:
-    return narrow(np.float32(((a & 0x7FFF) != 0) | ((b & 0x7FFF) != 0)))
+def _locating(extreme: Combine) -> Combine:
+    """Return a function that writes an extreme and the lowest index that has it, or a NaN's."""
 
+    @inner
+    def locate(left: Any, right: Any, out: Any) -> None:
+        value = extreme(left.value, right.value)
+        in_left = left.value == value or left.value != left.value
+        in_right = right.value == value or right.value != right.value
+        index = left.index if in_left else right.index
+        if in_left and in_right and right.index < index:
+            index = right.index
+        out.index = index
+        out.value = value
 
-@inner
-def half_logical_xor(a: Any, b: Any) -> Any:
-    return narrow(np.float32(((a & 0x7FFF) != 0) ^ ((b & 0x7FFF) != 0)))
-
-
-@inner
-def _locate(value: Any, left: Any, right: Any, out: Any) -> None:
-    """Write an extreme and where it is: the lowest index that has it, or a NaN's."""
-    in_left = left.value == value or left.value != left.value
-    in_right = right.value == value or right.value != right.value
-    index = left.index if in_left else right.index
-    if in_left and in_right and right.index < index:
-        index = right.index
-    out.index = index
-    out.value = value
-
-
-@inner
-def locate_minimum(left: Any, right: Any, out: Any) -> None:
-    _locate(minimum(left.value, right.value), left, right, out)
-
-
-@inner
-def locate_maximum(left: Any, right: Any, out: Any) -> None:
-    _locate(maximum(left.value, right.value), left, right, out)
+    return locate
 
 
 _ORDERED: Final[dict[str, Combine]] = {
@@ -192,16 +177,13 @@ BY_KIND: Final[dict[str, dict[str, Combine]]] = {
 }
 """The functions of each kind of numpy's dtypes, by the operation's name."""
 HALF: Final[dict[str, Combine]] = {
-    "sum": half_add,
-    "prod": half_multiply,
+    **{name: _on_halves(_ORDERED[name], widen) for name in ("sum", "prod")},
+    **{name: _on_halves(_ORDERED[name], half_magnitude) for name in ("land", "lor", "lxor")},
     "min": half_minimum,
     "max": half_maximum,
-    "land": half_logical_and,
-    "lor": half_logical_or,
-    "lxor": half_logical_xor,
 }
 """Those of float16, on its bits."""
-ON_PAIRS: Final[dict[str, Combine]] = {"minloc": locate_minimum, "maxloc": locate_maximum}
+ON_PAIRS: Final[dict[str, Combine]] = {"minloc": _locating(minimum), "maxloc": _locating(maximum)}
 """Those on structs of a value and an index, which write their result themselves."""
 
 
@@ -219,7 +201,7 @@ def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
     That two addresses are equal defeats the checks before a vectorised loop, so
     such operands are one array. Of structs `combine` reads two before it writes the third.
     """
-    is_struct = dtype.names is not None
+    is_struct, elements = dtype.names is not None, array_of(dtype)
 
     def reduce(
         left: int,
@@ -233,15 +215,15 @@ def reduction_of(combine: Combine, dtype: np.dtype[Any]) -> Callable[..., int]:
     ) -> int:
         if n == 1 and not is_struct:
             for row in range(n_rows):
-                a = array_at(left + row * left_stride, 1, dtype)
-                b = array_at(right + row * right_stride, 1, dtype)
-                c = array_at(out + row * out_stride, 1, dtype)
+                a = elements(left + row * left_stride, 1)
+                b = elements(right + row * right_stride, 1)
+                c = elements(out + row * out_stride, 1)
                 c[0] = combine(a[0], b[0])
             return 0
         for row in range(n_rows):
-            a = array_at(left + row * left_stride, n, dtype)
-            b = array_at(right + row * right_stride, n, dtype)
-            c = array_at(out + row * out_stride, n, dtype)
+            a = elements(left + row * left_stride, n)
+            b = elements(right + row * right_stride, n)
+            c = elements(out + row * out_stride, n)
             if is_struct:
                 for i in range(n):
                     combine(a[i], b[i], c[i])
