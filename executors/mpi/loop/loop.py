@@ -360,27 +360,6 @@ def _compute_beside(state: Record) -> bool:
 
 
 @inner
-def _await_start(state: Record) -> None:
-    """Sleep until a start is handed over, or the thread is to stop."""
-    # A debugger may interrupt it.
-    while call(state.sem_wait, (pointer(state.handed),)) != 0:
-        pass
-
-
-@inner
-def _hand_back(state: Record, found: int) -> None:
-    """Let the caller have the start, and say how its background went."""
-    state.found = found
-    call(state.sem_post, (pointer(state.over),))
-
-
-@inlined
-def _is_stopping(state: Record) -> bool:
-    """Return whether the thread is to stop."""
-    return bool(load_acquire(state.stopping) != 0)
-
-
-@inner
 def _test(state: Record, end_ns: int) -> Long:
     """Go on without waiting; what belongs inside a wait runs when it alone is left."""
     if state.n_left - state.is_ending == state.n_left_held:
@@ -401,16 +380,19 @@ def _test(state: Record, end_ns: int) -> Long:
 def _serve(state: Record) -> Long:
     """Run the background of every start that is handed over, until told to stop."""
     while True:
-        _await_start(state)
-        if _is_stopping(state):
+        # A debugger may interrupt it.
+        while call(state.sem_wait, (pointer(state.handed),)) != 0:
+            pass
+        if load_acquire(state.stopping):
             return codes.DONE
         release_held(state, codes.STAGE_BACKGROUND)
         found = np.int64(codes.PENDING)
         while found == codes.PENDING:
             found = _advance(state, codes.STAGE_BACKGROUND, now(state) + state.thread_turn_ns)
-            if _is_stopping(state):
+            if load_acquire(state.stopping):
                 return codes.DONE
-        _hand_back(state, found)
+        state.found = found
+        call(state.sem_post, (pointer(state.over),))
 
 
 @inlined
