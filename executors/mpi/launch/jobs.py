@@ -21,7 +21,8 @@ from typing import Final
 from collplan.executors.mpi.errors import LaunchError
 from collplan.executors.mpi.host.processes import all_processes, die_with, stat_of
 from collplan.executors.mpi.launch.launcher import find_launcher, launcher_rank
-from collplan.executors.mpi.loop.entries import entry, is_kept
+from collplan.executors.mpi.loop.entries import entry
+from collplan.executors.mpi.loop.object_files import is_kept
 from collplan.planner.arrays.compile_time import announce_with
 from collplan.planner.memory import free_machine_bytes
 
@@ -293,11 +294,11 @@ def relaunch(
     allow_files(n_ranks)
     environment = launcher.environment(n_ranks)
     stdin: int | None = subprocess.DEVNULL
-    if reads_input and _is_open(0):
-        if _can_be_opened_again(0):
+    with suppress(OSError):  # it may be closed
+        if reads_input and _can_be_opened_again(0):
             # Open MPI 5 passes input on without its end, MPICH fails if ranks read it late.
             environment[INPUT] = str(os.getpid())
-        else:
+        elif reads_input:
             stdin = None
     command = launcher.command(n_ranks, program)
     return run_job(command, environment, timeout_s, stdin=stdin).returncode
@@ -317,14 +318,6 @@ def take_input() -> None:
             os.lseek(source, int(words[words.index("pos:") + 1]), os.SEEK_SET)
         os.dup2(source, 0)
         os.close(source)
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
 
 
 def _can_be_opened_again(descriptor: int) -> bool:

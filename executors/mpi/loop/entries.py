@@ -10,16 +10,13 @@ import ctypes
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from collplan.executors.mpi.loop import object_files
 from collplan.executors.mpi.loop.object_files import ObjectFile
 from collplan.planner.arrays.compile_time import getting_kernel, miss
 
 Function = Callable[..., Any]
-SOURCES: Final = Path(__file__).parent
 _FOR_PYTHON: Final = {
     "run_loop": ("loop", 2, True),
     "run_board": ("serving", 3, True),
@@ -71,7 +68,7 @@ def entry(name: str) -> Callable[..., int]:
 
         return for_python(_function(module, name), n_arguments, releases_lock=releases_lock)
 
-    address = address_of_code(_symbol(name), function, _PYTHON_SIGNATURE)
+    address = address_of_code(name, function, _PYTHON_SIGNATURE)
     method = _Method(name.encode(), address, _METH_FASTCALL, None)
     _methods.append(method)
     make: Any = ctypes.pythonapi.PyCFunction_NewEx
@@ -84,40 +81,31 @@ def entry(name: str) -> Callable[..., int]:
 def callback(name: str) -> int:
     """Return the address of a function that MPI calls, such as ``query_flight``."""
     module, signature = _FOR_C[name]
-    return address_of_code(_symbol(name), lambda: _function(module, name).py_func, signature)
+    return address_of_code(name, lambda: _function(module, name).py_func, signature)
 
 
-def is_kept(name: str) -> bool:
-    """Return whether an entry point need not be compiled, or nothing that is compiled is kept."""
-    return object_files.is_kept(SOURCES, _symbol(name))
-
-
-def address_of_code(symbol: str, function: Callable[[], Function], signature: str) -> int:
+def address_of_code(name: str, function: Callable[[], Function], signature: str) -> int:
     """Return the address of a C function, loaded, or compiled and kept for other processes.
 
     Parameters
     ----------
-    symbol : str
-        The C function's name, unique among all that compiled code has.
+    name : str
+        The function's name, unique among all that compiled code has.
     function : callable
         Returns what numba compiles; called if nothing is kept.
     signature : str
         The C function's types, as numba writes them.
     """
     with _loading, getting_kernel():
-        file = ObjectFile(SOURCES, symbol)
+        file = ObjectFile(name)
         if not file.read():
             miss()
             with file.alone():
                 if not file.read():
                     from collplan.executors.mpi.loop.compiling import compile_object
 
-                    file.keep(compile_object(symbol, function(), signature))
+                    file.keep(compile_object(file.symbol, function(), signature))
         return file.load()
-
-
-def _symbol(name: str) -> str:
-    return f"collplan_{name}"
 
 
 def _function(module: str, name: str) -> Any:

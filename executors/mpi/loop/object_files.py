@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +17,7 @@ from collplan.planner.arrays.code_folders import (
     warn_uncached,
 )
 
+SOURCES: Final = Path(__file__).parent
 _PYTHON: Final = "py{}{}".format(*sys.version_info)
 _loaded: list[Any] = []
 """Keeps objects alive whose code has been handed out."""
@@ -28,21 +28,21 @@ class ObjectFile:
 
     Parameters
     ----------
-    sources : Path
-        Folder of the function's source.
-    symbol : str
-        The function's name.
+    name : str
+        The function's name, unique among all that compiled code has.
 
     Attributes
     ----------
+    symbol : str
+        Its name in C.
     code : bytes or None
         The content, once it is read or compiled.
     """
 
-    def __init__(self, sources: Path, symbol: str) -> None:
-        folder = _folder(sources)
-        self._path = folder and folder / f"{symbol}-{_target()}.o"
-        self._symbol = symbol
+    def __init__(self, name: str) -> None:
+        folder = _folder()
+        self.symbol = f"collplan_{name}"
+        self._path = folder and folder / f"{self.symbol}-{_target()}.o"
         self.code: bytes | None = None
 
     def read(self) -> bool:
@@ -52,11 +52,9 @@ class ObjectFile:
                 self.code = self._path.read_bytes()
         return self.code is not None
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Wait until no other process compiles the function, and keep others from it."""
-        with nullcontext() if self._path is None else compiling_alone(self._path):
-            yield
+        return nullcontext() if self._path is None else compiling_alone(self._path)
 
     def keep(self, code: bytes) -> None:
         """Take machine code, and write it where other processes look for it."""
@@ -81,20 +79,20 @@ class ObjectFile:
         engine = _engine()
         engine.add_object_file(machine_code)
         engine.finalize_object()
-        return int(engine.get_function_address(self._symbol))
+        return int(engine.get_function_address(self.symbol))
 
 
-def is_kept(sources: Path, symbol: str) -> bool:
+def is_kept(name: str) -> bool:
     """Return whether a function need not be compiled, as far as the names of files say.
 
     Also if nothing that is compiled can be kept. Needs no LLVM.
     """
-    folder = _folder(sources)
-    return folder is None or any(folder.glob(f"{symbol}-{_PYTHON}-*.o"))
+    folder = _folder()
+    return folder is None or any(folder.glob(f"collplan_{name}-{_PYTHON}-*.o"))
 
 
-def _folder(sources: Path) -> Path | None:
-    return cache_folder(sources, os.environ.get("NUMBA_CACHE_DIR", ""))
+def _folder() -> Path | None:
+    return cache_folder(SOURCES, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 
 @cache

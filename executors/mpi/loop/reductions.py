@@ -9,21 +9,15 @@ import numpy as np
 
 from collplan.executors.mpi.loop.entries import address_of_code, entry
 from collplan.planner.collective.operations import BUILTIN_OPERATIONS, get_operation
+from collplan.specs.elements import ARITHMETIC, BITWISE, LOCATING, LOGICAL
 
 Predefined = tuple[str, np.dtype[Any]]
 
-_ORDERED: Final = frozenset(("sum", "prod", "min", "max", "land", "lor", "lxor"))
-_BITWISE: Final = frozenset(("band", "bor", "bxor"))
 COMPILED: Final = {
-    "i": _ORDERED | _BITWISE,
-    "u": _ORDERED | _BITWISE,
-    "f": _ORDERED,
-    "c": _ORDERED,
-    "b": _ORDERED | _BITWISE,
+    **dict.fromkeys("iub", frozenset(ARITHMETIC + LOGICAL + BITWISE)),
+    **dict.fromkeys("fc", frozenset(ARITHMETIC + LOGICAL)),
 }
 """Operations that have machine code, by the kind of numpy's dtypes."""
-COMPILED_ON_PAIRS: Final = frozenset(("minloc", "maxloc"))
-"""Those on structs of a value and an index."""
 SIGNATURE: Final = f"int32({', '.join(['int64'] * 8)})"
 """Types of reductions as numba writes them; see `reduction_address`."""
 _SIGN_MATTERS: Final = ("min", "max")
@@ -37,7 +31,7 @@ def is_compiled(operation: object, dtype: np.dtype[Any]) -> bool:
     if dtype.names == ("value", "index"):
         value = dtype["value"]
         is_plain = value.kind in "iuf" and value != np.float16 and _is_known(value)
-        return is_plain and name in COMPILED_ON_PAIRS
+        return is_plain and name in LOCATING
     return _is_known(dtype) and name in COMPILED.get(dtype.kind, ())
 
 
@@ -58,14 +52,14 @@ def reduction_address(name: str, dtype: np.dtype[Any]) -> int:
     fields = [stored] if stored.names is None else [stored[field] for field in stored.names]
     # Logical or of booleans is stored as sum of bytes is, and halves are stored as words.
     kind = [dtype.name] if dtype.kind == "b" or dtype == np.float16 else []
-    symbol = "_".join(["collplan_reduce", name, *kind, *(field.name for field in fields)])
+    parts = ["reduce", name, *kind, *(field.name for field in fields)]
 
     def function() -> Any:
         from collplan.executors.mpi.loop.combine import combine_of, reduction_of
 
         return reduction_of(combine_of(name, dtype), stored)
 
-    return address_of_code(symbol, function, SIGNATURE)
+    return address_of_code("_".join(parts), function, SIGNATURE)
 
 
 def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -73,9 +67,8 @@ def _stored(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
 
     Booleans are bytes that are 0 or 1, and halves are their bits.
     """
-    if dtype.kind in "ub" or dtype == np.float16:
-        return np.dtype(f"u{dtype.itemsize}")
-    if dtype.kind == "i" and name not in _SIGN_MATTERS:
+    has_no_sign = dtype.kind in "ub" or dtype == np.float16
+    if has_no_sign or (dtype.kind == "i" and name not in _SIGN_MATTERS):
         return np.dtype(f"u{dtype.itemsize}")
     return dtype
 

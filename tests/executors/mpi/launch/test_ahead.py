@@ -13,7 +13,7 @@ pytest.importorskip("mpi4py", reason="mpi4py is not installed: pip install '.[mp
 COMPILED = """
 import time
 from collplan.executors.mpi.launch.jobs import compiling_ahead
-from collplan.executors.mpi.loop.entries import is_kept
+from collplan.executors.mpi.loop.object_files import is_kept
 
 assert not is_kept("run_loop")
 with compiling_ahead():

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from collplan.executors.mpi.loop import object_files
-from collplan.executors.mpi.loop.entries import SOURCES, callback, entry, is_kept
+from collplan.executors.mpi.loop.entries import callback, entry
+from collplan.executors.mpi.loop.object_files import SOURCES, is_kept
 from collplan.executors.mpi.loop.reductions import load
 from collplan.planner.arrays import code_folders
 
