@@ -9,10 +9,8 @@ import numpy.typing as npt
 
 from collplan.executors.mpi.errors import UnsupportedPlanError
 from collplan.planner.arrays import Ints, csr
-from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import NONE, ON_START, Buffer, Extents, Op, Plan, Stage
 from collplan.planner.plan.rank_program import restrict
-from collplan.planner.verify.format_check import extent_bounds
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -116,42 +114,29 @@ def rank_program(plan: Plan, rank: int) -> Program:
     Parameters
     ----------
     plan : Plan
-        A plan of all ranks, or of this rank only.
+        A plan of all ranks, or of this rank only, whose format was checked: engines hand
+        addresses to MPI, and follow operands as far as results reach.
     rank : int
         Whose program.
-
-    Returns
-    -------
-    Program
-        With every extent checked to lie inside its buffer.
 
     Raises
     ------
     UnsupportedPlanError
         If it waits for another rank's task though ranks share no memory.
-    PlanFormatError
-        If an extent reaches outside its buffer, or an operand is longer or shorter
-        than its result.
     """
     own = np.flatnonzero(plan.rank == rank)
     row = own[np.argsort(plan.priority[own], kind="stable")]
     reads, writes = (extents.take(row) for extents in (plan.reads, plan.writes))
-    for name, extents in (("reads", reads), ("writes", writes)):
-        _check_extents(plan, rank, row, name, extents)
-    _check_lengths(plan, row, reads, writes)
     shares = shares_memory(plan)
     alone = restrict(plan, rank) if shares else plan
     own_row = np.searchsorted(own, row) if shares else row
     after, before, kind = _own_dependencies(alone, own_row)
     started = (kind & ON_START) != 0
     n = len(row)
+    columns = "op", "peer", "tag", "stage", "duration_ns"
     return Program(
         row=row,
-        op=plan.op[row],
-        peer=plan.peer[row],
-        tag=plan.tag[row],
-        stage=plan.stage[row],
-        duration_ns=plan.duration_ns[row],
+        **{name: getattr(plan, name)[row] for name in columns},
         reads=reads,
         writes=writes,
         patterns=plan.patterns,
@@ -161,36 +146,6 @@ def rank_program(plan: Plan, rank: int) -> Program:
         on_completion=_successors(before[~started], after[~started], n),
         sharing=_sharing(alone, own_row, writes),
     )
-
-
-def _check_extents(plan: Plan, rank: int, row: Index, name: str, extents: Extents) -> None:
-    """Bind hands addresses to MPI: an extent outside its buffer would be a wild write."""
-    low, high = extent_bounds(plan.patterns, extents)
-    shared = plan.shared_sizes[plan.rank_node[rank]]
-    size = np.append(plan.buffer_sizes[rank], shared)[extents.buffer]
-    outside = np.flatnonzero((low < 0) | (high > size))
-    if len(outside):
-        i = outside[0]
-        buffer = Buffer(int(extents.buffer[i])).name.lower()
-        raise PlanFormatError(
-            f"task #{row[extents.owner()[i]]} {name} {buffer}[{low[i]}:{high[i]}] of rank {rank}, "
-            f"whose {buffer} buffer has {size[i]} elements"
-        )
-
-
-def _check_lengths(plan: Plan, row: Index, reads: Extents, writes: Extents) -> None:
-    """Engines follow operands as far as the result reaches."""
-    n_read, n_written = (
-        csr.row_sums(part.indptr, part.elements(plan.patterns)) for part in (reads, writes)
-    )
-    for op, times in ((Op.COPY, 1), (Op.REDUCE, 2)):
-        wrong = np.flatnonzero((plan.op[row] == op) & (n_read != times * n_written))
-        if len(wrong):
-            i = wrong[0]
-            raise PlanFormatError(
-                f"task #{row[i]} is a {op.name} of {n_written[i]} elements that reads {n_read[i]}, "
-                f"must read {times * n_written[i]}"
-            )
 
 
 def _own_dependencies(plan: Plan, row: Index) -> tuple[Index, Index, Ints]:
@@ -225,15 +180,10 @@ def _sharing(alone: Plan, row: Index, writes: Extents) -> Sharing:
         own_flag = numbers[row]
     is_gated = np.zeros(n, dtype=bool)
     is_gated[writes.owner()[writes.buffer == Buffer.SHARED]] = True
-    return Sharing(
-        indptr,
-        rank=foreign.rank[entries].astype(np.int64),
-        row=foreign.task[entries].astype(np.int64),
-        flag=foreign.flag[entries].astype(np.int64),
-        awaited=foreign.awaited.astype(np.int64),
-        own_flag=own_flag,
-        is_gated=is_gated,
-    )
+    columns = foreign.rank, foreign.task, foreign.flag
+    rank, task, flag = (column[entries].astype(np.int64) for column in columns)
+    awaited = foreign.awaited.astype(np.int64)
+    return Sharing(indptr, rank, task, flag, awaited, own_flag, is_gated)
 
 
 def _successors(before: Index, after: Index, n_tasks: int) -> Successors:

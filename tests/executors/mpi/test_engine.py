@@ -325,6 +325,16 @@ def test_wrong_calls(comm: MPI.Intracomm, way: str) -> None:
     for r in range(p):
         stray.add(Op.COPY, r, [(Buffer.SEND, 1, 5)], [(Buffer.RECV, 0, 5)])
     refuses(CollplanError, "send[1:6] of rank", attempt(stray.plan(), comm, good, out))
+    # Columns of an untrusted plan must not lead cursors out of their extents.
+    for op, n_read, words in (
+        (Op.COPY, 4, "task #0: copy of unequal size"),
+        (Op.REDUCE, 3, "task #0: reduction of unequal operands"),
+        (Op.REDUCE, 5, "task #0: reduction of unequal operands"),
+    ):
+        uneven = PlanWriter([[5, 5, 0]] * p)
+        for r in range(p):
+            uneven.add(op, r, [(Buffer.SEND, 0, n_read)], [(Buffer.RECV, 0, 2)])
+        refuses(CollplanError, words, attempt(uneven.plan(), comm, good, out, operation=highest))
     limit = comm.Get_attr(MPI.TAG_UB)
     if limit < 2**31 - 1:
         high = PlanWriter([[5, 5, 0]] * p)
