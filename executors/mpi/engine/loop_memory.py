@@ -103,8 +103,7 @@ class SharedRecord:
 
     def address_in(self, field: str) -> int:
         """Return where a field lies."""
-        fields = self._row.dtype.fields
-        assert fields is not None
+        fields: Any = self._row.dtype.fields
         return int(self.address + fields[field][1])
 
     def place(self, **arrays: Array) -> None:
@@ -214,24 +213,17 @@ class LoopMemory(SharedRecord):
         self.set(is_recorded=1)
 
     def _fill_tasks(self, program: Program) -> None:
-        local = local_tasks(program)
         tasks = self.tasks
-        tasks["kind"][:-1], tasks["stage"][:-1] = local.kind, program.stage
-        tasks["local"][:-1] = local.local
+        tasks["kind"][:-1], tasks["local"][:-1], tables = local_tasks(program)
+        tasks["stage"][:-1] = program.stage
         sharing = program.sharing
         tasks["waits"][:-1], tasks["is_gated"][:-1] = sharing.waits, sharing.is_gated
         tasks["flag"][:-1], tasks["first_wait"] = sharing.own_flag, sharing.indptr
         tasks["first_on_start"] = program.on_start.indptr
         tasks["first_on_completion"] = program.on_completion.indptr
-        self.place(
-            locals=local.rows,
-            reads=local.reads,
-            writes=local.writes,
-            stage_extents=local.stage_extents(),
-            cursors=np.zeros(N_CURSORS, dtype=CURSOR),
-        )
+        self.place(**tables, cursors=np.zeros(N_CURSORS, dtype=CURSOR))
         for number in (LEFT_STAGE, RIGHT_STAGE):
-            stage = np.empty(local.stage_bytes, np.uint8)
+            stage = np.empty(tables["stage_extents"]["run"][0], np.uint8)
             self._kept.append(stage)
             self.bases[number] = stage.ctypes.data
 

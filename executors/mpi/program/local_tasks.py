@@ -12,6 +12,7 @@ from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.records import EXTENT, LOCAL
 from collplan.executors.mpi.program.program import Program
 from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays.intervals import hull
 from collplan.planner.plan.plan import Extents, Op
 
 Index = npt.NDArray[np.int64]
@@ -39,6 +40,10 @@ class ExtentTable:
     indptr: Index
     rows: Table
     n_bytes: Index
+
+    def of(self, task: int) -> Table:
+        """Return the rows of a task."""
+        return self.rows[self.indptr[task] : self.indptr[task + 1]]
 
 
 def extent_table(extents: Extents, patterns: Ints, itemsize: int) -> ExtentTable:
@@ -84,19 +89,14 @@ def _merge_levels(stride: Index, repeat: Index, outer_stride: Index, outer_repea
     )
 
 
-def is_unsafe(
-    reads: ExtentTable, writes: ExtentTable, task: int, first_right: int, right_skip: int
-) -> bool:
+def is_unsafe(read: Table, out: Table, first_right: int, right_skip: int) -> bool:
     """Return whether a task, run piece by piece, could overwrite what it still has to read.
 
-    An operand that lies exactly where the result goes is read just before.
+    An operand that lies exactly where the result goes is read just before. The right one begins
+    in row `first_right` of those that are read, behind `right_skip` bytes of the left one.
     """
-    out = writes.rows[writes.indptr[task] : writes.indptr[task + 1]]
-    end = int(reads.indptr[task + 1])
-    left = reads.rows[reads.indptr[task] : first_right + (right_skip > 0)]
-    right = reads.rows[first_right:end]
-    sides = [left, right] if first_right < end else [left]
-    for side in sides:
+    left, right = read[: first_right + (right_skip > 0)], read[first_right:]
+    for side in [left, right] if len(right) else [left]:
         is_same = right_skip == 0 and np.array_equal(side, out)
         if not is_same and _overlap(side, out):
             return True
@@ -106,15 +106,10 @@ def is_unsafe(
     return False
 
 
-def bounds(rows: Table) -> tuple[Index, Index]:
+def bounds(rows: Table) -> tuple[Ints, Ints]:
     """Return the first byte of each extent and the one behind its last."""
-    steps = (
-        (rows["repeat"] - 1) * rows["stride"],
-        (rows["outer_repeat"] - 1) * rows["outer_stride"],
-    )
-    low = rows["offset"] + sum(np.minimum(step, 0) for step in steps)
-    high = rows["offset"] + rows["run"] + sum(np.maximum(step, 0) for step in steps)
-    return low, high
+    low, high = hull(rows["offset"], rows["run"], rows["stride"], rows["repeat"])
+    return hull(low, high - low, rows["outer_stride"], rows["outer_repeat"])
 
 
 def _overlap(a: Table, b: Table) -> bool:
@@ -131,40 +126,19 @@ def _overlap_within(rows: Table) -> bool:
     return bool(((low[1:] < high[:-1]) & (buffer[1:] == buffer[:-1])).any())
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class LocalTasks:
-    """Tables of local tasks and of their extents.
+def local_tasks(program: Program) -> tuple[Kinds, npt.NDArray[np.int32], dict[str, Table]]:
+    """Make the tables of a program, whose operands have the lengths of their results.
 
-    Parameters
-    ----------
-    kind : ndarray of int8, shape (n_tasks,)
-        Of all tasks; messages keep their op.
-    local : ndarray of int32, shape (n_tasks,)
-        Row of each task in `rows`, 0 for messages.
-    rows : ndarray of LOCAL
-    reads, writes : ndarray of EXTENT
-    stage_bytes : int
-        Most bytes a task puts aside for one operand.
+    Returns
+    -------
+    ndarray of int8, shape (n_tasks,)
+        Kinds of all tasks; messages keep their op.
+    ndarray of int32, shape (n_tasks,)
+        Row of each task among the local ones, 0 for messages.
+    dict of str to ndarray
+        The tables by their names in the loop's state: local tasks, their extents, and two
+        extents that stand for memory to put operands aside.
     """
-
-    kind: Kinds
-    local: npt.NDArray[np.int32]
-    rows: Table
-    reads: Table
-    writes: Table
-    stage_bytes: int
-
-    def stage_extents(self) -> Table:
-        """Return the extents that stand for memory to put operands aside."""
-        extents = np.zeros(2, dtype=EXTENT)
-        extents["buffer"] = (LEFT_STAGE, RIGHT_STAGE)
-        extents["run"] = self.stage_bytes
-        extents["repeat"] = extents["outer_repeat"] = 1
-        return extents
-
-
-def local_tasks(program: Program) -> LocalTasks:
-    """Make the tables of a program, whose operands have the lengths of their results."""
     patterns, itemsize = program.patterns, program.itemsize
     reads = extent_table(program.reads, patterns, itemsize)
     writes = extent_table(program.writes, patterns, itemsize)
@@ -183,8 +157,12 @@ def local_tasks(program: Program) -> LocalTasks:
     rows["duration_ns"] = program.duration_ns[tasks]
     _find_right(rows, kind[tasks], reads, tasks)
     _find_unsafe(rows, kind[tasks], reads, writes, tasks)
-    staged = rows["n_bytes"][rows["is_staged"] != 0]
-    return LocalTasks(kind, local, rows, reads.rows, writes.rows, int(staged.max(initial=0)))
+    stage_extents = np.zeros(2, dtype=EXTENT)
+    stage_extents["buffer"] = (LEFT_STAGE, RIGHT_STAGE)
+    stage_extents["run"] = rows["n_bytes"][rows["is_staged"] != 0].max(initial=0)
+    stage_extents["repeat"] = stage_extents["outer_repeat"] = 1
+    tables = {"locals": rows, "reads": reads.rows, "writes": writes.rows}
+    return kind, local, tables | {"stage_extents": stage_extents}
 
 
 def _find_right(rows: Table, kind: Kinds, reads: ExtentTable, tasks: Index) -> None:
@@ -202,19 +180,15 @@ def _find_unsafe(
     """Mark tasks that need memory besides; few tasks read and write the same buffer."""
     for i in np.flatnonzero((kind == codes.COPY) | (kind == codes.REDUCE)):
         task = int(tasks[i])
-        read = reads.rows["buffer"][reads.indptr[task] : reads.indptr[task + 1]]
-        written = writes.rows["buffer"][writes.indptr[task] : writes.indptr[task + 1]]
-        if not (read[:, None] == written).any():
+        read, written = reads.of(task), writes.of(task)
+        if not (read["buffer"][:, None] == written["buffer"]).any():
             continue
-        if kind[i] == codes.COPY and _is_plain(reads, task) and _is_plain(writes, task):
+        if kind[i] == codes.COPY and _is_plain(read) and _is_plain(written):
             continue
-        rows["is_staged"][i] = is_unsafe(
-            reads, writes, task, int(rows["first_right"][i]), int(rows["right_skip"][i])
-        )
+        first_right = int(rows["first_right"][i] - reads.indptr[task])
+        rows["is_staged"][i] = is_unsafe(read, written, first_right, int(rows["right_skip"][i]))
 
 
-def _is_plain(table: ExtentTable, task: int) -> bool:
-    """Return whether a task has one contiguous extent, which memmove copies whatever overlaps."""
-    first, last = int(table.indptr[task]), int(table.indptr[task + 1])
-    row = table.rows[first]
-    return bool(last - first == 1 and row["repeat"] == row["outer_repeat"] == 1)
+def _is_plain(rows: Table) -> bool:
+    """Return whether these are one contiguous extent, which memmove copies whatever overlaps."""
+    return bool(len(rows) == 1 and rows["repeat"][0] == rows["outer_repeat"][0] == 1)
