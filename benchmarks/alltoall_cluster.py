@@ -50,7 +50,7 @@ def run_as_rank(options: argparse.Namespace) -> None:
     """Measure, and let rank 0 write what was found."""
     from cluster_ranks import LaneCounter
 
-    from collplan.executors.mpi import join_world
+    from collplan.executors.mpi.world import join_world
     from collplan.measure.guideline import measure_guideline
     from collplan.measure.timing import library_name
 

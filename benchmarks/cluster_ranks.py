@@ -20,7 +20,7 @@ from mpi4py import MPI
 
 from collplan.emulate.counters import lane_bytes
 from collplan.emulate.launching import NODE
-from collplan.executors.mpi import join_world
+from collplan.executors.mpi.world import join_world
 from collplan.measure.guideline import measure_guideline, standard_candidates
 from collplan.measure.timing import library_name, line_up
 from collplan.specs import Machine

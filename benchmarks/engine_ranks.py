@@ -22,8 +22,8 @@ from mpi4py import MPI
 from stopwatch import in_a_row
 
 from collplan.compiling import compile_spec
-from collplan.executors.mpi import join_world
 from collplan.executors.mpi.binding.bound_plan import bind
+from collplan.executors.mpi.world import join_world
 from collplan.measure.native import NativeCollective
 from collplan.measure.timing import Times, Watch, library_name, time_in_turns
 from collplan.planner.algorithms.registry import registry

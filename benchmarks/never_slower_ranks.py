@@ -18,7 +18,7 @@ import numpy as np
 from mpi4py import MPI
 
 import collplan
-from collplan.executors.mpi import join_world
+from collplan.executors.mpi.world import join_world
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import time_in_turns
 from collplan.planner.formats.output_files import write_text

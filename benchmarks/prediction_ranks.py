@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster_cases import spec_of
 from prediction_cases import candidates_of
 
-from collplan.executors.mpi import join_world
+from collplan.executors.mpi.world import join_world
 from collplan.measure.guideline import measure_guideline
 from collplan.specs import Machine
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collplan.dropin.communicators import Comm as Comm
     from collplan.executors.cost import simulate as simulate
     from collplan.executors.local import run_local as run_local
-    from collplan.executors.mpi import bind as bind
+    from collplan.executors.mpi.binding.bound_plan import bind as bind
     from collplan.planner.collective.operations import register_operation as register_operation
     from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
@@ -60,7 +60,7 @@ _HOMES: Final = {
     "PlanError": "collplan.planner.errors.PlanError",
     "PlanSpec": "collplan.specs.PlanSpec",
     "SpecError": "collplan.specs.SpecError",
-    "bind": "collplan.executors.mpi.bind",
+    "bind": "collplan.executors.mpi.binding.bound_plan.bind",
     "compile": "collplan.compiling.compile_spec",
     "draw": "collplan.planner.draw.draw",
     "load_plan": "collplan.planner.formats.npz.load",

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from collplan.executors.mpi import join_world
+from collplan.executors.mpi.world import join_world
 
 said, *arguments = sys.argv[1:]
 how = dict(word.split("=") for word in said.split(","))

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from collplan.executors.mpi import bind
+from collplan.executors.mpi.binding.bound_plan import bind
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 
