@@ -31,12 +31,8 @@ Tree = dict[str, Any]
 _INT_MAX: Final = 2**31 - 1
 """MPICH reads sizes as C's int."""
 _SIZE_KEYS: Final = {
-    "allgather": "total_msg_size",
-    "reduce_scatter_block": "total_msg_size",
-    "alltoall": "avg_msg_size",
-    "allreduce": "avg_msg_size",
-    "bcast": "avg_msg_size",
-    "reduce": "avg_msg_size",
+    **dict.fromkeys(("allgather", "reduce_scatter_block"), "total_msg_size"),
+    **dict.fromkeys(("alltoall", "allreduce", "bcast", "reduce"), "avg_msg_size"),
 }
 """The size MPICH can tell; of other kinds it can't, or only some ranks know it."""
 _OURS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -112,12 +108,7 @@ def write_mpich(table: TuningTable, defaults: Tree) -> Export:
             branches[f"comm_size<={ranks}"] = _branch(kind, found, _resolved(intra, ranks))
             n_rules += sum(len(selection.intervals) for selection in found)
         branches["comm_size=any"] = intra
-        is_intra_only = "comm_type=intra" not in own
-        tree[f"collective={kind}"] = (
-            {"comm_type=intra": branches, "comm_type=any": own}
-            if is_intra_only
-            else {**own, "comm_type=intra": branches}
-        )
+        tree[f"collective={kind}"] = {**own, "comm_type=intra": branches}
     variables = [
         f"MPIR_CVAR_{kind.upper()}_DEVICE_COLLECTIVE=0"
         for kind, by_ranks in by_kind.items()
@@ -209,11 +200,8 @@ def _leaf(kind: str, interval: Interval, intra: Tree) -> Tree:
     target = interval.target
     if target is None:
         return intra
-    leaf: Tree = {
-        f"algorithm=MPIR_{kind.capitalize()}_intra_{target.name}": {
-            option: {} for option in target.options
-        }
-    }
+    name = f"algorithm=MPIR_{kind.capitalize()}_intra_{target.name}"
+    leaf: Tree = {name: {option: {} for option in target.options}}
     if target.name not in _BUILTIN:
         return leaf
     enough = {"count<pow2": intra, "count=any": leaf}

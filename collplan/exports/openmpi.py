@@ -139,16 +139,13 @@ def write_json(table: TuningTable, assume_commuting: bool = False) -> Export:
     n_rules = 0
     for selection in selections:
         sweep, rules = selection.sweep, []
-        for interval in selection.intervals:
-            if interval.target is None:
-                continue
-            rule: dict[str, Any] = {"msg_size_min": total_bytes(sweep, interval.begin)}
-            last = None if interval.end is None else total_bytes(sweep, interval.end) - 1
-            rule |= {"msg_size_max": "inf" if last is None else last, "alg": interval.target.name}
-            if (sweep.collective, interval.target.name) in _FAN_OUT:
-                rule["faninout"] = _FAN_OUT[sweep.collective, interval.target.name]
-            if interval.target.segment_bytes:
-                rule["seg_size"] = interval.target.segment_bytes
+        for begin, end, target in selection.rules():
+            last = "inf" if end is None else end - 1
+            rule: dict[str, Any] = {"msg_size_min": begin, "msg_size_max": last, "alg": target.name}
+            if (sweep.collective, target.name) in _FAN_OUT:
+                rule["faninout"] = _FAN_OUT[sweep.collective, target.name]
+            if target.segment_bytes:
+                rule["seg_size"] = target.segment_bytes
             rules.append(rule)
         n_rules += len(rules)
         entry = {"comm_size_min": sweep.ranks, "comm_size_max": sweep.ranks, "rules": rules}
@@ -181,12 +178,8 @@ def _rules(selection: Selection) -> list[str]:
 
 
 def _library(assume_commuting: bool, has_direct: bool) -> Library:
-    return Library(
-        name="Open MPI",
-        equivalent=partial(equivalent, assume_commuting, has_direct),
-        size_blind=_SIZE_BLIND,
-        across_nodes="coll/han",
-    )
+    answer = partial(equivalent, assume_commuting, has_direct)
+    return Library("Open MPI", answer, _SIZE_BLIND, across_nodes="coll/han")
 
 
 def equivalent(

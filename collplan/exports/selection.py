@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log
@@ -95,6 +95,13 @@ class Selection:
     def spans_nodes(self) -> bool:
         """Return whether its ranks are on several nodes."""
         return len(self.sweep.placement.ranks_per_node) > 1
+
+    def rules(self) -> Iterator[tuple[int, int | None, Target]]:
+        """Yield where all ranks' bytes begin and end, None for no end, and what runs there."""
+        for interval in self.intervals:
+            if interval.target is not None:
+                end = None if interval.end is None else total_bytes(self.sweep, interval.end)
+                yield total_bytes(self.sweep, interval.begin), end, interval.target
 
 
 @dataclass(frozen=True)
@@ -223,28 +230,17 @@ def _preference(sweep: Sweep) -> tuple[bool, int]:
 
 
 def _intervals(sweep: Sweep, library: Library, notes: list[str]) -> Iterator[Interval]:
-    targets: dict[str, Target] = {}
-    refusals: dict[str, str] = {}
-    for label, choice in sweep.choices.items():
-        answer = _target(sweep, choice, library)
-        if isinstance(answer, Target):
-            targets[label] = answer
-        elif label != NATIVE_LABEL:
-            refusals[label] = answer
+    answers = {label: _target(sweep, choice, library) for label, choice in sweep.choices.items()}
+    targets = {label: one for label, one in answers.items() if isinstance(one, Target)}
     if sweep.collective in library.size_blind:
         winners = [_best_of_all(sweep, targets)] * len(sweep.points)
     else:
         winners = [_best_at(point, targets) for point in sweep.points]
-    notes += _lost_winners(sweep, library, winners, targets, refusals)
+    notes += _lost_winners(sweep, library, winners, answers)
     # The winners are labels of this sweep, or native, which need not have been measured.
-    chosen = sweep.model_copy(
-        update={
-            "points": tuple(
-                point.model_copy(update={"winner": winner})
-                for point, winner in zip(sweep.points, winners, strict=True)
-            )
-        }
-    )
+    points = zip(sweep.points, winners, strict=True)
+    won = tuple(point.model_copy(update={"winner": winner}) for point, winner in points)
+    chosen = sweep.model_copy(update={"points": won})
     for target, group in groupby(chosen.intervals(), lambda interval: targets.get(interval[2])):
         intervals = list(group)
         yield Interval(intervals[0][0], intervals[-1][1], target)
@@ -289,20 +285,17 @@ def _best_of_all(sweep: Sweep, targets: dict[str, Target]) -> str:
 
 
 def _lost_winners(
-    sweep: Sweep,
-    library: Library,
-    winners: list[str],
-    targets: dict[str, Target],
-    refusals: dict[str, str],
+    sweep: Sweep, library: Library, winners: list[str], answers: Mapping[str, Target | str]
 ) -> Iterator[str]:
     """Yield a line for every winner of the table that something else stands in for."""
     instead: dict[str, dict[str, None]] = {}
     for point, winner in zip(sweep.points, winners, strict=True):
         if point.winner not in (winner, NATIVE_LABEL):
-            target = targets.get(winner)
-            stand_in = f"{library.name}'s own choice" if target is None else str(target)
+            # Of the native collective there is no target.
+            stand_in = str(answers.get(winner) or f"{library.name}'s own choice")
             instead.setdefault(point.winner, {})[stand_in] = None
     for label, stand_ins in instead.items():
-        why = refusals.get(label, f"{library.name} cannot choose by size")
+        answer = answers[label]
+        why = answer if isinstance(answer, str) else f"{library.name} cannot choose by size"
         place = f"{sweep.collective} on {sweep.placement}"
         yield f"{place}: {label}: {why}; instead {', '.join(stand_ins)}"

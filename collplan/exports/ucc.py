@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from collplan.exports.selection import Export, Library, Target, select, settings_of, total_bytes
+from collplan.exports.selection import Export, Library, Target, select, settings_of
 from collplan.specs.named_option import AlgorithmChoice
 from collplan.tune.sweep import Sweep
 from collplan.tune.table import TuningTable
@@ -48,13 +48,10 @@ def write_ucc(table: TuningTable) -> Export:
     for selection in selections:
         sweep = selection.sweep
         kind = sweep.collective.removesuffix("_block")
-        for interval in selection.intervals:
-            if interval.target is None:
-                continue
-            end = "inf" if interval.end is None else total_bytes(sweep, interval.end)
-            sizes = f"{total_bytes(sweep, interval.begin)}-{end}"
+        for begin, end, target in selection.rules():
+            sizes = f"{begin}-{'inf' if end is None else end}"
             ranks = f"[{sweep.ranks}-{sweep.ranks}]"
-            tokens.append(f"{kind}:{sizes}:host:{ranks}:@{interval.target.name}")
+            tokens.append(f"{kind}:{sizes}:host:{ranks}:@{target.name}")
     variables = [f"{name}={value} " for name, value in settings_of(selections)]
     use = "".join(variables) + 'UCC_TL_UCP_TUNE="$(cat {path})" mpiexec'
     return Export("#".join(tokens) + "\n", use, len(tokens), notes)
