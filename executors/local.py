@@ -18,12 +18,13 @@ from collplan.planner.plan.plan import ON_START, Buffer, Extents, Op, Plan
 from collplan.specs import numpy_dtype
 
 Array = npt.NDArray[Any]
+Buffers = Sequence[Array | None]
 
 
 def run_local(
     plan: Plan,
-    sendbufs: Sequence[Array | None],
-    recvbufs: Sequence[Array | None],
+    sendbufs: Buffers,
+    recvbufs: Buffers,
     *,
     operation: ReductionOperation | None = None,
     order: random.Random | None = None,
@@ -51,19 +52,14 @@ def run_local(
         If messages do not match.
     """
     require_unfolded(plan, "executed")
-    _Run(plan, sendbufs, recvbufs, operation, order).execute()
+    _Run(plan, sendbufs, recvbufs, operation).execute(order)
 
 
 class _Run:
     def __init__(
-        self,
-        plan: Plan,
-        sendbufs: Sequence[Array | None],
-        recvbufs: Sequence[Array | None],
-        operation: ReductionOperation | None,
-        order: random.Random | None,
+        self, plan: Plan, sendbufs: Buffers, recvbufs: Buffers, operation: ReductionOperation | None
     ) -> None:
-        self.plan, self.order = plan, order
+        self.plan = plan
         collective = plan.spec.collective if plan.spec else None
         self.dtype = numpy_dtype(collective.datatype if collective else "uint8")
         op = collective.op if collective else None
@@ -84,16 +80,15 @@ class _Run:
         self.in_flight: dict[int, Array] = {}
         self.after: list[list[tuple[int, bool]]] = [[] for _ in range(plan.n_tasks)]
         self.waiting = np.diff(plan.deps.indptr).tolist()
-        indptr, before = plan.deps.indptr.tolist(), plan.deps.task.tolist()
-        kind = plan.deps.kind.tolist()
-        for row in range(plan.n_tasks):
-            for j in range(indptr[row], indptr[row + 1]):
-                self.after[before[j]].append((row, bool(kind[j] & ON_START)))
+        deps = plan.deps
+        columns = (column.tolist() for column in (deps.owner(), deps.task, deps.kind))
+        for row, before, kind in zip(*columns, strict=True):
+            self.after[before].append((row, bool(kind & ON_START)))
 
     def _own(self, buffer: Array | None) -> Array:
         return np.zeros(0, self.dtype) if buffer is None else buffer
 
-    def execute(self) -> None:
+    def execute(self, order: random.Random | None) -> None:
         """Run tasks as they become ready; a receive is ready twice: to post and to complete."""
         ready: deque[tuple[int, bool]] = deque(
             (row, True) for row, n in enumerate(self.waiting) if n == 0
@@ -102,7 +97,9 @@ class _Run:
         left = self.plan.n_tasks
         op = self.plan.op.tolist()
         while ready:
-            row, starts = self._take(ready)
+            if order is not None:
+                ready.rotate(order.randrange(len(ready)))
+            row, starts = ready.popleft()
             if starts:
                 ready.extend(self._release(row, on_start=True))
                 if op[row] == Op.RECV and row not in self.sender:
@@ -125,11 +122,6 @@ class _Run:
         if left:
             stuck = next(row for row, n in enumerate(self.waiting) if n > 0)
             raise DeadlockError(f"{left} tasks can never run, among them {self.plan.task(stuck)}")
-
-    def _take(self, ready: deque[tuple[int, bool]]) -> tuple[int, bool]:
-        if self.order is not None:
-            ready.rotate(self.order.randrange(len(ready)))
-        return ready.popleft()
 
     def _release(self, row: int, *, on_start: bool) -> list[tuple[int, bool]]:
         released = []
