@@ -7,7 +7,9 @@ the communicator is, and what is run depends on what all ranks have asked for so
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from time import perf_counter
 from typing import Any, ClassVar, Final
 
@@ -23,7 +25,7 @@ from collplan.dropin.plan_cache import PlanCache, native_decision
 from collplan.dropin.routes import Route
 from collplan.dropin.staging import Staged, stage
 from collplan.executors.mpi.binding.instances import Copy, LocalProgram, n_tag_spaces
-from collplan.executors.mpi.engine.in_flight import Flight, board
+from collplan.executors.mpi.engine.in_flight import Board, Flight, board
 from collplan.executors.mpi.host.cores import ranks_per_core, share_cores_as
 from collplan.executors.mpi.loop.reductions import is_compiled
 from collplan.measure.lanes import node_of_ranks
@@ -115,34 +117,25 @@ def _won_by(point: Point, usable: set[str]) -> Point:
     return point.replace(winner=best)
 
 
+def _advancing(name: str, advance: Callable[[Board, Flight], object]) -> Callable[..., Any]:
+    """Return a method of requests that advances the plan before it does what MPI's does."""
+    native = getattr(MPI.Request, name)
+
+    @wraps(native)
+    def method(self: PlannedRequest, status: MPI.Status | None = None) -> Any:
+        if self and self.flight is not None:
+            advance(board(), self.flight)
+        return native(self, status)
+
+    return method
+
+
 class PlannedRequest(MPI.Request):
     """A request of MPI's for a plan; who waits for it here advances the plan himself."""
 
     flight: Flight | None = None
-
-    def Wait(self, status: MPI.Status | None = None) -> Any:
-        """Wait until the collective has completed."""
-        if self and self.flight is not None:
-            board().wait(self.flight)
-        return super().Wait(status)
-
-    def Test(self, status: MPI.Status | None = None) -> bool:
-        """Return whether the collective has completed."""
-        if self and self.flight is not None:
-            board().test(self.flight)
-        return super().Test(status)
-
-    def wait(self, status: MPI.Status | None = None) -> Any:
-        """Wait until the collective has completed."""
-        if self and self.flight is not None:
-            board().wait(self.flight)
-        return super().wait(status)
-
-    def test(self, status: MPI.Status | None = None) -> Any:
-        """Return whether the collective has completed."""
-        if self and self.flight is not None:
-            board().test(self.flight)
-        return super().test(status)
+    Wait, wait = _advancing("Wait", Board.wait), _advancing("wait", Board.wait)
+    Test, test = _advancing("Test", Board.test), _advancing("test", Board.test)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +144,6 @@ class Started:
 
     number: int
     copy: Copy
-    flight: Flight
     staged: Staged | None
     given: Any
 
@@ -195,7 +187,7 @@ class NonBlockingPlans(PlanCache):
         """Wait for all that is in flight, and free all programs."""
         while self._in_flight:
             started = self._in_flight.popleft()
-            board().wait(started.flight)
+            board().wait(started.copy.flight)
             started.let_go()
             started.copy.free()
         super().free()
@@ -257,14 +249,14 @@ class NonBlockingPlans(PlanCache):
         for started in self._in_flight:
             if started.number > self._n_started - n_spaces:
                 break
-            board().wait(started.flight)
+            board().wait(started.copy.flight)
         copy = route.program.take(sent_at, received_at)
         space = self._n_started % n_spaces
         finish = None if staged is None else staged.finish
         request = PlannedRequest(copy.start(space, finish))
-        flight = request.flight = copy.flight
+        request.flight = copy.flight
         number, self._n_started = self._n_started, self._n_started + 1
-        self._in_flight.append(Started(number, copy, flight, staged, given))
+        self._in_flight.append(Started(number, copy, staged, given))
         return request
 
     def _reap(self) -> None:
@@ -273,9 +265,9 @@ class NonBlockingPlans(PlanCache):
             return
         left: deque[Started] = deque()
         for started in self._in_flight:
-            if started.flight.is_done:
+            if started.copy.flight.is_done:
                 started.let_go()
-            if started.flight.is_freed:
+            if started.copy.flight.is_freed:
                 started.copy.of.give_back(started.copy)
             else:
                 left.append(started)

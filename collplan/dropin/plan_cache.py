@@ -223,15 +223,10 @@ class PlanCache(ABC):
         )
 
     def _row(self, call: CollectiveCall, decision: Decision, *, planned: bool) -> Row:
+        kind = call.kind if self.is_blocking else f"I{call.kind}"
+        measured = {"native_s": decision.native_s, "chosen_s": decision.chosen_s}
         return self.config.statistics.row(
-            call.kind if self.is_blocking else f"I{call.kind}",
-            decision.label,
-            decision.why,
-            self.size,
-            call.n_bytes,
-            planned=planned,
-            native_s=decision.native_s,
-            chosen_s=decision.chosen_s,
+            kind, decision.label, decision.why, self.size, call.n_bytes, planned=planned, **measured
         )
 
 

@@ -66,8 +66,7 @@ class Route:
     received_at: int = field(default=_NOWHERE, init=False)
     number: int = field(default_factory=count().__next__, init=False)
     keys: set[Any] = field(default_factory=set, init=False)
-    _stage: Bytes | None = field(default=None, init=False)
-    _stage_at: int = field(default=0, init=False)
+    _stage: tuple[Bytes, int] | None = field(default=None, init=False)
 
     def takes(self, sent_at: int, received_at: int) -> bool:
         """Return whether a plan can use the memory at two addresses as it is."""
@@ -84,11 +83,10 @@ class Route:
         if self.bound is None:
             return sent_at >= 0 and received_at >= 0 and self.takes(sent_at, received_at)
         if sent_at == IN_PLACE_AT or received_at == IN_PLACE_AT:
-            if not self._stage_at:
+            if self._stage is None:
                 # It lives as long as the route.
-                n_bytes = max(self.sent_bytes, self.received_bytes)
-                self._stage, self._stage_at = aligned_memory(n_bytes)
-            stage_at = self._stage_at
+                self._stage = aligned_memory(max(self.sent_bytes, self.received_bytes))
+            stage_at = self._stage[1]
             if received_at == IN_PLACE_AT:
                 received_at = stage_at
             else:
