@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.executors.mpi.binding.prepared import Prepared, Wish, cores_of_node
+from collplan.executors.mpi.binding.prepared import Prepared, cores_of_node
 from collplan.executors.mpi.engine.progress_thread import Background
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import host
@@ -27,10 +27,8 @@ from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Op, Stage
 
 _LEVELS: Final = {
-    MPI.THREAD_SINGLE: "SINGLE",
-    MPI.THREAD_FUNNELED: "FUNNELED",
-    MPI.THREAD_SERIALIZED: "SERIALIZED",
-    MPI.THREAD_MULTIPLE: "MULTIPLE",
+    getattr(MPI, name): name
+    for name in ("THREAD_SINGLE", "THREAD_FUNNELED", "THREAD_SERIALIZED", "THREAD_MULTIPLE")
 }
 
 
@@ -69,15 +67,13 @@ def why_not_placed(prepared: Prepared) -> str:
     )
 
 
-def place_background(prepared: Prepared, wish: Wish, call: RollCall) -> Background | str:
+def place_background(prepared: Prepared, call: RollCall) -> Background | str:
     """Find processors for the background tasks of all ranks; collective.
 
     Parameters
     ----------
     prepared : Prepared
-        This rank's program, and how it reduces.
-    wish : Wish
-        What was asked for, checked.
+        This rank's program, how it reduces, and what it asks for.
     call : RollCall
         Of all ranks.
 
@@ -97,7 +93,7 @@ def place_background(prepared: Prepared, wish: Wish, call: RollCall) -> Backgrou
         lambda: _Fact(host(), name, sorted(affinity()), node, cores_of_node(plan, rank))
     )
     facts: list[_Fact] = call.gather(fact)
-    offer, processor = call.together(lambda: _make_offer(prepared, wish, facts))
+    offer, processor = call.together(lambda: _make_offer(prepared, facts))
     offers: list[_Offer] = call.gather(offer)
     _refuse(offers, rank)
     if offer.reason is not None:
@@ -105,15 +101,13 @@ def place_background(prepared: Prepared, wish: Wish, call: RollCall) -> Backgrou
     return Background(offer.processors, processor, _crowd(facts, offers, rank))
 
 
-def _make_offer(
-    prepared: Prepared, wish: Wish, facts: Sequence[_Fact]
-) -> tuple[_Offer, npt.NDArray[np.int16]]:
+def _make_offer(prepared: Prepared, facts: Sequence[_Fact]) -> tuple[_Offer, npt.NDArray[np.int16]]:
     """Return what a rank offers, and which of its processors each task runs on."""
-    program, rank = prepared.program, prepared.rank
+    program, rank, wish = prepared.program, prepared.rank, prepared.wish
     processor = np.full(program.n_tasks, -1, dtype=np.int16)
     is_placed, insists = prepared.is_placed, wish.progress == "thread"
     try:
-        _require_thread(prepared, wish)
+        _require_thread(prepared)
         computes = own_computations(prepared.plan, program, rank)
         reason = why_not_apart(program, computes)
         if reason is not None:
@@ -129,20 +123,13 @@ def _make_offer(
     return _Offer(is_placed, insists, None, used), processor
 
 
-def _require_thread(prepared: Prepared, wish: Wish) -> None:
+def _require_thread(prepared: Prepared) -> None:
     """Refuse a thread that a rank cannot have, wherever it would run."""
-    plan, program, reduction = prepared.plan, prepared.program, prepared.reduction
-    if wish.progress == "caller":
+    program, reduction = prepared.program, prepared.reduction
+    if prepared.wish.progress == "caller":
         raise _NoThreadError("it was asked for")
     if not prepared.is_placed:
         raise _NoThreadError(why_not_placed(prepared))
-    n_cores = cores_of_node(plan, prepared.rank)
-    core = plan.core[program.row[program.stage == Stage.BACKGROUND]]
-    strange = core[(core < 0) | (core >= n_cores)]
-    if len(strange):
-        raise _NoThreadError(
-            f"background tasks are on core {strange[0]}, a node has cores 0 to {n_cores - 1}"
-        )
     if reduction.why_callback is not None:
         raise _NoThreadError(f"{reduction.why_callback}, and Python cannot run beside the caller")
     if not hasattr(os, "sched_setaffinity"):
@@ -152,8 +139,8 @@ def _require_thread(prepared: Prepared, wish: Wish) -> None:
     needed = MPI.THREAD_MULTIPLE if sends else MPI.THREAD_FUNNELED
     if level < needed:
         raise _NoThreadError(
-            f"MPI was initialised with MPI_THREAD_{_LEVELS[level]}, the background needs "
-            f"MPI_THREAD_{_LEVELS[needed]}"
+            f"MPI was initialised with MPI_{_LEVELS[level]}, the background needs "
+            f"MPI_{_LEVELS[needed]}"
         )
 
 

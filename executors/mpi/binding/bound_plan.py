@@ -80,11 +80,11 @@ def bind(
     StallError
         If a rank did not come in time: the job has been told to end.
     """
-    wish = Wish(progress, cores)
-    claim, prepared = prepare(plan, comm, (sendbuf, recvbuf), operation, wish, timeout_s)
+    wish = Wish(progress, cores, operation, recorder, timeout_s)
+    claim, prepared = prepare(plan, comm, (sendbuf, recvbuf), wish)
     agreed = agree(plan, comm, claim)
     assert prepared is not None  # or all ranks have raised
-    return BoundPlan(comm, prepared, wish, agreed, recorder)
+    return BoundPlan(comm, prepared, agreed)
 
 
 class _NoEngine:
@@ -142,14 +142,7 @@ class BoundPlan:
         Whether the plan has communication cores for this rank, and no thread uses them.
     """
 
-    def __init__(
-        self,
-        comm: MPI.Intracomm,
-        prepared: Prepared,
-        wish: Wish,
-        agreed: Agreement,
-        recorder: Recorder | None,
-    ) -> None:
+    def __init__(self, comm: MPI.Intracomm, prepared: Prepared, agreed: Agreement) -> None:
         self._buffers, self._timeout_s = prepared.buffers, agreed.limit_s
         self._comm = _duplicate(comm, agreed.limit_s)
         self._node: NodeMemory | None = None
@@ -159,16 +152,16 @@ class BoundPlan:
         )
         call = RollCall(self._comm, agreed.limit_s, DOING)
         with freed_on_error(lambda: self._free(call)):
-            self._acquire(prepared, wish, agreed, call)
-            call.together(lambda: self._assemble(prepared, recorder, call))
+            self._acquire(prepared, agreed, call)
+            call.together(lambda: self._assemble(prepared, call))
 
-    def _acquire(self, prepared: Prepared, wish: Wish, agreed: Agreement, call: RollCall) -> None:
+    def _acquire(self, prepared: Prepared, agreed: Agreement, call: RollCall) -> None:
         """Load machine code, find a place for a thread, and make the node's memory; collective."""
         if not agreed.is_loaded:
             load_by_turns(self._comm, prepared.reduction, call)
         place: Background | str = why_not_placed(prepared)
         if agreed.has_background:
-            place = place_background(prepared, wish, call)
+            place = place_background(prepared, call)
         if agreed.shares_memory:
             self._node = NodeMemory(prepared.plan, prepared.program, self._comm, call)
         self._background = None if isinstance(place, str) else place
@@ -177,23 +170,15 @@ class BoundPlan:
         self.progress: ProgressBy = "thread" if self.why_caller is None else "caller"
         self.lacks_thread = self.progress == "caller" and prepared.is_placed
 
-    def _assemble(self, prepared: Prepared, recorder: Recorder | None, call: RollCall) -> None:
+    def _assemble(self, prepared: Prepared, call: RollCall) -> None:
         """Decide of what an engine is made, and make it if there are buffers."""
         comm, program, watch = self._comm, prepared.program, None
         if call.timeout_s is not None:
             peers = Peers(comm, call.wait)
             watch = Watch(comm, prepared.plan, program, call.timeout_s, peers)
-        self._make = partial(
-            Engine,
-            program,
-            comm=comm,
-            reduction=prepared.reduction,
-            ranks_per_core=ranks_per_core(comm),
-            node=self._node,
-            background=self._background,
-            recorder=recorder,
-            watch=watch,
-        )
+        recorder = prepared.wish.recorder
+        make = partial(Engine, program, comm=comm, reduction=prepared.reduction, node=self._node)
+        self._make = partial(make, background=self._background, recorder=recorder, watch=watch)
         if prepared.arrays is not None:
             self._use(prepared.arrays)
 

@@ -32,9 +32,7 @@ class Buffers:
     """
 
     def __init__(self, plan: Plan, rank: int) -> None:
-        sizes = plan.buffer_sizes[rank]
-        self._n_sent, self._n_received = int(sizes[Buffer.SEND]), int(sizes[Buffer.RECV])
-        self._n_scratch = int(sizes[Buffer.SCRATCH])
+        self._n_sent, self._n_received, self._n_scratch = plan.buffer_sizes[rank].tolist()
         self._itemsize = plan.itemsize
         self._datatype = plan.spec.collective.datatype if plan.spec else None
         self._scratch: Array | None = None
@@ -42,7 +40,7 @@ class Buffers:
     @property
     def is_any_needed(self) -> bool:
         """Return whether the caller has to provide memory on this rank."""
-        return self._n_sent + self._n_received > 0
+        return bool(self._n_sent or self._n_received)
 
     @property
     def spec_dtype(self) -> np.dtype[Any]:

@@ -15,11 +15,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from collplan.executors.mpi.binding.buffers import Buffers
-from collplan.executors.mpi.binding.prepared import Prepared
+from collplan.executors.mpi.binding.prepared import Prepared, Wish
 from collplan.executors.mpi.engine.engine import Engine
 from collplan.executors.mpi.engine.in_flight import Flight, board
 from collplan.executors.mpi.errors import UnsupportedPlanError
-from collplan.executors.mpi.host.cores import ranks_per_core
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import shares_memory
@@ -64,7 +63,7 @@ class LocalProgram:
             raise UnsupportedPlanError(
                 "ranks share memory, which they have to make together; bind the plan"
             )
-        prepared = Prepared(plan, comm, None, None, None)
+        prepared = Prepared(plan, comm, (None, None), Wish("caller"))
         reduction = prepared.reduction
         if reduction.why_callback is not None:
             raise UnsupportedPlanError(
@@ -77,7 +76,6 @@ class LocalProgram:
         self.program = replace(program, stage=stage)
         self.reduction = reduction
         reduction.load()
-        self.sharing = ranks_per_core(comm)
         self._idle: list[Copy] = []
         self._most_idle = MOST_IDLE
 
@@ -122,7 +120,7 @@ class Copy:
     def __init__(self, of: LocalProgram, sent_at: int, received_at: int) -> None:
         self.of, self._buffers = of, Buffers(of.plan, of.comm.rank)
         buffers = self._buffers_at(sent_at, received_at)
-        self._engine = Engine(of.program, buffers, of.comm, of.reduction, of.sharing)
+        self._engine = Engine(of.program, buffers, of.comm, of.reduction)
         memory = self._engine._memory
         memory.set(turn_ns=TURN_NS)
         self._tags = memory.tasks["tag"][:-1]

@@ -14,6 +14,7 @@ from mpi4py import MPI
 
 from collplan.executors.mpi.binding.agreement import Claim
 from collplan.executors.mpi.binding.buffers import Buffers
+from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.engine.reduction import Applies, Reduction, name_of
 from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.program.program import Program, rank_program, shares_memory
@@ -26,6 +27,8 @@ from collplan.planner.verify.format_check import check_format
 
 Array = npt.NDArray[Any]
 
+Given = tuple[Array | None, Array | None]
+"""The caller's send and receive buffer."""
 Progress = Literal["auto", "caller", "thread"]
 CHOICES: Final = get_args(Progress)
 MOST_PROCESSORS: Final = 1 << 15
@@ -38,21 +41,25 @@ FARTHEST: Final = 2**48
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A rank's request for who runs background tasks, and where.
+    """A rank's requests, beside a plan and buffers; `bind` says what they mean.
 
     Parameters
     ----------
     progress : {"auto", "caller", "thread"}
-        Who is to run background tasks; "auto" is a thread where that can.
     cores : sequence of int or None
-        The processor of each of the node's cores; None for those that ranks may use.
+    operation : object with ``apply`` or None
+    recorder : Recorder or None
+    timeout_s : float or None
     """
 
     progress: Progress
-    cores: Sequence[int] | None
+    cores: Sequence[int] | None = None
+    operation: Applies | None = None
+    recorder: Recorder | None = None
+    timeout_s: float | None = None
 
     def check(self, plan: Plan, rank: int) -> None:
-        """Raise `BindError` for what cannot be meant."""
+        """Raise `BindError` where progress or cores cannot be meant."""
         if self.progress not in CHOICES:
             raise BindError(f"progress is {self.progress!r}; use one of {', '.join(CHOICES)}")
         if self.cores is None:
@@ -108,16 +115,9 @@ def check_plan(plan: Plan) -> None:
 class Prepared:
     """A plan's program, buffers and reduction on one rank, checked without the others."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        comm: MPI.Intracomm,
-        sendbuf: Array | None,
-        recvbuf: Array | None,
-        operation: Applies | None,
-    ) -> None:
+    def __init__(self, plan: Plan, comm: MPI.Intracomm, given: Given, wish: Wish) -> None:
         require_unfolded(plan, "bound")
-        self.plan, self.rank = plan, comm.rank
+        self.plan, self.rank, self.wish = plan, comm.rank, wish
         if comm.size != plan.n_ranks:
             raise BindError(
                 f"the plan is for {plan.n_ranks} ranks, the communicator has {comm.size}; "
@@ -132,13 +132,14 @@ class Prepared:
         self.buffers = Buffers(plan, comm.rank)
         self.arrays: list[Array] | None = None
         self.dtype = self.buffers.spec_dtype
-        if sendbuf is not None or recvbuf is not None or not self.buffers.is_any_needed:
-            self.arrays = self.buffers.check(sendbuf, recvbuf)
+        if any(one is not None for one in given) or not self.buffers.is_any_needed:
+            self.arrays = self.buffers.check(*given)
             self.dtype = self.arrays[0].dtype
         self.program = rank_program(plan, comm.rank)
         _check_tags(self.program, comm)
-        self.operation = _resolve_operation(plan, self.program, operation)
+        self.operation = _resolve_operation(plan, self.program, wish.operation)
         self.reduction = Reduction.of(self.program, self.dtype, self.operation)
+        wish.check(plan, comm.rank)
 
     @property
     def is_placed(self) -> bool:
@@ -170,12 +171,7 @@ def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) 
 
 
 def prepare(
-    plan: Plan,
-    comm: MPI.Intracomm,
-    buffers: tuple[Array | None, Array | None],
-    operation: Applies | None,
-    wish: Wish,
-    timeout_s: float | None,
+    plan: Plan, comm: MPI.Intracomm, given: Given, wish: Wish
 ) -> tuple[Claim, Prepared | None]:
     """Check all that one rank can check alone; what fails becomes its claim."""
     if comm.Is_inter():
@@ -183,6 +179,7 @@ def prepare(
             "comm is an intercommunicator, plans run among the ranks of one group; "
             "pass an intracommunicator, such as comm.Merge() returns"
         )
+    timeout_s = wish.timeout_s
     is_limit = isinstance(timeout_s, Real) and float(timeout_s) > 0
     limit_s = timeout_s if is_limit else None
     # What fails on one rank, for whatever reason, all ranks learn: none waits for another.
@@ -191,8 +188,7 @@ def prepare(
             raise BindError(
                 f"timeout_s is {timeout_s!r}, must be above 0 s; leave it out for no limit"
             )
-        prepared = Prepared(plan, comm, *buffers, operation)
-        wish.check(plan, comm.rank)
+        prepared = Prepared(plan, comm, given, wish)
         dtype = prepared.dtype
         dtype_name = str(dtype.fields if dtype.names else dtype)
         brought = (

@@ -88,11 +88,10 @@ class Engine:
     buffers : sequence of ndarray
         Send, receive, scratch and shared buffer, flat, of one dtype.
     comm : MPI.Intracomm
-        For the program's messages alone, with errors returned.
+        For the program's messages alone, with errors returned. Where its ranks share cores, an
+        idle one sleeps between polls after a while.
     reduction : Reduction
         How it reduces, loaded.
-    ranks_per_core : float
-        Above 1 an idle rank sleeps between polls after a while.
     node : NodeMemory, optional
         What ranks of the node share; its buffer is the fourth of `buffers` then.
     background : Background, optional
@@ -109,7 +108,6 @@ class Engine:
         buffers: Sequence[Array],
         comm: MPI.Intracomm,
         reduction: Reduction,
-        ranks_per_core: float,
         node: NodeMemory | None = None,
         background: Background | None = None,
         recorder: Recorder | None = None,
@@ -118,9 +116,9 @@ class Engine:
         self._reduction, self._watch = reduction, watch
         self._memory = LoopMemory(program, reduction.load(), background)
         self._n_vain_turns = self._n_left_before = 0
-        self._sleep_s = sleep_between_polls(ranks_per_core)
-        yields_help = crowding(comm).yields_help
-        self._memory.set_idling(self._sleep_s, yields_help)
+        cores = crowding(comm)
+        self._sleep_s = sleep_between_polls(cores.ranks_per_core)
+        self._memory.set_idling(self._sleep_s, cores.yields_help)
         self._memory.set(comm=handle_of(comm), any_source=MPI.ANY_SOURCE, any_tag=MPI.ANY_TAG)
         names = "MPI_Isend", "MPI_Irecv", "MPI_Testsome", "MPI_Iprobe"
         self._memory.find(*names, library=MPI.__file__)
@@ -139,7 +137,7 @@ class Engine:
         self._thread: ProgressThread | None = None
         if background is not None:
             longest_s = sleep_between_polls(background.crowd)
-            self._memory.set_idling(longest_s, yields_help, of_thread=True)
+            self._memory.set_idling(longest_s, cores.yields_help, of_thread=True)
             memory = self._memory
             stopping, wake = memory.address_in("is_stopping"), memory.get("handed")
             serve = partial(_serve, memory)
@@ -158,11 +156,6 @@ class Engine:
         return self._words[_LEFT]
 
     @property
-    def is_in_background(self) -> bool:
-        """Return whether a thread has the start, which nobody else can advance."""
-        return bool(self._words[_HANDED])
-
-    @property
     def epoch(self) -> int:
         """Return how many times the program was started."""
         return self._memory.get("epoch")
@@ -179,14 +172,11 @@ class Engine:
         is_ending = bool(get("is_ending"))
         # To wait for others, and to take the start back from a thread, count as tasks.
         n_left = get("n_left") - is_ending - get("is_handed")
-        return Standstill(
-            numbers("active", get("n_active")).tolist(),
-            np.flatnonzero(before > 0).tolist(),
-            numbers("waiting", get("n_waiting")).tolist(),
-            n_left,
-            is_ending=is_ending and n_left == 0,
-            is_computing=get("computing") >= 0 or get("beside_left_ns") > 0,
-        )
+        active = numbers("active", get("n_active")).tolist()
+        gated = numbers("waiting", get("n_waiting")).tolist()
+        blocked = np.flatnonzero(before > 0).tolist()
+        is_computing = get("computing") >= 0 or get("beside_left_ns") > 0
+        return Standstill(active, blocked, gated, n_left, is_ending and n_left == 0, is_computing)
 
     def end_together(self) -> None:
         """Let a start end from now on when all ranks of the node have completed it."""
@@ -288,7 +278,8 @@ class Engine:
         others = [engine for engine in this_thread.engines if engine is not self]
         if not others:
             return TURN_NS
-        are_at_work = all(engine.is_in_background for engine in others)
+        # Nobody else can advance a start that a thread has.
+        are_at_work = all(engine._words[_HANDED] for engine in others)
         return BACKGROUND_TURN_NS if are_at_work else SHORT_TURN_NS
 
     def _raise(self, found: int) -> NoReturn:
