@@ -211,11 +211,7 @@ def board() -> Board:
 def _empty_status() -> npt.NDArray[np.uint8]:
     """Return the bytes of the status that collectives end with."""
     status = MPI.Status()
-    status.Set_source(MPI.ANY_SOURCE)
-    status.Set_tag(MPI.ANY_TAG)
-    status.Set_error(MPI.SUCCESS)
-    status.Set_elements(MPI.BYTE, 0)
-    status.Set_cancelled(False)
+    MPI.REQUEST_NULL.Wait(status)  # which ends with the same
     there: Any = MPI.buffer.fromaddress(MPI._addressof(status), STATUS_BYTES)
     return np.frombuffer(there, np.uint8).copy()
 
