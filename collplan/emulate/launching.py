@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 from collplan.emulate.nodes import ENTER, SCRIPTS, lane_name, node_name
@@ -47,28 +45,9 @@ export UCX_NET_DEVICES={name} FI_TCP_IFACE={name} OMPI_MCA_btl_tcp_if_include={n
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Launcher of a command on the cluster.
-
-    Parameters
-    ----------
-    command : list of str
-        The launcher and its arguments, to run on the first node.
-    environment : mapping of str to str
-        What its MPI needs.
-    files : mapping of str to str
-        Files that every node must have in `SCRIPTS`.
-    """
-
-    command: list[str]
-    environment: Mapping[str, str]
-    files: Mapping[str, str]
-
-
 def prepare_launch(
     launcher: Launcher, machine: Machine, program: Sequence[str], *, striped: bool
-) -> Launch:
+) -> tuple[list[str], dict[str, str], dict[str, str]]:
     """Return what runs `program` on every rank of `machine`.
 
     Parameters
@@ -81,6 +60,15 @@ def prepare_launch(
         What a rank runs.
     striped : bool
         Leave the choice of lanes to the MPI.
+
+    Returns
+    -------
+    list of str
+        The launcher and its arguments, to run on the first node.
+    dict of str to str
+        Environment variables that its MPI needs.
+    dict of str to str
+        Files that every node must have in `SCRIPTS`.
     """
     wrapped = [f"{SCRIPTS}/rank", *program]
     files = {"rank": _rank_script(machine, striped)}
@@ -102,7 +90,7 @@ def prepare_launch(
             environment = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
         options = _mpich_options(machine)
     command = [str(launcher.mpiexec), *options, "-n", str(machine.n_ranks), *wrapped]
-    return Launch(command, environment, files)
+    return command, environment, files
 
 
 def _mpich_options(machine: Machine) -> list[str]:
@@ -116,15 +104,10 @@ def _mpich_options(machine: Machine) -> list[str]:
 
 def _openmpi_options() -> list[str]:
     options = ["--hostfile", f"{SCRIPTS}/ranks", "--map-by", "seq:OVERSUBSCRIBE"]
-    options += ["--bind-to", "none"]
-    for name, value in (
-        ("plm_ssh_agent", ENTER),
-        ("prte_if_include", lane_name(0)),
-        # Names of its folders come from process ids, which are the same in every sandbox.
-        ("prte_tmpdir_base", str(Path(SCRIPTS))),
-    ):
-        options += ["--prtemca", name, value]
-    return options
+    options += ["--bind-to", "none", "--prtemca", "plm_ssh_agent", ENTER]
+    options += ["--prtemca", "prte_if_include", lane_name(0)]
+    # Names of its folders come from process ids, which are the same in every sandbox.
+    return [*options, "--prtemca", "prte_tmpdir_base", SCRIPTS]
 
 
 def _rank_script(machine: Machine, striped: bool) -> str:

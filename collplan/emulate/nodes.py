@@ -254,7 +254,6 @@ def _batch(program: str, commands: Sequence[str], enter: Sequence[str] = ()) -> 
         input="\n".join(commands) + "\n",
         capture_output=True,
         text=True,
-        check=False,
     )
     if done.returncode == 0:
         return

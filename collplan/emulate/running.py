@@ -17,14 +17,7 @@ from collplan.emulate.launching import FAMILIES, INTERFACE_CHOICES, LANE, prepar
 from collplan.emulate.machine import emulated_machine
 from collplan.emulate.sandbox import BOOT
 from collplan.executors.mpi.launch.jobs import run_job
-from collplan.executors.mpi.launch.launcher import (
-    EXPECTED_RANKS,
-    MPIEXEC,
-    Launcher,
-    clean_environment,
-    find_launcher,
-    launch_environment,
-)
+from collplan.executors.mpi.launch.launcher import Launcher, clean_environment, find_launcher
 from collplan.specs.loading import MACHINE
 from collplan.specs.machine import Machine
 
@@ -112,8 +105,8 @@ def run_emulated(
             f"ranks: {machine.n_ranks} would be started on this machine; give at most {MAX_RANKS}"
         )
     tools, launcher, directory = find_tools(), _launcher_of(mpi), _directory()
-    launch = prepare_launch(launcher, machine, program, striped=cluster.striped)
-    variables = _environment(launcher, machine) | {**launch.environment, **(environment or {})}
+    command, needed, files = prepare_launch(launcher, machine, program, striped=cluster.striped)
+    variables = _environment(launcher, machine) | needed | dict(environment or {})
     if shutil.which(program[0], path=variables["PATH"]) is None:
         raise EmulationError(f"CMD: {program[0]!r} is not a program; give one on PATH, or its path")
     request = {
@@ -121,10 +114,10 @@ def run_emulated(
         "lanes": cluster.lanes,
         "rate_bits_per_s": cluster.rate_bits_per_s,
         **tools,
-        "files": launch.files,
+        "files": files,
         "directory": directory,
     }
-    return _run_sandboxed(request, launch.command, variables, timeout_s, capture=capture)
+    return _run_sandboxed(request, command, variables, timeout_s, capture=capture)
 
 
 def _run_sandboxed(
@@ -185,11 +178,8 @@ def _environment(launcher: Launcher, machine: Machine) -> dict[str, str]:
     }
     path = [str(Path(sys.prefix) / "bin"), inherited.get("PATH", os.defpath)]
     return {
-        **inherited,
-        **launch_environment(launcher.library.family, machine.n_ranks),
+        **launcher.environment(machine.n_ranks, inherited),
         "PATH": os.pathsep.join(path),
-        EXPECTED_RANKS: str(machine.n_ranks),
-        MPIEXEC: str(launcher.mpiexec),
         MACHINE: machine.model_dump_json(),
     }
 

@@ -55,11 +55,9 @@ def main(request: str, command: list[str]) -> NoReturn:
 def _leave() -> None:
     """Enter namespaces of our own; without root's rights a user namespace gives them."""
     if os.geteuid() == 0:
-        try:
+        # Root of a container may have lost this right; a user may still be allowed.
+        with suppress(PermissionError):
             kernel.unshare(_OWN)
-        except PermissionError:
-            pass  # Root of a container that took this right away; a user may still be allowed.
-        else:
             return
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEWUSER)

@@ -21,7 +21,6 @@ from collplan.executors.mpi.launch.launcher import (
     clean_environment,
     find_launcher,
     is_compatible,
-    launch_environment,
     launcher_family,
     n_cores,
     path_launchers,
@@ -163,7 +162,7 @@ def _say_hello(launcher: Launcher, n_ranks: int) -> dict[str, Any]:
         If they do not start or do not end well.
     """
     command = launcher.command(n_ranks, [sys.executable, "-P", "-c", _HELLO])
-    environment = clean_environment() | launch_environment(launcher.library.family, n_ranks)
+    environment = launcher.environment(n_ranks, clean_environment())
     limit_s = LAUNCH_TIMEOUT_S + TIMEOUT_PER_RANK_S * n_ranks
     result = run_job(command, environment, limit_s, name=f"mpiexec -n {n_ranks}", capture=True)
     lines = [line for line in result.stdout.splitlines() if line.startswith("{")]

@@ -81,10 +81,13 @@ class Launcher:
             guard = [sys.executable, "-I", "-S", str(_GUARDIAN)]
         return [str(self.mpiexec), "-n", str(n_ranks), *guard, *program]
 
-    def environment(self, n_ranks: int) -> dict[str, str]:
-        """Return the whole environment for `n_ranks` ranks, which then know how many they are."""
+    def environment(self, n_ranks: int, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the whole environment for `n_ranks` ranks, which then know how many they are.
+
+        It adds to `base`, by default what this process has.
+        """
         return {
-            **usable_environment(),
+            **(usable_environment() if base is None else base),
             **launch_environment(self.library.family, n_ranks),
             EXPECTED_RANKS: str(n_ranks),
             MPIEXEC: str(self.mpiexec),
@@ -109,11 +112,8 @@ def is_under_mpi(environ: Mapping[str, str] = os.environ) -> bool:
     """
     names = environ.keys()
     by_slurm = "SLURM_PROCID" in names and any(name.startswith("PMI") for name in names)
-    if (
-        by_slurm
-        or names & {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}
-        or names >= {"PMI_RANK", "PMI_SIZE"}
-    ):
+    by_openmpi = names & {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK"}
+    if by_slurm or by_openmpi or names >= {"PMI_RANK", "PMI_SIZE"}:
         return True
     if slurm_tasks(environ) > 1:
         if launcher_rank(environ) > 0:
@@ -264,7 +264,6 @@ def ask(command: list[str | Path], timeout_s: float) -> subprocess.CompletedProc
         timeout=timeout_s,
         env=clean_environment(),
         stdin=subprocess.DEVNULL,
-        check=False,
     )
 
 

@@ -203,9 +203,9 @@ def test_no_such_module(tmp_path: Path, program: str, failing: int, module: str)
 def test_a_rank_on_the_wrong_node_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(nodes=2, ranks_per_node=1, lanes=1, rate_bits_per_s=10**8)
     launcher = Launcher(Path("mpiexec"), Library("MPICH", "mpich", "", ""))
-    launch = prepare_launch(launcher, emulated_machine(cluster), ["true"], striped=False)
+    _, _, files = prepare_launch(launcher, emulated_machine(cluster), ["true"], striped=False)
     script = tmp_path / "rank"
-    script.write_text(launch.files["rank"])
+    script.write_text(files["rank"])
     done = run(["sh", str(script), "echo", "passed"], PMI_RANK="1")
     assert done.returncode == 1
     assert done.stdout == ""
