@@ -63,7 +63,7 @@ def pointer(builder: Any, address: Any) -> Any:
 
 
 def array_of(dtype: npt.DTypeLike) -> Any:
-    """Return a primitive: the array of n elements at an address; nobody counts references to it."""
+    """Return a primitive that makes arrays of n elements at an address, not counting references."""
     kind = types.Array(numba.from_dtype(np.dtype(dtype)), 1, "C")
 
     @intrinsic
