@@ -62,7 +62,7 @@ class Collectives:
 
     def Barrier(self) -> Any:
         """Wait for all ranks, as the table says."""
-        return _call(self, _BARRIER, (), None, None, None, 0)
+        return _call(self, self._plans, _BARRIER, (), None, None, None, 0)
 
     def barrier(self) -> None:
         """Wait for all ranks, as the table says."""
@@ -70,43 +70,51 @@ class Collectives:
 
     def Bcast(self, buf: Any, root: int = 0) -> Any:
         """Broadcast, as the table says."""
-        return _call(self, _BCAST, (buf, root), None, buf, None, root)
+        return _call(self, self._plans, _BCAST, (buf, root), None, buf, None, root)
 
     def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Gather blocks of equal size to the root, as the table says."""
-        return _call(self, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root)
+        return _call(
+            self, self._plans, _GATHER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
+        )
 
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Any:
         """Scatter blocks of equal size from the root, as the table says."""
-        return _call(self, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root)
+        return _call(
+            self, self._plans, _SCATTER, (sendbuf, recvbuf, root), sendbuf, recvbuf, None, root
+        )
 
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Gather blocks of equal size to all ranks, as the table says."""
-        return _call(self, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
+        return _call(self, self._plans, _ALLGATHER, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> Any:
         """Exchange blocks of equal size, as the table says."""
-        return _call(self, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
+        return _call(self, self._plans, _ALLTOALL, (sendbuf, recvbuf), sendbuf, recvbuf, None, 0)
 
     def Reduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM, root: int = 0) -> Any:
         """Reduce to the root, as the table says."""
-        return _call(self, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root)
+        return _call(
+            self, self._plans, _REDUCE, (sendbuf, recvbuf, op, root), sendbuf, recvbuf, op, root
+        )
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce to all ranks, as the table says."""
-        return _call(self, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(self, self._plans, _ALLREDUCE, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce, and scatter blocks of equal size, as the table says."""
-        return _call(self, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(
+            self, self._plans, _REDUCE_BLOCKS, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0
+        )
 
     def Scan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks up to each, as the table says."""
-        return _call(self, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(self, self._plans, _SCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: MPI.Op = _SUM) -> Any:
         """Reduce over the ranks before each, as the table says."""
-        return _call(self, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
+        return _call(self, self._plans, _EXSCAN, (sendbuf, recvbuf, op), sendbuf, recvbuf, op, 0)
 
     def Ibarrier(self) -> Any:
         """Start `Barrier`."""
@@ -154,7 +162,7 @@ class Collectives:
 
 
 def _call(
-    comm: Any, kind: Kind, given: Any, send: Any, recv: Any, op: Any, root: int, plans: Any = None
+    comm: Any, plans: Any, kind: Kind, given: Any, sendbuf: Any, recvbuf: Any, op: Any, root: int
 ) -> Any:
     """Run or start a collective by the route of its call.
 
@@ -162,7 +170,6 @@ def _call(
     that decides what is run. What is read of a buffer is read at every call, so that one that
     was freed, resized or made read-only is seen.
     """
-    plans = plans or comm._plans
     if plans is None:
         return kind.natives[True](comm, *given)
     sends, receives = kind.used_by_root if root == plans.rank else kind.used_by_others
@@ -171,17 +178,17 @@ def _call(
     key: Any
     try:
         if sends:
-            if type(send) is _ARRAY:
-                view = _view(send, True)
-                sent_at, sent_bytes, sent_as = view.address, view.nbytes, send.dtype
+            if type(sendbuf) is _ARRAY:
+                view = _view(sendbuf, True)
+                sent_at, sent_bytes, sent_as = view.address, view.nbytes, sendbuf.dtype
             else:
-                sent_bytes, sent_as, sent_at = look(send, True)
+                sent_bytes, sent_as, sent_at = look(sendbuf, True)
         if receives:
-            if type(recv) is _ARRAY:
-                view = _view(recv)
-                received_at, received_bytes, received_as = view.address, view.nbytes, recv.dtype
+            if type(recvbuf) is _ARRAY:
+                view = _view(recvbuf)
+                received_at, received_bytes, received_as = view.address, view.nbytes, recvbuf.dtype
             else:
-                received_bytes, received_as, received_at = look(recv, False)
+                received_bytes, received_as, received_at = look(recvbuf, False)
         if op is not None:
             key = kind, op.handle, root, sent_bytes, sent_as, received_bytes, received_as
         elif not sends:
@@ -192,7 +199,7 @@ def _call(
     except Exception:  # what cannot be told by its look is read
         key = route = None
     if route is None:
-        route, sent_at, received_at, arguments = plans.find(key, kind, send, recv, op, root)
+        route, sent_at, received_at, arguments = plans.find(key, kind, sendbuf, recvbuf, op, root)
     begin = perf_counter()
     native = route.native
     if native is not None:
@@ -206,7 +213,7 @@ def _call(
         elif sent_at is not None and route.use(sent_at, received_at):
             result = plans.run(route, sent_at, received_at, given)
         else:
-            arguments = arguments or plans.read(kind, send, recv, root)
+            arguments = arguments or plans.read(kind, sendbuf, recvbuf, root)
             result = plans.run_staged(route, arguments, given)
     row = route.row
     row.calls += 1
@@ -214,14 +221,14 @@ def _call(
     return result
 
 
-def _start(comm: Any, kind: Kind, given: Any, send: Any, recv: Any, op: Any, root: int) -> Any:
-    """Start a collective without blocking."""
+def _start(comm: Any, kind: Kind, given: tuple[Any, ...], *arguments: Any) -> Any:
+    """Start a collective without blocking; `arguments` are the last of `_call`."""
     plans = comm._nonblocking
     if comm._config is None:
         return kind.natives[False](comm, *given)
     if not isinstance(plans, NonBlockingPlans):
         return _count(comm, kind.natives[False], plans or NOT_MADE, given, {})
-    return _call(comm, kind, given, send, recv, op, root, plans)
+    return _call(comm, plans, kind, given, *arguments)
 
 
 def counted(names: Mapping[str, Sequence[str]]) -> Iterator[Callable[..., Any]]:
