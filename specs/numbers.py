@@ -59,16 +59,10 @@ Nanoseconds = Annotated[float, Field(ge=0, le=MAX_NS), REAL]
 Seconds = Annotated[float, Field(ge=0, le=MAX_SECONDS), REAL]
 
 
-UNITS: Final[dict[str, int]] = {
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-    "TiB": 2**40,
+UNITS: Final[dict[str, int]] = {"B": 1} | {
+    f"{prefix}{unit}": base**power
+    for unit, base in (("B", 1000), ("iB", 1024))
+    for power, prefix in enumerate("KMGT", 1)
 }
 """Bytes in each unit; upper and lower case mean the same."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from collplan.cli.options import as_command, parse_size
+from collplan.specs.errors import CollplanError, suggest
 
 COMMANDS: Final = {
     "compile": "Compile a spec into a plan file; report its metrics beside lower bounds.",
@@ -45,8 +45,7 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, built from its module."""
         if cmd_name not in COMMANDS:
-            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            hint = suggest(cmd_name, COMMANDS)
             ctx.fail(f"{cmd_name!r} is not a command; {hint}valid: {', '.join(COMMANDS)}")
         module = import_module(f"collplan.cli.{cmd_name}")
         if hasattr(module, "app"):  # a command of several
@@ -123,7 +122,6 @@ LEAST_MEMORY: Final = 1 << 29
 def _limit_memory(n_bytes: int) -> None:
     """Limit the memory of this process, and of each that it starts."""
     from collplan.planner.memory import limit_memory
-    from collplan.specs.errors import CollplanError
 
     if n_bytes < LEAST_MEMORY:
         raise CollplanError(
