@@ -204,8 +204,6 @@ def _show(
     options: OverlapOptions, sweep: Sweep, parts: list[tuple[Any, Document]], family: str | None
 ) -> int:
     """Put together what launches measured; return the exit status."""
-    from collplan.executors.cost.traces.states import CoreStates
-
     documents = [document for part, document in parts if part != "blocking"]
     blocking = [document["blocking_s"] for part, document in parts if part == "blocking"]
     wrong = [text for document in documents for text in document["wrong"]]
@@ -223,7 +221,7 @@ def _show(
         "correct": not wrong,
         "wrong": wrong,
     }
-    states = [CoreStates.from_json(one) for document in documents for one in document["states"]]
+    states = [one for document in documents for one in document["states"]]
     _report(options, sweep_document(sweep, options.repetitions, found), states)
     return 1 if wrong else 0
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -59,18 +59,6 @@ class Job:
         """Return how many ranks it needs."""
         return self.sweep.n_cores if self.part == "blocking" else self.sweep.ranks[0]
 
-    def write(self, path: Path) -> None:
-        """Write the job for ranks to read."""
-        path.write_text(json.dumps(asdict(self) | {"sweep": self.sweep.to_json()}))
-
-    @classmethod
-    def read(cls, path: Path) -> Job:
-        """Read what `write` wrote."""
-        from collplan.measure.overlap.sweep import Sweep
-
-        document = json.loads(path.read_text())
-        return cls(**(document | {"sweep": Sweep.from_json(document["sweep"])}))
-
 
 def rank_benchmark(job: Job, deliver: Callable[[Document], object]) -> Benchmark:
     """Return a job on the ranks that are there; rank 0 delivers what was measured."""
@@ -92,7 +80,7 @@ def _measure(job: Job, comm: Any, advance: Advance) -> Document:
     if job.part == "methods":
         native = (NATIVE[0], ASYNCHRONOUS if _is_asynchronous() else NATIVE[1])
         methods = [*job.sweep.methods(job.sweep.ranks[0]), *native]
-    found = measure_overlap(
+    return library | measure_overlap(
         comm,
         job.sweep,
         methods,
@@ -100,14 +88,6 @@ def _measure(job: Job, comm: Any, advance: Advance) -> Document:
         repetitions=job.repetitions,
         advance=advance,
     )
-    return library | {
-        "rows": found.rows,
-        "states": [states.to_json() for states in found.states],
-        "wrong": found.wrong,
-        "correct": not found.wrong,
-        "computation_s": found.on_all_cores_s,
-        "processors": len(found.processors),
-    }
 
 
 def _is_asynchronous() -> bool:
@@ -158,8 +138,8 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
     from collplan.executors.mpi.launch.jobs import run_job
 
     with tempfile.TemporaryDirectory(prefix="collplan-overlap-") as folder:
-        path = Path(folder, "job.json")
-        job.write(path)
+        path = Path(folder, "job")
+        path.write_bytes(pickle.dumps(job))
         launcher, n_ranks = find_launcher(), job.n_ranks
         program = own_command("bench", "overlap", "--job", path)
         environment = launcher.environment(n_ranks) | _UNBOUND
@@ -171,16 +151,15 @@ def _launch(job: Job, variable: str | None, timeout_s: float) -> Document:
         result = _result_path(path)
         if not result.exists():
             raise typer.Exit(done.returncode or 1)
-        document: Document = json.loads(result.read_text())
+        document: Document = pickle.loads(result.read_bytes())
         return document
 
 
 def job_benchmark(path: Path) -> Benchmark:
     """Return the benchmark that a launched rank finds in its job's file."""
     result = _result_path(path)
-    return rank_benchmark(
-        Job.read(path), lambda document: result.write_text(json.dumps(document, allow_nan=False))
-    )
+    job: Job = pickle.loads(path.read_bytes())
+    return rank_benchmark(job, lambda document: result.write_bytes(pickle.dumps(document)))
 
 
 def _result_path(path: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from collplan.planner.passes.progress.cores import POLICIES
@@ -123,17 +123,6 @@ class Sweep:
     def algorithm(self) -> str:
         """Return which algorithm the plans use."""
         return (TREES | CHAINS)[self.kind]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the sweep as what JSON can hold."""
-        return {**asdict(self), "machine": self.machine.model_dump(mode="json")}
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Sweep:
-        """Return the sweep that `to_json` wrote."""
-        lists = {name: tuple(document[name]) for name in ("ranks", "levels", "policies")}
-        machine = Machine.model_validate(document["machine"])
-        return cls(**(document | lists | {"machine": machine}))
 
     def methods(self, n_ranks: int) -> list[OverlapMethod]:
         """Return the plans to compare on `n_ranks` ranks; S is at most the tree's height."""

@@ -10,7 +10,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -32,31 +31,6 @@ Interval = tuple[int, State, int, int]
 """A core, what it did, from and until when, in ns."""
 Share = tuple[int, int, int, int]
 """A core, from and until when a thread may have run there, and how long it did, in ns."""
-
-
-@dataclass(frozen=True, slots=True)
-class OverlapTimes:
-    """Measurements on one number of ranks.
-
-    Parameters
-    ----------
-    rows : list of dict
-        For each method: its name, times in s, and the overlap ratio.
-    states : list of CoreStates
-        What the cores did in each method's median run.
-    wrong : list of str
-        Results that are not right.
-    on_all_cores_s : float
-        C(N_proc), which the computation was sized by.
-    processors : list of int
-        What the ranks may use.
-    """
-
-    rows: list[dict[str, Any]]
-    states: list[CoreStates]
-    wrong: list[str]
-    on_all_cores_s: float
-    processors: list[int]
 
 
 def measure_blocking(
@@ -86,7 +60,7 @@ def measure_overlap(
     on_all_cores_s: float | None,
     repetitions: int,
     advance: Call = nothing,
-) -> OverlapTimes:
+) -> dict[str, Any]:
     """Time every method alone and beside computation, in turns.
 
     Collective over `comm`. Every rank's thread is kept on the processor of its
@@ -110,8 +84,12 @@ def measure_overlap(
 
     Returns
     -------
-    OverlapTimes
-        The same on every rank, but for `states`, which rank 0 has.
+    dict
+        ``rows``: for each method its name, times in s, and the overlap ratio; ``states``: a
+        list of `CoreStates`, what the cores did in each method's median run, on rank 0 alone;
+        ``wrong``: results that are not right, in words; ``correct``: whether there are none;
+        ``computation_s``: C(N_proc), which the computation was sized by; ``processors``: how
+        many the ranks may use.
     """
     pinned = Pinned.at(comm, sweep)
     with Collectives(comm, sweep, pinned) as collectives:
@@ -130,13 +108,14 @@ def measure_overlap(
             calls += [each.alone, each.both]
         times = time_in_turns(comm, calls, repetitions, advance=advance)
         wrong = collectives.find_wrong() | wrong
-    return OverlapTimes(
-        _rows(comm, timed, times),
-        _states(comm, pinned, timed, times),
-        [f"{name}: {element}" for name, element in wrong.items()],
-        on_all_cores_s,
-        pinned.processors,
-    )
+    return {
+        "rows": _rows(comm, timed, times),
+        "states": _states(comm, pinned, timed, times),
+        "wrong": [f"{name}: {element}" for name, element in wrong.items()],
+        "correct": not wrong,
+        "computation_s": on_all_cores_s,
+        "processors": len(pinned.processors),
+    }
 
 
 def _rows(

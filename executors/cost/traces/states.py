@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from collplan.executors.cost.traces.paje import event_definitions
 from collplan.planner.arrays import Ints
 from collplan.planner.plan.plan import Op
 from collplan.specs import Network
-
-_COLUMNS: Final = ("core", "state", "begin_ns", "end_ns")
 
 
 class State(IntEnum):
@@ -61,17 +59,6 @@ class CoreStates:
     state: Ints
     begin_ns: Ints
     end_ns: Ints
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the states as what JSON can hold."""
-        columns = {name: getattr(self, name).tolist() for name in _COLUMNS}
-        return {"label": self.label, "cores": list(self.cores), **columns}
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> CoreStates:
-        """Return the states that `to_json` wrote."""
-        columns = {name: np.array(document[name], dtype=np.int64) for name in _COLUMNS}
-        return cls(document["label"], document["cores"], **columns)
 
     def slices(self, core: int) -> list[tuple[State, int, int]]:
         """Return what a core does, in order of time, none overlapping, none empty.

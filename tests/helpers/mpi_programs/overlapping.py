@@ -99,18 +99,18 @@ def all_ranks_know_the_rows_and_rank_0_the_states() -> None:
     assert len(set(comm.allgather(blocking_s))) == 1
     methods = [SPLIT, NATIVE[1]]
     found = measure_overlap(comm, sweep, methods, on_all_cores_s=1e-4, repetitions=2)
-    assert all(rows == found.rows for rows in comm.allgather(found.rows))
-    assert [row["method"] for row in found.rows] == ["S=0", "native, non-blocking"]
-    assert found.wrong == []
-    assert len(found.states) == (2 if rank == 0 else 0)
+    assert all(rows == found["rows"] for rows in comm.allgather(found["rows"]))
+    assert [row["method"] for row in found["rows"]] == ["S=0", "native, non-blocking"]
+    assert found["wrong"] == []
+    assert len(found["states"]) == (2 if rank == 0 else 0)
     if rank > 0:
         return
-    for states in found.states:
+    for states in found["states"]:
         assert states.begin_ns.min() == 0
         assert (states.end_ns >= states.begin_ns).all()
         computing = states.core[states.state == State.COMPUTATION]
         assert sorted(computing.tolist()) == list(range(p))
-    communicating = [np.unique(s.core[s.state == State.COMMUNICATION]) for s in found.states]
+    communicating = [np.unique(s.core[s.state == State.COMMUNICATION]) for s in found["states"]]
     assert p in communicating[0]
     assert p not in communicating[1]
 
