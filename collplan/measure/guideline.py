@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -64,15 +64,9 @@ class GuidelineRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as what JSON can hold."""
-        return {
-            "bytes": self.bytes,
-            "candidate": self.candidate,
-            **self.summary.to_json(),
-            "factor": self.factor,
-            "violation": self.violation,
-            "wrong": None if self.wrong is None else str(self.wrong),
-            "plan": self.plan,
-        }
+        fields = asdict(self) | self.summary.to_json()
+        del fields["summary"]
+        return fields | {"wrong": None if self.wrong is None else str(self.wrong)}
 
 
 @dataclass(frozen=True, slots=True)

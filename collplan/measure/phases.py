@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,13 @@ Times = tuple[Floats, Floats]
 """Start and end of every task in ns, shape (n_tasks,) each."""
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseTimes:
-    """Interval of a phase, measured and simulated.
+def phase_times(
+    name: str, measured: tuple[float, float], simulated: tuple[float, float]
+) -> dict[str, Any]:
+    """Return the interval of a phase, measured and simulated, as what JSON can hold.
+
+    Its ``error`` is by what share of the measured time the simulated one is longer; None where
+    nothing was measured to take time.
 
     Parameters
     ----------
@@ -26,45 +29,21 @@ class PhaseTimes:
     measured, simulated : tuple of float
         Its begin and end in s.
     """
-
-    name: str
-    measured: tuple[float, float]
-    simulated: tuple[float, float]
-
-    @property
-    def measured_s(self) -> float:
-        """Return how long it really took."""
-        return self.measured[1] - self.measured[0]
-
-    @property
-    def simulated_s(self) -> float:
-        """Return how long it should have taken."""
-        return self.simulated[1] - self.simulated[0]
-
-    @property
-    def error(self) -> float | None:
-        """Return by what share of the measured time the simulated one is longer.
-
-        None where nothing was measured to take time.
-        """
-        return self.simulated_s / self.measured_s - 1 if self.measured_s > 0 else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as what JSON can hold."""
-        return {
-            "name": self.name,
-            "measured_begin_s": self.measured[0],
-            "measured_end_s": self.measured[1],
-            "simulated_begin_s": self.simulated[0],
-            "simulated_end_s": self.simulated[1],
-            "measured_s": self.measured_s,
-            "simulated_s": self.simulated_s,
-            "error": self.error,
-        }
+    measured_s, simulated_s = measured[1] - measured[0], simulated[1] - simulated[0]
+    return {
+        "name": name,
+        "measured_begin_s": measured[0],
+        "measured_end_s": measured[1],
+        "simulated_begin_s": simulated[0],
+        "simulated_end_s": simulated[1],
+        "measured_s": measured_s,
+        "simulated_s": simulated_s,
+        "error": simulated_s / measured_s - 1 if measured_s > 0 else None,
+    }
 
 
-def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[PhaseTimes]:
-    """Return the times of every phase that has tasks, in the plan's order.
+def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[dict[str, Any]]:
+    """Return the `phase_times` of every phase that has tasks, in the plan's order.
 
     A phase begins when the first of its tasks starts that is no receive: a
     receive is posted long before there is anything for it. It ends with its
@@ -86,12 +65,12 @@ def compare_phases(plan: Plan, measured: Times, simulated: Times) -> list[PhaseT
     >>> measured = np.array([100.0, 0.0]), np.array([300.0, 600.0])
     >>> simulated = np.array([0.0, 0.0]), np.array([200.0, 400.0])
     >>> [phase] = compare_phases(plan, measured, simulated)
-    >>> print(f"{phase.name}: {phase.measured_s * 1e9:.0f} ns measured, {phase.error:+.0%}")
-    bcast/binomial: 500 ns measured, -20%
+    >>> print(f"{phase['name']}: {phase['measured_s'] * 1e9:.0f} ns, {phase['error']:+.0%}")
+    bcast/binomial: 500 ns, -20%
     """
     spans = [_spans(plan, *times) for times in (measured, simulated)]
     return [
-        PhaseTimes(plan.phases[i].name, *((float(low[i]), float(high[i])) for low, high in spans))
+        phase_times(plan.phases[i].name, *((float(low[i]), float(high[i])) for low, high in spans))
         for i in np.unique(plan.phase).tolist()
     ]
 

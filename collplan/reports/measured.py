@@ -45,17 +45,17 @@ def simulate_on_own_machine(plan: Plan) -> Timeline | None:
 
 def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
     """Return simulated and measured times of the whole plan and of its phases."""
-    from collplan.measure.phases import PhaseTimes, compare_phases
+    from collplan.measure.phases import compare_phases, phase_times
 
     simulated = (timeline.start_ns, timeline.end_ns)
     measured = (times.start_ns, times.end_ns)
     measured_s = float(times.end_ns.max(initial=0.0)) / 1e9
-    whole = PhaseTimes("whole", (0.0, measured_s), (0.0, timeline.makespan_s))
+    whole = phase_times("whole", (0.0, measured_s), (0.0, timeline.makespan_s))
     return {
         "predicted_s": timeline.makespan_s,
         "measured_s": measured_s,
-        "prediction_error": whole.error,
-        "phases": [phase.to_json() for phase in compare_phases(timeline.plan, measured, simulated)],
+        "prediction_error": whole["error"],
+        "phases": compare_phases(timeline.plan, measured, simulated),
         "recorded_makespans_s": times.makespans_s.tolist(),
         "clock_error_s": times.clock_error_s,
     }
@@ -73,9 +73,9 @@ def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
 
 def print_prediction(report: Report) -> None:
     """Print the phases' times and errors, and the whole plan's."""
-    from collplan.measure.phases import PhaseTimes
+    from collplan.measure.phases import phase_times
 
-    whole = PhaseTimes("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
+    whole = phase_times("whole", (0.0, report["measured_s"]), (0.0, report["predicted_s"]))
     print_table(
         ["phase", "measured", "takes", "simulated", "takes", "error"],
         [
@@ -87,7 +87,7 @@ def print_prediction(report: Report) -> None:
                 format_seconds(row["simulated_s"]),
                 "" if row["error"] is None else f"{row['error']:+.1%}",
             ]
-            for row in (*report["phases"], whole.to_json())
+            for row in (*report["phases"], whole)
         ],
     )
     count = len(report["recorded_makespans_s"])

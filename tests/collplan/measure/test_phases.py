@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,10 @@ def two_phases() -> Plan:
     return writer.plan().replace(phases=tuple(map(Phase, ("to", "fro", "unused"))))
 
 
+def interval(phase: dict[str, Any], what: str) -> tuple[float, float]:
+    return phase[f"{what}_begin_s"], phase[f"{what}_end_s"]
+
+
 def test_phases_of_a_timeline_by_hand() -> None:
     """
     ::
@@ -35,19 +41,20 @@ def test_phases_of_a_timeline_by_hand() -> None:
     start = np.array([100.0, 0, 300, 500, 100])
     end = np.array([250.0, 200, 400, 600, 700])
     to, fro = compare_phases(two_phases(), (start, end), (start / 2, end * 2))
-    assert (to.name, fro.name) == ("to", "fro")
+    assert (to["name"], fro["name"]) == ("to", "fro")
     # From the send, not from the receive that was posted before it.
-    assert to.measured == (100e-9, 250e-9)
-    assert fro.measured == (300e-9, 700e-9)
-    assert to.simulated == (50e-9, 500e-9)
-    assert fro.simulated == (150e-9, 1400e-9)
-    assert to.error == pytest.approx(450 / 150 - 1)
-    assert fro.error == pytest.approx(1250 / 400 - 1)
+    assert interval(to, "measured") == (100e-9, 250e-9)
+    assert interval(fro, "measured") == (300e-9, 700e-9)
+    assert interval(to, "simulated") == (50e-9, 500e-9)
+    assert interval(fro, "simulated") == (150e-9, 1400e-9)
+    assert to["error"] == pytest.approx(450 / 150 - 1)
+    assert fro["error"] == pytest.approx(1250 / 400 - 1)
 
 
 def test_a_phase_of_receives_begins_with_the_first() -> None:
     plan = two_phases()
     plan = plan.replace(phase=np.where(plan.op == Op.RECV, 2, plan.phase))
     start, end = np.array([1.0, 2, 30, 40, 5]), np.array([6.0, 20, 35, 50, 60])
-    names = {phase.name: phase.measured for phase in compare_phases(plan, *[(start, end)] * 2)}
-    assert names == {"to": (1e-9, 6e-9), "fro": (30e-9, 50e-9), "unused": (2e-9, 60e-9)}
+    found = compare_phases(plan, *[(start, end)] * 2)
+    measured = {phase["name"]: interval(phase, "measured") for phase in found}
+    assert measured == {"to": (1e-9, 6e-9), "fro": (30e-9, 50e-9), "unused": (2e-9, 60e-9)}

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from collplan.measure.phases import PhaseTimes
+from collplan.measure.phases import phase_times
 from collplan.reports.measured import print_prediction
 
 
 def test_the_table_shows_phases_and_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
     phases = [
-        PhaseTimes("to", (1e-6, 5e-6), (0.0, 3e-6)),
-        PhaseTimes("fro", (2e-6, 2e-6), (4e-6, 6e-6)),
+        phase_times("to", (1e-6, 5e-6), (0.0, 3e-6)),
+        phase_times("fro", (2e-6, 2e-6), (4e-6, 6e-6)),
     ]
     report = {
         "predicted_s": 6e-6,
         "measured_s": 5e-6,
-        "phases": [phase.to_json() for phase in phases],
+        "phases": phases,
         "recorded_makespans_s": [5e-6, 4e-6, 6e-6],
         "clock_error_s": 2e-6,
     }
