@@ -256,6 +256,23 @@ class Machine(ShortModel):
         return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
 
 
+def place_ranks(rank_to_node: Ints) -> tuple[Ints, str | Ints]:
+    """Return the ranks on every node, and their order: by name, or as it is given.
+
+    Examples
+    --------
+    >>> place_ranks((0, 1, 0, 1)), place_ranks((0, 1, 1, 0))
+    (((2, 2), 'cyclic'), ((2, 2), (0, 1, 1, 0)))
+    """
+    used = Counter(rank_to_node)
+    room = tuple(used[node] for node in range(len(used)))
+    for name in ("block", "cyclic"):
+        machine = Machine(nodes=len(room), ranks_per_node=room, rank_order=name)
+        if machine.rank_to_node == rank_to_node:
+            return room, name
+    return room, rank_to_node
+
+
 def _fullest(ranks_per_node: int | Ints) -> int:
     return max(ranks_per_node) if isinstance(ranks_per_node, tuple) else ranks_per_node
 

@@ -15,7 +15,7 @@ from collplan.specs.collective import COLLECTIVES, Collective
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
 from collplan.specs.explaining import explaining
-from collplan.specs.machine import Machine, RankOrder
+from collplan.specs.machine import Machine, RankOrder, place_ranks
 from collplan.specs.numbers import REAL, Bytes, Flag, Natural, NumberOfRanks, Positive, Seconds
 from collplan.specs.request import Method, PlanSpec
 
@@ -50,12 +50,7 @@ class Placement(SpecModel):
     def of_nodes(cls, rank_to_node: Sequence[object]) -> Placement:
         """Return the placement of ranks on nodes of any names."""
         names = list(dict.fromkeys(rank_to_node))
-        order = tuple(names.index(name) for name in rank_to_node)
-        room = tuple(order.count(node) for node in range(len(names)))
-        for rank_order in ("block", "cyclic"):
-            machine = Machine(nodes=len(room), ranks_per_node=room, rank_order=rank_order)
-            if machine.rank_to_node == order:
-                return cls.model_construct(ranks_per_node=room, rank_order=rank_order)
+        room, order = place_ranks(tuple(names.index(name) for name in rank_to_node))
         return cls.model_construct(ranks_per_node=room, rank_order=order)
 
     @model_validator(mode="after")

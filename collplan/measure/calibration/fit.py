@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -21,7 +21,7 @@ from collplan.measure.calibration.estimates import (
 )
 from collplan.measure.calibration.measurements import LINKS, LinkClass, Measurements, Place
 from collplan.specs.errors import printable
-from collplan.specs.machine import Machine
+from collplan.specs.machine import Machine, place_ranks
 
 _RESAMPLES: Final = 100
 _INTERVAL_PERCENTILES: Final = (2.5, 97.5)
@@ -197,12 +197,11 @@ def _rounded(name: str, value: Number) -> Number:
 def _place_parameters(
     place: Place, lanes: int, estimates: Estimates, samples: Sequence[Estimates]
 ) -> list[Parameter]:
-    counts = Counter(place.rank_to_node)
-    per_node = [counts[node] for node in range(len(counts))]
+    per_node, order = place_ranks(place.rank_to_node)
     same = len(set(per_node)) == 1
     found = [
         Parameter("nodes", len(per_node), None, "ranks that can share memory share a node"),
-        Parameter("ranks_per_node", per_node[0] if same else per_node, None, "counted"),
+        Parameter("ranks_per_node", per_node[0] if same else [*per_node], None, "counted"),
         Parameter("numa_domains", place.numa_domains, None, "domains that ranks are bound to"),
     ]
     if place.lanes is not None:
@@ -210,20 +209,12 @@ def _place_parameters(
     elif "speed_up" in estimates:
         method = "how much more ranks at once send than one"
         found.append(Parameter("lanes", lanes, _interval(samples, "speed_up"), method))
-    order = _rank_order(place, per_node)
-    found.append(Parameter("rank_order", order, None, "where ranks are"))
+    named = order if isinstance(order, str) else [*order]
+    found.append(Parameter("rank_order", named, None, "where ranks are"))
     if place.processors is not None:
         method = "of the one host that all nodes share"
         found.append(Parameter("network.processors", place.processors, None, method))
     return found
-
-
-def _rank_order(place: Place, per_node: Sequence[int]) -> str | list[int]:
-    for order in ("block", "cyclic"):
-        machine = Machine(nodes=len(per_node), ranks_per_node=tuple(per_node), rank_order=order)
-        if machine.rank_to_node == place.rank_to_node:
-            return order
-    return list(place.rank_to_node)
 
 
 def machine_document(parameters: Sequence[Parameter]) -> dict[str, Any]:

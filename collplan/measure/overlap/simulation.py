@@ -11,13 +11,14 @@ import numpy as np
 from collplan.executors.cost import Timeline, simulate
 from collplan.executors.cost.traces.states import CoreStates, simulated_states
 from collplan.measure.overlap.model import OverlapTable, check_cores, n_trees_of, overlap_model
-from collplan.measure.overlap.sweep import BLOCKING, TREES, OverlapMethod, Sweep, overlap_row
+from collplan.measure.overlap.sweep import BLOCKING, OverlapMethod, Sweep, node_spec, overlap_row
 from collplan.planner import compile_plan
 from collplan.planner.passes.add_compute import add_compute
 from collplan.planner.passes.progress.split_tree import DOUBLING, split_tree
 from collplan.planner.passes.progress.tree_model import tree_height
 from collplan.planner.plan.plan import Plan
-from collplan.specs import Link, Machine, Network, parse_spec
+from collplan.specs import Link, Machine, Network
+from collplan.specs.explaining import explaining
 
 Transport = Literal["shared", "messages"]
 TRANSPORTS: Final[tuple[str, ...]] = get_args(Transport)
@@ -146,21 +147,14 @@ class _Trees:
     transport: Transport
 
     def plan(self, n_ranks: int) -> Plan:
-        machine = self.machine.replace(
-            nodes=1, ranks_per_node=n_ranks, cores=self.n_cores, rank_order="block"
-        )
         kind, n_bytes = self.collective, self.transfer_bytes
         collective: dict[str, Any] = {"kind": kind, "count": n_bytes, "datatype": "uint8"}
         if self.collective in DOUBLING:
             # What a root copies to itself is no transfer.
             collective["in_place"] = True
-        spec = {
-            "machine": machine,
-            "collective": collective,
-            "algorithms": TREES[self.collective],
-            "transport": self.transport,
-        }
-        return compile_plan(parse_spec(spec))
+        with explaining():
+            spec = node_spec(self.machine, self.n_cores, n_ranks, collective, self.transport)
+        return compile_plan(spec)
 
     def time_ns(self, plan: Plan) -> float:
         return simulate(plan, self.machine.network, allocated=True).makespan_ns

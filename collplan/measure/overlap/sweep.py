@@ -139,22 +139,13 @@ class Sweep:
         CollplanError
             If the bytes are too many.
         """
-        machine = self.machine.replace(
-            nodes=1, ranks_per_node=n_ranks, cores=self.n_cores, rank_order="block"
-        )
         passes = list(method.passes)
         if compute_ns is not None:
             passes.append({"name": "add_compute", "duration_ns": compute_ns})
         collective = {"kind": self.kind, "count": self.n_bytes // ITEMSIZE, "datatype": DATATYPE}
         with explaining(error=CollplanError, before="--bytes: "):
-            return PlanSpec.model_validate(
-                {
-                    "machine": machine,
-                    "collective": collective,
-                    "algorithms": self.algorithm,
-                    "transport": self.transport,
-                    "passes": passes,
-                }
+            return node_spec(
+                self.machine, self.n_cores, n_ranks, collective, self.transport, passes
             )
 
     def computation_s(self, n_ranks: int, on_all_cores_s: float) -> float:
@@ -183,6 +174,27 @@ class Sweep:
             return (self.n_cores - 1) / (n_ranks - 1)
         doubling = self.kind in DOUBLING
         return float(blocking_time(self.n_cores, doubling) / blocking_time(n_ranks, doubling))
+
+
+def node_spec(
+    machine: Machine,
+    n_cores: int,
+    n_ranks: int,
+    collective: dict[str, Any],
+    transport: str,
+    passes: Sequence[dict[str, Any]] = (),
+) -> PlanSpec:
+    """Return the spec of a plan for the given ranks on one node of a machine."""
+    place = machine.replace(nodes=1, ranks_per_node=n_ranks, cores=n_cores, rank_order="block")
+    return PlanSpec.model_validate(
+        {
+            "machine": place,
+            "collective": collective,
+            "algorithms": (TREES | CHAINS)[collective["kind"]],
+            "transport": transport,
+            "passes": passes,
+        }
+    )
 
 
 def overlap_row(
