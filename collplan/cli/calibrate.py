@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from collplan.cli.options import (
     MeasuringOptions,
-    Ranks,
     flag,
     option,
     options_class,
     output_file,
     plot_file,
+    ranks_option,
 )
 from collplan.cli.ranks import Advance, Benchmark, Document, run_benchmark
 from collplan.measure.calibration.measurements import Measurements, load_measurements
@@ -34,7 +34,7 @@ class CalibrateOptions(MeasuringOptions):
     output: Path = output_file(
         "The machine file to write.", "-o", "--output", default=..., metavar="FILE.yaml"
     )
-    ranks: Ranks = None
+    ranks: int | None = ranks_option()
     lanes: int | None = option("k", "Lanes per node; detected by default.", min=1)
     quick: bool = flag("--quick", "Measure less, for rough numbers.")
     measurements: Path | None = output_file("Write the raw measurements, too.", metavar="FILE.json")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, flag, option, options_class, output_file
+from collplan.cli.options import Json, Schedule, flag, option, options_class, trace_file
 from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Network
@@ -30,9 +30,7 @@ class CostOptions:
         "Parameters of all links, in ns and bytes, instead of the machine's; GOAL "
         "schedules use LogGOPSim's own by default.",
     )
-    trace: Path | None = output_file(
-        "Also write the timeline: FILE.json for Perfetto, FILE.paje for Paje."
-    )
+    trace: Path | None = trace_file("Also write the timeline")
     allocated: bool = flag(
         "--allocated",
         "Buffers as a bound plan's allocate() provides them: copies that only stage "
@@ -52,10 +50,6 @@ def command(options: CostOptions) -> int:
     from collplan.reports.cost import print_cost
 
     trace = options.trace
-    if trace is not None:
-        from collplan.executors.cost.traces import check_trace_path
-
-        check_trace_path(trace)
     watch = Stopwatch()
     plan = open_plan(options.source, folds=trace is None)
     network = choose_network(plan, options.loggps)

@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.options import argument, flag, option, options_class
+from collplan.cli.options import argument, flag, option, options_class, ranks_option
 from collplan.cli.ranks import one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
@@ -25,12 +25,8 @@ class ExecOptions:
 
     program: list[str] = argument("APP.py ARGS...", "The program and its arguments.")
     table: Path = option("TABLE", "The tuning table, as collplan tune writes it.", default=...)
-    ranks: int | None = option(
-        "RANKS",
-        "Number of ranks to start; under mpiexec it must match the world's.",
-        "-n",
-        "--ranks",
-        min=1,
+    ranks: int | None = ranks_option(
+        "Number of ranks to start; under mpiexec it must match the world's."
     )
     module: bool = option(
         None, "APP is a module's name, as for python -m.", "-m", "--module", default=False

@@ -52,18 +52,38 @@ def output_file(text: str, *names: str, metavar: str = "FILE", **more: Any) -> A
 
 def plot_file(text: str) -> Any:
     """Return a field that names a picture to write, which is checked before anything is done."""
-    return output_file(text, callback=_check_plot)
+    return output_file(text, callback=_before_all(check_plot_path))
+
+
+def trace_file(text: str) -> Any:
+    """Return a field that names a trace to write; its ending is checked before anything is done."""
+    formats = "FILE.json for Perfetto, FILE.paje for Paje."
+    return output_file(f"{text}: {formats}", callback=_before_all(_check_trace))
+
+
+def ranks_option(text: str = "Number of ranks to start.") -> Any:
+    """Return a field that is the number of ranks, None where it is not given."""
+    return option("RANKS", text, "-n", "--ranks", min=1)
 
 
 def _field(default: Any, parameter: object) -> Any:
     return field(default=MISSING if default is ... else default, metadata={"parameter": parameter})
 
 
-def _check_plot(path: Path | None) -> Path | None:
-    with one_voice():
-        if path is not None:
-            check_plot_path(path)
-    return path
+def _before_all(check: Callable[[Path], object]) -> Callable[[Path | None], Path | None]:
+    def callback(path: Path | None) -> Path | None:
+        with one_voice():
+            if path is not None:
+                check(path)
+        return path
+
+    return callback
+
+
+def _check_trace(path: Path) -> None:
+    from collplan.executors.cost.traces import check_trace_path
+
+    check_trace_path(path)
 
 
 Spec = Annotated[Path, typer.Argument(metavar="SPEC", help="A spec, as YAML or JSON.")]
@@ -75,10 +95,6 @@ Schedule = Annotated[
     typer.Argument(metavar="SPEC|PLAN|FILE.goal", help="A spec, a plan file or a GOAL schedule."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Ranks = Annotated[
-    int | None,
-    typer.Option("-n", "--ranks", metavar="RANKS", min=1, help="Number of ranks to start."),
-]
 CountSizes = Annotated[
     str | None,
     typer.Option(

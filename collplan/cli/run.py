@@ -16,8 +16,9 @@ from collplan.cli.options import (
     flag,
     option,
     options_class,
-    output_file,
     parse_numbers,
+    ranks_option,
+    trace_file,
 )
 from collplan.cli.ranks import ending_all, one_voice, run_again
 from collplan.executors.mpi.together import first_alone, together
@@ -46,13 +47,9 @@ class RunOptions:
     """Options of ``collplan run``."""
 
     source: SpecOrPlan
-    ranks: int | None = option(
-        "RANKS",
+    ranks: int | None = ranks_option(
         "Number of ranks. Must be the plan's own; a spec of one node is planned for "
-        "this many ranks instead.",
-        "-n",
-        "--ranks",
-        min=1,
+        "this many ranks instead."
     )
     repetitions: int = option(None, "Timed runs, interleaved with native ones.", default=20, min=1)
     check: bool = option(
@@ -71,9 +68,7 @@ class RunOptions:
         "to it. Cores may share processors.",
     )
     predict: bool = flag("--predict", "Also record every task; compare with the machine's model.")
-    trace: Path | None = output_file(
-        "Write recorded and simulated tasks: FILE.json for Perfetto, FILE.paje for Paje."
-    )
+    trace: Path | None = trace_file("Write recorded and simulated tasks")
     oversubscribe: bool = flag("--oversubscribe", "Allow more than 8 ranks per core.")
     as_json: Json = False
 

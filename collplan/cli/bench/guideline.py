@@ -11,11 +11,11 @@ from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
     BenchmarkOptions,
     CountSizes,
-    Ranks,
     Spec,
     option,
     options_class,
     parse_counts,
+    ranks_option,
 )
 from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
@@ -29,7 +29,7 @@ class GuidelineOptions(BenchmarkOptions):
     """Options of ``collplan bench guideline``."""
 
     source: Spec
-    ranks: Ranks = None
+    ranks: int | None = ranks_option()
     sizes: CountSizes = None
     candidate: list[str] | None = option(
         "NAME=SPEC", "Another spec of the same collective; may be given several times."

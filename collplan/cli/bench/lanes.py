@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Final
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
     BenchmarkOptions,
-    Ranks,
     Repetitions,
     option,
     options_class,
     parse_sizes,
+    ranks_option,
 )
 from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
@@ -31,7 +31,7 @@ class LaneOptions(BenchmarkOptions):
     """Options of both benchmarks of lanes."""
 
     sizes: str
-    ranks: Ranks = None
+    ranks: int | None = ranks_option()
     repetitions: Repetitions = 80
     nodes_from: Path | None = option(
         "SPEC",

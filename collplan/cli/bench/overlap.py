@@ -21,11 +21,11 @@ from collplan.cli.options import (
     flag,
     option,
     options_class,
-    output_file,
     parse_numbers,
     parse_size,
     plot_file,
     split_list,
+    trace_file,
 )
 from collplan.cli.ranks import Benchmark, Document, run_benchmark
 from collplan.reports.output import print_result
@@ -79,9 +79,7 @@ class OverlapOptions(BenchmarkOptions):
     )
     simulate: bool = flag("--simulate", "Price the sweep on the simulator; needs no MPI.")
     plot: Path | None = plot_file("Draw times against ranks into an SVG or PNG file.")
-    trace: Path | None = output_file(
-        "Write what every core did: FILE.json for Perfetto, FILE.paje for Paje."
-    )
+    trace: Path | None = trace_file("Write what every core did")
     job: Path | None = option(None, "", hidden=True)
 
     def sweep(self, n_processors: int, n_here: int | None = None) -> Sweep:
@@ -99,11 +97,8 @@ class OverlapOptions(BenchmarkOptions):
         CollplanError
             If the options don't make sense, alone or together.
         """
-        from collplan.executors.cost.traces import check_trace_path
         from collplan.measure.overlap.sweep import plan_sweep
 
-        if self.trace is not None:
-            check_trace_path(self.trace)
         if self.transport not in (None, *TRANSPORTS):
             raise CollplanError(
                 f"--transport: {self.transport!r} is not a transport; use {' or '.join(TRANSPORTS)}"
