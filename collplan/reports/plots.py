@@ -47,7 +47,7 @@ class Series:
     sizes : sequence of int, shape (n,)
         Bytes, or numbers of ranks, ascending.
     times : sequence of float, shape (n,)
-        Seconds, more than 0, or another unit that the plot is told.
+        Seconds, more than 0.
     intervals : sequence of tuple of float, shape (n,), optional
         Ends of the bar through each point, in s: below and above its time.
     """
@@ -100,9 +100,7 @@ def plot_times(path: Path, series: Sequence[Series], *, title: str, size_label: 
         _furnish_times(axes)
 
 
-def plot_by_ranks(
-    path: Path, series: Sequence[Series], *, title: str, unit: str | None = None
-) -> None:
+def plot_by_ranks(path: Path, series: Sequence[Series], *, title: str) -> None:
     """Plot times against numbers of ranks, a line each; the first axis is linear.
 
     The second is linear from 0, or logarithmic where times are too far apart for that.
@@ -115,8 +113,6 @@ def plot_by_ranks(
         The lines, their `sizes` being numbers of ranks. A line without points is left out.
     title : str
         What stands above.
-    unit : str, optional
-        What times are counted in; seconds by default.
 
     Raises
     ------
@@ -134,14 +130,8 @@ def plot_by_ranks(
         else:
             axes.set_ylim(bottom=0)
             axes.set_ylabel("time")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: _format_tick(time)))
-        if unit is not None:
-            axes.set_ylabel(f"time in {unit}")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda time, _: f"{time:g}"))
-
-
-def _format_tick(time: float) -> str:
-    return format_seconds(time) if time else "0"
+            ticks = FuncFormatter(lambda time, _: format_seconds(time) if time else "0")
+            axes.yaxis.set_major_formatter(ticks)
 
 
 @contextmanager

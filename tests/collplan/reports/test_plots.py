@@ -64,8 +64,6 @@ def test_times_by_ranks_begin_at_0_unless_far_apart(tmp_path: Path) -> None:
     words = words_of(path)
     assert "0" not in words
     assert {"near", "far", "100 ms"} <= set(words)
-    plot_by_ranks(path, [near], title="bcast", unit="transfers")
-    assert {"time in transfers", "0.001"} <= set(words_of(path))
 
 
 def test_a_narrow_range_of_times_still_has_numbers(tmp_path: Path) -> None:
