@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,7 +174,7 @@ def _measure(
         cores=options.places,
         advance=partial(update, advance=1, description="running"),
     )
-    document = report.to_json()
+    document = asdict(report)
     if not options.predict:
         return document, None
     update(description="recording")

@@ -127,7 +127,6 @@ def measure_guideline(
     repetitions: int,
     advance: Call = nothing,
     watch: Callable[[str, Call], object] = run_only,
-    seed: int = 0,
 ) -> Guideline:
     """Time the native collective and candidates in turns, and check each once.
 
@@ -150,8 +149,6 @@ def measure_guideline(
     watch : callable
         What runs the call that is checked, one of each candidate and of native,
         given its name: something may be counted around it.
-    seed : int
-        Of the inputs.
 
     Returns
     -------
@@ -162,7 +159,7 @@ def measure_guideline(
     for count in counts:
         # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
         flat = spec.with_count(count).replace(decomposition=FLAT, algorithms=AUTO, passes=())
-        case = Case(compile_together(flat, comm, []), flat.collective, comm, seed)
+        case = Case(compile_together(flat, comm, []), flat.collective, comm)
         sized = {name: other.with_count(count) for name, other in candidates.items()}
         _measure_size(found, case, sized, repetitions, advance, watch)
     return found

@@ -234,7 +234,7 @@ def multi_collective(
     Raises
     ------
     CollplanError
-        If a size is not whole elements, or too small to have blocks.
+        If a size is too large, or too small to have blocks.
     """
     collectives = [lane_collective(kind, n_bytes, lanes.n_nodes) for n_bytes in sizes]
     found: list[LaneTimes] = []
@@ -246,24 +246,19 @@ def multi_collective(
 
 
 def lane_collective(kind: str, n_bytes: int, n_nodes: int) -> Collective:
-    """Return the collective that moves the given bytes on a lane through `n_nodes` nodes.
+    """Return the collective that moves whole elements of int32 on a lane through `n_nodes` nodes.
 
     Raises
     ------
     CollplanError
-        If they are not whole elements, too many, or too few, but for none at all.
+        If they are too many, or too few, but for none at all.
 
     Examples
     --------
     >>> lane_collective("alltoall", 4096, 4).count, lane_collective("bcast", 4096, 4).count
     (256, 1024)
     """
-    count, rest = divmod(n_bytes, _ITEMSIZE)
-    if rest:
-        raise CollplanError(
-            f"--sizes: {n_bytes} is not a multiple of the {_ITEMSIZE} bytes of {DATATYPE}; "
-            f"give whole elements"
-        )
+    count = n_bytes // _ITEMSIZE
     blocks = n_nodes if COLLECTIVES[kind].has_blocks else 1
     if 0 < count < blocks:
         raise CollplanError(

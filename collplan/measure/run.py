@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -104,10 +104,6 @@ class RunReport:
     progress: ProgressBy
     why_caller: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as what JSON can hold."""
-        return asdict(self)
-
 
 def run_plan(
     plan: Plan,
@@ -115,7 +111,6 @@ def run_plan(
     *,
     repetitions: int = 20,
     check: bool = True,
-    seed: int = 0,
     timeout_s: float | None = None,
     cores: Sequence[int] | None = None,
     advance: Call = nothing,
@@ -134,8 +129,6 @@ def run_plan(
         At least 1.
     check : bool
         Whether to compare results, those of the first start and of one after all others.
-    seed : int
-        Of the inputs.
     timeout_s : float, optional
         How long the plan may stand still, as for `bind`.
     cores : sequence of int, optional
@@ -153,7 +146,7 @@ def run_plan(
     BindError
         If the plan has no spec or does not fit `comm`.
     """
-    case = allocate_case(plan, collective_of(plan), comm, seed)
+    case = allocate_case(plan, comm)
     oracle, wrong = None, None
     with (
         bind(plan, comm, case.sendbuf, case.recvbuf, timeout_s=timeout_s, cores=cores) as planned,
@@ -186,13 +179,6 @@ def make_or_refuse(
         return str(comm.bcast(one_line(error)))
 
 
-def collective_of(plan: Plan) -> Collective:
-    """Return what a plan computes, or raise `BindError` where it names nothing."""
-    if plan.spec is None:
-        raise BindError("the plan was imported and names no collective; compile it from a spec")
-    return plan.spec.collective
-
-
 def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | None]:
     """Return this rank's right result, None where nothing is promised, and whose it is.
 
@@ -212,7 +198,9 @@ def find_truth(case: Case, native: NativeCollective) -> tuple[Oracle, Array | No
 class Case:
     """One rank's buffers for one collective: input, two receive buffers, and their padding."""
 
-    def __init__(self, plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int) -> None:
+    def __init__(
+        self, plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int = 0
+    ) -> None:
         self.collective, self.comm, self.seed = collective, comm, seed
         if comm.size != plan.n_ranks:
             raise BindError(
@@ -280,18 +268,21 @@ class Case:
         return np.concatenate((np.flatnonzero(~equal), touched))
 
 
-def allocate_case(plan: Plan, collective: Collective, comm: MPI.Intracomm, seed: int) -> Case:
+def allocate_case(plan: Plan, comm: MPI.Intracomm) -> Case:
     """Return this rank's buffers; where one rank has no memory for its own, all raise.
 
     Raises
     ------
     BindError
-        If a rank has no memory, or the plan does not fit `comm`.
+        If a rank has no memory, or the plan has no spec or does not fit `comm`.
     """
+    if plan.spec is None:
+        raise BindError("the plan was imported and names no collective; compile it from a spec")
+    collective = plan.spec.collective
 
     def allocate() -> Case:
         try:
-            return Case(plan, collective, comm, seed)
+            return Case(plan, collective, comm)
         except MemoryError:
             n_bytes = int(plan.buffer_sizes[comm.rank].sum()) * plan.itemsize
             raise BindError(

@@ -12,7 +12,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.executors.mpi.engine.loop_memory import Recorder
 from collplan.executors.mpi.host.cores import ranks_per_core
-from collplan.measure.run import Case, allocate_case, collective_of
+from collplan.measure.run import Case, allocate_case
 from collplan.measure.timing import WARM_UPS, Clocks, line_up
 from collplan.planner.plan.plan import Plan
 
@@ -45,7 +45,6 @@ def record_plan(
     comm: MPI.Intracomm,
     *,
     repetitions: int = 20,
-    seed: int = 0,
     timeout_s: float | None = None,
 ) -> TaskTimes | None:
     """Start a plan again and again, recording every task; keep the median start.
@@ -61,8 +60,6 @@ def record_plan(
         As many ranks as the plan has.
     repetitions : int
         At least 1. Of an even number the lower median is taken.
-    seed : int
-        Of the inputs.
     timeout_s : float, optional
         How long the plan may stand still, as for `bind`.
 
@@ -76,7 +73,7 @@ def record_plan(
     BindError
         If the plan has no spec or does not fit `comm`.
     """
-    case = allocate_case(plan, collective_of(plan), comm, seed)
+    case = allocate_case(plan, comm)
     recorder = Recorder()
     with bind(
         plan, comm, case.sendbuf, case.recvbuf, recorder=recorder, timeout_s=timeout_s

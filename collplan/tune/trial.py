@@ -74,7 +74,6 @@ def try_candidates(
     *,
     advance: Advance,
     watchdog: Watchdog | None = None,
-    seed: int = 0,
 ) -> Verdict:
     """Find the fastest way to compute a spec's collective.
 
@@ -95,8 +94,6 @@ def try_candidates(
         Told how much is done.
     watchdog : Watchdog, optional
         Ends the run where a candidate's call does not end.
-    seed : int
-        Of the inputs.
 
     Returns
     -------
@@ -110,7 +107,7 @@ def try_candidates(
     """
     flat = spec.with_method(Method())
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
-    case = allocate_case(compile_plan(flat, rank=comm.rank), spec.collective, comm, seed)
+    case = allocate_case(compile_plan(flat, rank=comm.rank), comm)
     watchdog = watchdog or Watchdog()
     with (
         NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,

@@ -189,7 +189,7 @@ class Collectives(AbstractContextManager["Collectives"]):
         self._stack = ExitStack()
         spec = sweep.spec(comm.size, BLOCKING)
         plan = compile_together(spec, comm, [])
-        self._case = Case(plan, spec.collective, comm, seed=0)
+        self._case = Case(plan, spec.collective, comm)
         case = self._case
         native = NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf)
         self._native = self._stack.enter_context(native)
