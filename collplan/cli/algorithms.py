@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from collplan.cli.options import Json, argument, options_class
+from collplan.cli.options import Json, Options, argument
 from collplan.reports.output import print_json, print_table
 from collplan.specs.errors import CollplanError
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collplan.planner.algorithms import Algorithm
 
 
-@options_class
-class AlgorithmsOptions:
+class AlgorithmsOptions(Options):
     """Options of ``collplan algorithms``."""
 
     kind: str | None = argument("[KIND]", "List only algorithms of this collective.", default=None)

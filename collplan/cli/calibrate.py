@@ -10,13 +10,17 @@ from collplan.cli.options import (
     MeasuringOptions,
     flag,
     option,
-    options_class,
     output_file,
     plot_file,
     ranks_option,
 )
 from collplan.cli.ranks import Advance, Benchmark, Document, run_benchmark
-from collplan.measure.calibration.measurements import Measurements, load_measurements
+from collplan.measure.calibration.measurements import (
+    QUICK,
+    THOROUGH,
+    Measurements,
+    load_measurements,
+)
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import pick, print_line, print_result, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration
 
 
-@options_class
 class CalibrateOptions(MeasuringOptions):
     """Options of ``collplan calibrate``."""
 
@@ -88,20 +91,16 @@ def _prepare(options: CalibrateOptions) -> Benchmark:
         raise CollplanError("-n: one rank has nobody to send to; start 2 or more")
     _check_outputs(options)
     machine = machine_at_hand()  # the emulated cluster that this runs on, if any
+    effort = QUICK if options.quick else THOROUGH
     lanes = options.lanes or (None if machine is None else machine.lanes)
 
     def measure(comm: Any, advance: Advance) -> Document:
         from collplan.measure.calibration.measure import measure_machine
 
-        found = measure_machine(comm, lanes=lanes, quick=options.quick, advance=advance)
+        found = measure_machine(comm, lanes=lanes, effort=effort, advance=advance)
         return {"measurements": found}
 
-    def count_steps() -> int:
-        from collplan.measure.calibration.measure import n_steps
-
-        return n_steps(options.quick)
-
-    return Benchmark(measure, partial(_show, options), options.ranks, count_steps)
+    return Benchmark(measure, partial(_show, options), options.ranks, lambda: effort.n_steps)
 
 
 def _show(options: CalibrateOptions, document: Document) -> None:

@@ -12,10 +12,10 @@ from collplan.cli.inputs import open_spec
 from collplan.cli.options import (
     CountSizes,
     Json,
+    Options,
     Spec,
     flag,
     option,
-    options_class,
     parse_counts,
     plot_file,
     split_list,
@@ -35,8 +35,7 @@ INTERPRETED: Final = 100
 """Factor by which simulations take longer that are not compiled yet."""
 
 
-@options_class
-class CompareOptions:
+class CompareOptions(Options):
     """Options of ``collplan compare``."""
 
     source: Spec

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.cli.inputs import compile_warning, open_spec
-from collplan.cli.options import Json, Spec, flag, options_class, output_file
+from collplan.cli.options import Json, Options, Spec, flag, output_file
 from collplan.reports.output import (
     format_bytes,
     format_kernels,
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collplan.planner.plan.phases import Phase
 
 
-@options_class
-class CompileOptions:
+class CompileOptions(Options):
     """Options of ``collplan compile``."""
 
     source: Spec

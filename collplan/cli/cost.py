@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, flag, option, options_class, trace_file
+from collplan.cli.options import Json, Options, Schedule, flag, option, trace_file
 from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Network
@@ -20,8 +20,7 @@ LOGGOPSIM: Final = "L=2500,o=1500,g=1000,G=6,O=0,S=65535"
 """LogGOPSim's own parameters, for schedules that come without a machine."""
 
 
-@options_class
-class CostOptions:
+class CostOptions(Options):
     """Options of ``collplan cost``."""
 
     source: Schedule

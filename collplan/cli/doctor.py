@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from collplan.cli.options import Json, options_class
+from collplan.cli.options import Json, Options
 from collplan.reports.output import print_json, print_table
 from collplan.reports.progress import spinner
 
 
-@options_class
-class DoctorOptions:
+class DoctorOptions(Options):
     """Options of ``collplan doctor``."""
 
     as_json: Json = False

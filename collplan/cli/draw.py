@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, option, options_class, output_file
+from collplan.cli.options import Json, Options, Schedule, option, output_file
 from collplan.reports.output import print_result
 from collplan.reports.progress import spinner
 
@@ -21,8 +21,7 @@ class By(StrEnum):
     node = "node"
 
 
-@options_class
-class DrawOptions:
+class DrawOptions(Options):
     """Options of ``collplan draw``."""
 
     source: Schedule

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from collplan.cli.options import argument, flag, option, options_class
+from collplan.cli.options import Options, argument, flag, option
 from collplan.emulate.cluster import Cluster, EmulationError, parse_rate
 from collplan.reports.progress import PROGRESS, shows_progress
 
 
-@options_class
-class EmulateOptions:
+class EmulateOptions(Options):
     """Options of ``collplan emulate``."""
 
     program: list[str] = argument("CMD...", "The command of every rank, after '--'.")

@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.options import argument, flag, option, options_class, ranks_option
+from collplan.cli.options import Options, argument, flag, option, ranks_option
 from collplan.cli.ranks import one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
@@ -19,8 +19,7 @@ CONTEXT_SETTINGS: Final = {"allow_interspersed_args": False}
 """Settings that leave all arguments after the program to the program."""
 
 
-@options_class
-class ExecOptions:
+class ExecOptions(Options):
     """Options of ``collplan exec``."""
 
     program: list[str] = argument("APP.py ARGS...", "The program and its arguments.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, argument, flag, option, options_class, output_file
+from collplan.cli.options import Json, Options, argument, flag, option, output_file
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_result
 from collplan.specs.errors import CollplanError, printable
@@ -31,8 +31,7 @@ class To(StrEnum):
     ucc = "ucc"
 
 
-@options_class
-class ExportOptions:
+class ExportOptions(Options):
     """Options of ``collplan export``."""
 
     source: Path = argument(

@@ -10,7 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from functools import wraps
 from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, dataclass_transform, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo
@@ -22,8 +22,6 @@ from collplan.reports.progress import keep_quiet
 from collplan.specs.collective import MAX_COUNT, Collective
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import parse_bytes
-
-T = TypeVar("T")
 
 
 def argument(metavar: str, text: str, default: Any = ...) -> Any:
@@ -112,13 +110,15 @@ Progress = Annotated[
 ]
 
 
-def options_class(fields: type[T]) -> type[T]:
-    """Make a class of fields the options of a command."""
-    return dataclass(frozen=True, slots=True, kw_only=True)(fields)
+@dataclass_transform(kw_only_default=True)
+class Options:
+    """The base of classes whose fields are the options of a command."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@options_class
-class MeasuringOptions:
+class MeasuringOptions(Options):
     """Options of all commands that measure on ranks and start these themselves."""
 
     timeout: float = option("SECONDS", "Give up after this long.", default=600, min=1)
@@ -126,7 +126,6 @@ class MeasuringOptions:
     as_json: Json = False
 
 
-@options_class
 class BenchmarkOptions(MeasuringOptions):
     """Options of all commands of ``collplan bench``."""
 

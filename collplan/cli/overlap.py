@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from collplan.cli.options import Json, flag, option, options_class, parse_size, plot_file
+from collplan.cli.options import Json, Options, flag, option, parse_size, plot_file
 from collplan.reports.output import print_line, print_result
 from collplan.reports.progress import spinner
 from collplan.specs import Machine
@@ -19,8 +19,7 @@ CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
 
 
-@options_class
-class OverlapOptions:
+class OverlapOptions(Options):
     """Options of ``collplan overlap``."""
 
     collective: str = option(

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from collplan.cli.inputs import open_source, prove_file
 from collplan.cli.options import (
     Json,
+    Options,
     SpecOrPlan,
     flag,
     option,
-    options_class,
     parse_numbers,
     ranks_option,
     trace_file,
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     Recorded = tuple[Timeline, TaskTimes]
 
 
-@options_class
-class RunOptions:
+class RunOptions(Options):
     """Options of ``collplan run``."""
 
     source: SpecOrPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from collplan.cli.options import Json, options_class, output_file
+from collplan.cli.options import Json, Options, output_file
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import print_line, print_result
 from collplan.specs import json_schema
@@ -16,8 +16,7 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-@options_class
-class SchemaOptions:
+class SchemaOptions(Options):
     """Options of ``collplan schema``."""
 
     output: Path | None = output_file("Write to this file.", "-o", "--output")

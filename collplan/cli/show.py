@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, Schedule, option, options_class
+from collplan.cli.options import Json, Options, Schedule, option
 from collplan.reports.output import print_line, print_result
 from collplan.specs.errors import CollplanError
 
 
-@options_class
-class ShowOptions:
+class ShowOptions(Options):
     """Options of ``collplan show``."""
 
     source: Schedule

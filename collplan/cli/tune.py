@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from collplan.cli.inputs import open_spec, resize
 from collplan.cli.options import (
     Json,
+    Options,
     Progress,
     argument,
     flag,
     option,
-    options_class,
     output_file,
     parse_numbers,
     parse_sizes,
@@ -49,8 +49,7 @@ _SOME: Final = 1 << 16
 """Elements of a collective whose size is not said yet."""
 
 
-@options_class
-class TuneOptions:
+class TuneOptions(Options):
     """Options of ``collplan tune``, and the job that they describe."""
 
     source: Path | None = argument(

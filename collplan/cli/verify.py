@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collplan.cli.inputs import open_plan
-from collplan.cli.options import Json, SpecOrPlan, options_class
+from collplan.cli.options import Json, Options, SpecOrPlan
 from collplan.planner.errors import PlanError
 from collplan.reports.output import format_kernels, format_seconds, print_result
 from collplan.reports.progress import spinner
 
 
-@options_class
-class VerifyOptions:
+class VerifyOptions(Options):
     """Options of ``collplan verify``."""
 
     source: SpecOrPlan

@@ -13,7 +13,6 @@ from collplan.cli.options import (
     CountSizes,
     Spec,
     option,
-    options_class,
     parse_counts,
     ranks_option,
 )
@@ -24,7 +23,6 @@ from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 
 
-@options_class
 class GuidelineOptions(BenchmarkOptions):
     """Options of ``collplan bench guideline``."""
 

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from collplan.cli.inputs import open_spec
-from collplan.cli.options import (
-    BenchmarkOptions,
-    Repetitions,
-    option,
-    options_class,
-    parse_sizes,
-    ranks_option,
-)
+from collplan.cli.options import BenchmarkOptions, Repetitions, option, parse_sizes, ranks_option
 from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import print_line, print_result
@@ -26,7 +19,6 @@ SIZES: Final = "4KiB,64KiB,1MiB"
 """Sizes where none are asked for."""
 
 
-@options_class
 class LaneOptions(BenchmarkOptions):
     """Options of both benchmarks of lanes."""
 
@@ -40,7 +32,6 @@ class LaneOptions(BenchmarkOptions):
     )
 
 
-@options_class
 class PatternOptions(LaneOptions):
     """Options of ``collplan bench lane-pattern``."""
 
@@ -56,7 +47,6 @@ class PatternOptions(LaneOptions):
         return f"{self.inner} exchanges of the lane pattern"
 
 
-@options_class
 class CollectiveOptions(LaneOptions):
     """Options of ``collplan bench multi-collective``."""
 

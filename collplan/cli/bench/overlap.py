@@ -20,7 +20,6 @@ from collplan.cli.options import (
     BenchmarkOptions,
     flag,
     option,
-    options_class,
     parse_numbers,
     parse_size,
     plot_file,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep
 
 
-@options_class
 class OverlapOptions(BenchmarkOptions):
     """Options of ``collplan bench overlap``, and the sweep they ask for."""
 

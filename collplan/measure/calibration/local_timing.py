@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from collplan.measure.calibration.measurements import WORKS, Layout, LocalWork, Work
-from collplan.measure.calibration.pair_timing import Effort
+from collplan.measure.calibration.measurements import WORKS, Effort, Layout, LocalWork, Work
 from collplan.measure.timing import meet_asleep
 from collplan.planner.collective.operations import get_operation
 
@@ -39,19 +38,17 @@ class LocalTimer:
         All ranks; they call together.
     effort : Effort
         How long to measure.
-    largest_set : int
-        Bytes of the largest working set.
     """
 
     comm: MPI.Intracomm
     effort: Effort
-    largest_set: int
 
     def alone(self) -> list[LocalWork]:
         """Return the times of rank 0, over working sets and layouts; others get none."""
         found = []
+        largest = self.effort.largest_set
         if self.comm.rank == 0:
-            sets = [_LEAST_SET << i for i in range((self.largest_set // _LEAST_SET).bit_length())]
+            sets = [_LEAST_SET << i for i in range((largest // _LEAST_SET).bit_length())]
             for work in WORKS:
                 found += [self._time(work, "contiguous", n_bytes) for n_bytes in sets]
                 small = [n_bytes for n_bytes in sets if n_bytes <= 1 << 18]
@@ -65,7 +62,7 @@ class LocalTimer:
         part = cast("MPI.Intracomm", self.comm.Split(colour, key=self.comm.rank))
         found = []
         if part != MPI.COMM_NULL:
-            found = [self._time("copy", "contiguous", self.largest_set, part)]
+            found = [self._time("copy", "contiguous", self.effort.largest_set, part)]
             part.Free()
         meet_asleep(self.comm)
         return found if self.comm.rank == 0 else []

@@ -22,6 +22,8 @@ from collplan.executors.mpi.host.processes import affinity
 from collplan.measure.calibration.local_timing import LocalTimer
 from collplan.measure.calibration.measurements import (
     LINKS,
+    THOROUGH,
+    Effort,
     LanesAtOnce,
     LinkClass,
     Measurements,
@@ -30,9 +32,6 @@ from collplan.measure.calibration.measurements import (
     Rounds,
 )
 from collplan.measure.calibration.pair_timing import (
-    QUICK,
-    THOROUGH,
-    Effort,
     Entries,
     PairTimer,
     bind_messages,
@@ -114,21 +113,17 @@ def _arrange(rank_to_node: list[int], domains: list[int | None]) -> tuple[int, t
 
 Pair = tuple[int, int]
 
-N_PAIRS: Final = 3
-"""Pairs of ranks to measure of each class of link."""
 _MOST_AT_ONCE: Final = 8
 _AT_ONCE_S: Final = 0.02
 _AT_ONCE_MESSAGES: Final = 4
 _BARRIERS: Final = 50
-_LARGEST_SET: Final = 1 << 26
-_LARGEST_QUICK_SET: Final = 1 << 22
 
 
 def measure_machine(
     comm: MPI.Intracomm,
     *,
     lanes: int | None = None,
-    quick: bool = False,
+    effort: Effort = THOROUGH,
     advance: Callable[[], object] = nothing,
 ) -> Measurements:
     """Measure messages, copies and reductions; collective.
@@ -142,10 +137,10 @@ def measure_machine(
         At least two ranks.
     lanes : int, optional
         Lanes per node, if known.
-    quick : bool
-        Measure little, to see that it works.
+    effort : Effort
+        How long to measure; `QUICK` is enough to see that it works.
     advance : callable
-        Called `n_steps` times, to show progress.
+        Called `effort.n_steps` times at most, to show progress.
 
     Returns
     -------
@@ -159,13 +154,12 @@ def measure_machine(
     """
     if comm.size < 2:
         raise LaunchError("calibration: one rank has nobody to send to; start 2 or more, as -n 2")
-    effort = QUICK if quick else THOROUGH
     place = find_place(comm, lanes)
-    times = _time_messages(comm, place, effort, 1 if quick else N_PAIRS, advance)
+    times = _time_messages(comm, place, effort, advance)
     at_once = _lanes_at_once(comm, place, effort, times["ping_pongs"])
     advance()
     rounds = _rounds(comm) if place.ranks_per_core > 1 else None
-    local = LocalTimer(comm, effort, _LARGEST_QUICK_SET if quick else _LARGEST_SET)
+    local = LocalTimer(comm, effort)
     work = [*local.alone(), *local.together(_neighbours(place))]
     advance()
     if comm.rank > 0:
@@ -184,23 +178,18 @@ def measure_machine(
 
 
 def _time_messages(
-    comm: MPI.Intracomm, place: Place, effort: Effort, n_pairs: int, advance: Callable[[], object]
+    comm: MPI.Intracomm, place: Place, effort: Effort, advance: Callable[[], object]
 ) -> Entries:
     """Measure the messages of some pairs of ranks of every link class; collective."""
     times: Entries = defaultdict(list)
     limits: dict[LinkClass, int] = {}
     for link in LINKS:
-        for pair in choose_pairs(place, link)[:n_pairs]:
+        for pair in choose_pairs(place, link)[: effort.pairs]:
             found, limits[link] = _time_pair(comm, link, pair, effort, limits.get(link))
             for name, entries in found.items():
                 times[name] += entries
             advance()
     return times
-
-
-def n_steps(quick: bool) -> int:
-    """Return how often `measure_machine` says that it has advanced, at most."""
-    return len(LINKS) * (1 if quick else N_PAIRS) + 2
 
 
 def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
@@ -229,7 +218,7 @@ def choose_pairs(place: Place, link: LinkClass) -> list[Pair]:
         if used.isdisjoint(pair):
             used.update(pair)
             fresh.append(pair)
-        elif len(others) < N_PAIRS:
+        elif len(others) < THOROUGH.pairs:
             others.append(pair)
     return fresh + others
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 
@@ -35,6 +36,44 @@ Work = Literal["copy", "reduce"]
 WORKS: Final[tuple[Work, ...]] = get_args(Work)
 Layout = Literal["contiguous", "strided"]
 Times = Annotated[tuple[Seconds, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Limits of the time that measuring takes.
+
+    Parameters
+    ----------
+    point_s : float
+        Time for each point, roughly.
+    longest_s : float
+        Messages that take longer are left out.
+    least, most : int
+        Bounds of the repetitions of a point.
+    tries : int
+        Late receives of each size.
+    pairs : int
+        Pairs of ranks to measure of each class of link.
+    largest_set : int
+        Bytes of the largest working set of copies and reductions.
+    """
+
+    point_s: float
+    longest_s: float
+    least: int
+    most: int
+    tries: int
+    pairs: int
+    largest_set: int
+
+    @property
+    def n_steps(self) -> int:
+        """Return how often measuring says that it has advanced, at most."""
+        return len(LINKS) * self.pairs + 2
+
+
+THOROUGH: Final = Effort(0.1, 0.1, least=5, most=40, tries=3, pairs=3, largest_set=1 << 26)
+QUICK: Final = Effort(0.02, 0.01, least=3, most=5, tries=1, pairs=1, largest_set=1 << 22)
 
 
 class Place(SpecModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, TypeVar
 
@@ -16,6 +15,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.binding.bound_plan import BoundPlan, bind
 from collplan.measure.calibration.measurements import (
     Burst,
+    Effort,
     LateReceive,
     LinkClass,
     PingPong,
@@ -131,33 +131,6 @@ _RARE_POLL_S: Final = 3e-3
 _POLLS: Final = 5
 _SPINNING: Final = 0.7
 """From this share of its processor on a waiting rank does nothing but poll."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """Limits of the time that measuring takes.
-
-    Parameters
-    ----------
-    point_s : float
-        Time for each point, roughly.
-    longest_s : float
-        Messages that take longer are left out.
-    least, most : int
-        Bounds of the repetitions of a point.
-    tries : int
-        Late receives of each size.
-    """
-
-    point_s: float
-    longest_s: float
-    least: int
-    most: int
-    tries: int
-
-
-THOROUGH: Final = Effort(point_s=0.1, longest_s=0.1, least=5, most=40, tries=3)
-QUICK: Final = Effort(point_s=0.02, longest_s=0.01, least=3, most=5, tries=1)
 
 
 Entries = defaultdict[str, list[Any]]

@@ -14,14 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from collplan.planner.passes.progress import tree_model
 from collplan.planner.passes.progress.split_tree import DOUBLING
-from collplan.planner.passes.progress.tree_model import (
-    blocking_time,
-    compute_time,
-    non_blocking_time,
-    overlapped_time,
-    tree_height,
-)
 from collplan.specs.errors import CollplanError
 from collplan.specs.numbers import MAX_RANKS
 
@@ -146,14 +140,15 @@ def overlap_model(collective: str, n_cores: int) -> OverlapTable:
     trees, doubling = n_trees_of(collective), collective in DOUBLING
     check_cores(n_cores, MAX_RANKS, "a plan")
     ranks = np.arange(1, n_cores)
-    levels = np.arange(int(tree_height(n_cores)) + 1)
+    rows = ranks[:, None]
+    levels = np.arange(int(tree_model.tree_height(n_cores)) + 1)
     return OverlapTable(
         collective=collective,
         n_cores=n_cores,
-        blocking=trees * blocking_time(ranks, doubling),
-        compute=trees * compute_time(ranks, n_cores, doubling),
-        communication=trees * non_blocking_time(ranks[:, None], n_cores, levels, doubling),
-        overlapped=trees * overlapped_time(ranks[:, None], n_cores, levels, doubling),
+        blocking=trees * tree_model.blocking_time(ranks, doubling),
+        compute=trees * tree_model.compute_time(ranks, n_cores, doubling),
+        communication=trees * tree_model.non_blocking_time(rows, n_cores, levels, doubling),
+        overlapped=trees * tree_model.overlapped_time(rows, n_cores, levels, doubling),
     )
 
 
