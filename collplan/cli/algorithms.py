@@ -19,7 +19,7 @@ class AlgorithmsOptions(Options):
     as_json: Json = False
 
 
-def command(options: AlgorithmsOptions) -> int:
+def command(options: AlgorithmsOptions) -> None:
     """List the algorithms with their requirements."""
     from collplan.planner.algorithms import registry
 
@@ -33,7 +33,7 @@ def command(options: AlgorithmsOptions) -> int:
     ]
     if options.as_json:
         print_json({"algorithms": rows})
-        return 0
+        return
     print_table(
         ["algorithm", "options", "needs", ""],
         [
@@ -46,7 +46,6 @@ def command(options: AlgorithmsOptions) -> int:
             for row in rows
         ],
     )
-    return 0
 
 
 def _describe(algorithm: Algorithm) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class CompileOptions(Options):
     as_json: Json = False
 
 
-def command(options: CompileOptions) -> int:
+def command(options: CompileOptions) -> None:
     """Compile a spec into a plan file; report its metrics beside lower bounds."""
     from collplan.planner.arrays.compile_time import Stopwatch
     from collplan.planner.formats.npz import save
@@ -56,7 +56,6 @@ def command(options: CompileOptions) -> int:
         save(plan, options.output)
         document["output"] = str(options.output)
     print_result(document, _print_report, as_json=options.as_json)
-    return 0
 
 
 def _chosen(spec: PlanSpec, phases: Sequence[Phase]) -> str:

@@ -38,7 +38,7 @@ class CostOptions(Options):
     as_json: Json = False
 
 
-def command(options: CostOptions) -> int:
+def command(options: CostOptions) -> None:
     """Simulate a plan or a GOAL schedule; needs no MPI.
 
     The model has one clock per core, and one per lane and direction of each
@@ -62,7 +62,6 @@ def command(options: CostOptions) -> int:
     print_result(report, print_cost, as_json=options.as_json)
     if trace is not None and not options.as_json:
         print_line(f"wrote {trace}")
-    return 0
 
 
 def _write_trace(path: Path, timeline: Timeline, network: Network) -> None:

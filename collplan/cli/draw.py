@@ -30,7 +30,7 @@ class DrawOptions(Options):
     as_json: Json = False
 
 
-def command(options: DrawOptions) -> int:
+def command(options: DrawOptions) -> None:
     """Draw the task graph: ranks side by side, rounds top to bottom, width by bytes."""
     from collplan.planner.draw import draw
 
@@ -39,4 +39,3 @@ def command(options: DrawOptions) -> int:
         path = draw(plan, options.output, by=options.by.value)
     document = {"output": str(path), "n_tasks": plan.n_tasks * plan.n_copies}
     print_result(document, f"wrote {path}", as_json=options.as_json)
-    return 0

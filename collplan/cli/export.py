@@ -58,7 +58,7 @@ class ExportOptions(Options):
     as_json: Json = False
 
 
-def command(options: ExportOptions) -> int:
+def command(options: ExportOptions) -> None:
     """Write a plan or a tuning table in another project's format."""
     from collplan.planner.formats.goal import write_goal
 
@@ -79,7 +79,6 @@ def command(options: ExportOptions) -> int:
         rules = f"{export.n_rules} rules; use them by: {use} ..." if export.n_rules else NO_RULES
         text += f"\n{rules}"
     print_result(found, text, as_json=options.as_json)
-    return 0
 
 
 def _export(table: Any, options: ExportOptions) -> Export:

@@ -133,7 +133,7 @@ class BenchmarkOptions(MeasuringOptions):
     plot: Path | None = plot_file("Draw times against sizes into an SVG or PNG file.")
 
 
-def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
+def as_command(run: Callable[[Any], int | None]) -> Callable[..., int | None]:
     """Return the command that takes the fields of a function's options as its parameters.
 
     It never overwrites what it reads, and prints JSON without progress. Where an option that
@@ -142,7 +142,8 @@ def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
     Parameters
     ----------
     run : callable
-        Its parameter `options` is annotated with a class of options.
+        Its parameter `options` is annotated with a class of options. It returns the exit
+        status, None for success.
     """
     options = get_type_hints(run)["options"]
     annotated = get_type_hints(options, include_extras=True)
@@ -153,7 +154,7 @@ def as_command(run: Callable[[Any], int]) -> Callable[..., int]:
     declared = {name: hint.__metadata__[0] for name, hint in hints.items()}
 
     @wraps(run)
-    def command(**given: Any) -> int:
+    def command(**given: Any) -> int | None:
         outputs: dict[str, Path] = {}
         inputs: dict[str, Path] = {}
         for name, value in given.items():

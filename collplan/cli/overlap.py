@@ -47,7 +47,7 @@ class OverlapOptions(Options):
     as_json: Json = False
 
 
-def command(options: OverlapOptions) -> int:
+def command(options: OverlapOptions) -> None:
     """Find the best number of tree levels on application cores, for every number of ranks.
 
     The ranks of a node leave some cores free, on which communication progresses
@@ -79,7 +79,6 @@ def command(options: OverlapOptions) -> int:
         plot_overlap(plot, model, None if simulated is None else simulated.table)
         if not options.as_json:
             print_line(f"wrote {plot}")
-    return 0
 
 
 def _open_machine(source: str, cores: int | None) -> Machine:

@@ -23,7 +23,7 @@ class SchemaOptions(Options):
     as_json: Json = False
 
 
-def command(options: SchemaOptions) -> int:
+def command(options: SchemaOptions) -> None:
     """Write the JSON Schema of specs, so that editors complete and check them.
 
     Begin a spec with '# yaml-language-server: $schema=FILE' to have it used.
@@ -31,7 +31,6 @@ def command(options: SchemaOptions) -> int:
     output = options.output
     if output is None:
         print_line(schema_text().rstrip("\n"))
-        return 0
+        return
     write_text(output, schema_text())
     print_result({"output": str(output)}, f"wrote {output}", as_json=options.as_json)
-    return 0

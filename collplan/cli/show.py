@@ -16,7 +16,7 @@ class ShowOptions(Options):
     as_json: Json = False
 
 
-def command(options: ShowOptions) -> int:
+def command(options: ShowOptions) -> None:
     """Print a plan as text, a line per task, grouped by rank."""
     from collplan.planner.formats.text import to_text, where_and_when
 
@@ -26,9 +26,8 @@ def command(options: ShowOptions) -> int:
         raise CollplanError(f"--rank: {rank} is not a rank; the plan's are 0 to {plan.n_ranks - 1}")
     if rank is None and not options.as_json:
         print_line(to_text(plan).rstrip("\n"))
-        return 0
+        return
     rows = range(plan.n_tasks) if rank is None else (plan.rank == rank).nonzero()[0].tolist()
     tasks = [" ".join((str(task), *where_and_when(plan, task))) for task in map(plan.task, rows)]
     document = {"n_ranks": plan.n_ranks, "n_tasks": plan.n_tasks, "tasks": tasks}
     print_result(document, "\n".join(tasks), as_json=options.as_json)
-    return 0
