@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
-
-if TYPE_CHECKING:
-    from collplan.select.comparison import Comparison, Pruned
-    from collplan.specs import PlanSpec
+from collplan.select.comparison import CERTAINTY, SAFETY, TOLERANCE, Comparison, Pruned
+from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12
 """Candidates that a table shows unless all are wanted."""
@@ -135,8 +133,6 @@ def _ranked(comparison: Comparison) -> list[str]:
 
 
 def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
-    from collplan.select.comparison import CERTAINTY, SAFETY, TOLERANCE
-
     lines = ["* the best of its size"] if comparison.best else []
     if comparison.rivals:
         lines.append("~ by closed form, not simulated")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from collplan.executors.cost import simulate
+from collplan.planner import compile_plan
+from collplan.planner.compiler import compile_node
+from collplan.planner.metrics import count_node, measure
 from collplan.reports.output import format_bytes, print_line, print_table
+from collplan.select.alltoall_designs import DESIGNS, NodeCounts, node_counts
+from collplan.specs import Machine, PlanSpec
 from collplan.specs.errors import CollplanError
-
-if TYPE_CHECKING:
-    from collplan.select.alltoall_designs import NodeCounts
-    from collplan.specs import Machine, PlanSpec
-
 
 _COUNTS: Final = ("queue_pairs_per_node", "posted_sends_per_node", "scratch_bytes_per_node")
 """The counts of a plan that designs are compared by, in the order of `NodeCounts`."""
@@ -53,8 +54,6 @@ def count_designs(
     CollplanError
         If the specs are not for alltoall, or no design is called like that.
     """
-    from collplan.select.alltoall_designs import DESIGNS, node_counts
-
     for one in patterns:
         if not any(fnmatchcase(name, one) for name in DESIGNS):
             raise CollplanError(
@@ -107,12 +106,6 @@ def _count(
     spec: PlanSpec, name: str, max_tasks: int
 ) -> tuple[NodeCounts | None, int, bool, int | None]:
     """Return a plan's counts per node, its tasks, whether they are one node's, and PCIe reads."""
-    from collplan.executors.cost import simulate
-    from collplan.planner import compile_plan
-    from collplan.planner.compiler import compile_node
-    from collplan.planner.metrics import count_node, measure
-    from collplan.select.alltoall_designs import NodeCounts
-
     machine = spec.machine
     sizes = machine.node_to_n_ranks
     n_tasks = _least_tasks(name, machine.nodes, max(sizes), machine.n_ranks)
