@@ -27,6 +27,14 @@ class SpecModel(BaseModel):
         values = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**(values | changes))
 
+    def _check(self) -> None:
+        """Raise `ValueError` where fields that are valid alone do not fit together."""
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        self._check()
+        return self
+
 
 class ShortModel(SpecModel):
     """The base of specs that users may write shorter than by all their fields."""

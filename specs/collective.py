@@ -7,7 +7,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_plain_validator_function
 
@@ -235,10 +235,8 @@ class Reducing(Moving):
 
     op: Operation = SUM
 
-    @model_validator(mode="after")
-    def _check_op(self) -> Self:
+    def _check(self) -> None:
         self.op.check_datatype(self.datatype)
-        return self
 
 
 class Rooted(CollectiveModel):

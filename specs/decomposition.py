@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, Field, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, model_serializer
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
@@ -115,8 +115,7 @@ class Decomposition(ShortModel):
             raise ValueError(f"{problem}; valid: {', '.join(DECOMPOSITIONS)}")
         return fields
 
-    @model_validator(mode="after")
-    def _check_fields(self) -> Self:
+    def _check(self) -> None:
         allowed = _FIELDS.get(self.name, ())
         for field in sorted(self._given.keys() - {*allowed}):
             takes = f"takes {', '.join(allowed)}" if allowed else "takes no options"
@@ -128,7 +127,6 @@ class Decomposition(ShortModel):
         for nested in (self.node, self.lane):
             if nested is not None and nested.name == "auto":
                 raise ValueError("auto inside a decomposition; name it, or use auto for the whole")
-        return self
 
     @property
     def _given(self) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import count
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator
 
 from collplan.specs.base import ShortModel, described, raise_together
 from collplan.specs.errors import show_value
@@ -135,10 +135,10 @@ class Machine(ShortModel):
         changes = {key: entry for key, entry in fields.items() if key != "preset"}
         return _merge(load_preset(fields["preset"]), changes)
 
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
+    def _check(self) -> None:
         raise_together(self._problems())
-        return self._check_order()
+        if isinstance(self.rank_order, tuple):
+            self._check_order(self.rank_order)
 
     def _problems(self) -> Iterator[str]:
         """Return what is wrong with the numbers."""
@@ -173,28 +173,25 @@ class Machine(ShortModel):
                     f"lower {name} or nodes"
                 )
 
-    def _check_order(self) -> Self:
-        if not isinstance(self.rank_order, tuple):
-            return self
-        if len(self.rank_order) != self.n_ranks:
+    def _check_order(self, order: Ints) -> None:
+        if len(order) != self.n_ranks:
             raise ValueError(
-                f"rank_order lists {len(self.rank_order)} ranks, the machine has {self.n_ranks}; "
+                f"rank_order lists {len(order)} ranks, the machine has {self.n_ranks}; "
                 f"give the node of every rank"
             )
-        for node in self.rank_order:
+        for node in order:
             if node >= self.nodes:
                 raise ValueError(
                     f"rank_order names node {node}, nodes is {self.nodes}; "
                     f"use nodes 0 to {self.nodes - 1}"
                 )
-        used = Counter(self.rank_order)
+        used = Counter(order)
         for node, room in enumerate(self.node_to_n_ranks):
             if used[node] != room:
                 raise ValueError(
                     f"rank_order puts {used[node]} ranks on node {node}, "
                     f"ranks_per_node says {room}; make them agree"
                 )
-        return self
 
     @cached_property
     def node_to_n_ranks(self) -> Ints:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import model_serializer, model_validator
+from pydantic import model_serializer
 
 from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.collective import Collective
@@ -141,10 +141,8 @@ class PlanSpec(SpecModel):
         """Return the spec with another count, unchanged if its collective moves no elements."""
         return self.replace(collective=self.collective.with_count(count))
 
-    @model_validator(mode="after")
-    def _check_together(self) -> Self:
+    def _check(self) -> None:
         raise_together(self._problems())
-        return self
 
     def _problems(self) -> Iterator[str]:
         """Return what does not fit together."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import isqrt, log
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from collplan.specs.base import SpecModel
 from collplan.specs.collective import COLLECTIVES, Collective
@@ -53,8 +53,7 @@ class Placement(SpecModel):
         room, order = place_ranks(tuple(names.index(name) for name in rank_to_node))
         return cls.model_construct(ranks_per_node=room, rank_order=order)
 
-    @model_validator(mode="after")
-    def _check_canonical(self) -> Self:
+    def _check(self) -> None:
         machine = Machine(
             nodes=len(self.ranks_per_node),
             ranks_per_node=self.ranks_per_node,
@@ -66,7 +65,6 @@ class Placement(SpecModel):
                 f"ranks_per_node {list(self.ranks_per_node)} in order {self.rank_order} is "
                 f"ranks_per_node {list(same.ranks_per_node)} in order {same.rank_order}; write that"
             )
-        return self
 
     @cached_property
     def n_ranks(self) -> int:
@@ -112,12 +110,10 @@ class Choice(Method):
 
     native: Flag = False
 
-    @model_validator(mode="after")
-    def _check_native(self) -> Self:
+    def _check(self) -> None:
         others = sorted(self.model_dump().keys() - {"native"})
         if self.native and others:
             raise ValueError(f"native takes no {others[0]}; leave out one of the two")
-        return self
 
     @classmethod
     def of(cls, spec: PlanSpec) -> Choice:
@@ -154,14 +150,12 @@ class Time(SpecModel):
     high_s: Seconds
     n: Positive
 
-    @model_validator(mode="after")
-    def _check_order(self) -> Self:
+    def _check(self) -> None:
         if not self.low_s <= self.median_s <= self.high_s:
             raise ValueError(
                 f"median_s {self.median_s:g} is not between low_s {self.low_s:g} and "
                 f"high_s {self.high_s:g}; give the interval's ends in order"
             )
-        return self
 
 
 class Point(SpecModel):
@@ -187,14 +181,12 @@ class Point(SpecModel):
     skipped: Natural = 0
     failed: dict[str, str] | None = None
 
-    @model_validator(mode="after")
-    def _check_winner(self) -> Self:
+    def _check(self) -> None:
         if self.winner not in self.times:
             raise ValueError(
                 f"winner {self.winner!r} has no time at {self.bytes} bytes; "
                 f"measured are {', '.join(self.times)}"
             )
-        return self
 
 
 class Sweep(SpecModel):
@@ -235,8 +227,7 @@ class Sweep(SpecModel):
     complete: Flag
     ranks_per_core: Annotated[float, Field(gt=1, le=2**31), REAL] | None = None
 
-    @model_validator(mode="after")
-    def _check_kind(self) -> Self:
+    def _check(self) -> None:
         model = COLLECTIVES.get(self.collective)
         if model is None:
             raise ValueError(
@@ -250,10 +241,9 @@ class Sweep(SpecModel):
             raise ValueError(
                 f"ranks is {self.ranks}, placement has {self.placement.n_ranks}; make them agree"
             )
-        return self
+        self._check_points()
 
-    @model_validator(mode="after")
-    def _check_points(self) -> Self:
+    def _check_points(self) -> None:
         for point, after in pairwise(self.points):
             if point.bytes >= after.bytes:
                 raise ValueError(
@@ -269,7 +259,6 @@ class Sweep(SpecModel):
                     )
         if self.complete and not self.points:
             raise ValueError("complete is true, but there are no points; measure some")
-        return self
 
     @cached_property
     def key(self) -> tuple[str, bool | None, Placement]:

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
-from typing import Any, Final, Literal, Self
-
-from pydantic import model_validator
+from typing import Any, Final, Literal
 
 from collplan.planner.formats.output_files import write_text
 from collplan.specs.base import SpecModel
@@ -132,8 +130,7 @@ class TuningTable(SpecModel):
     n_sweeps: Natural | None = None
     sweeps: tuple[Sweep, ...]
 
-    @model_validator(mode="after")
-    def _check_sweeps(self) -> Self:
+    def _check(self) -> None:
         if self.n_sweeps not in (None, len(self.sweeps)):
             raise ValueError(
                 f"n_sweeps is {self.n_sweeps}, there are {len(self.sweeps)}: the file was cut; "
@@ -143,7 +140,6 @@ class TuningTable(SpecModel):
             if n_times > 1:
                 kind, _, placement = key
                 raise ValueError(f"{kind} on {placement} is there twice; keep one sweep")
-        return self
 
     def machine(self, placement: Placement) -> Machine:
         """Return the machine that plans for a placement are made for.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, get_args
+from typing import Annotated, Final, Literal, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from collplan.specs.base import SpecModel
 from collplan.specs.documents import parse_json, require_regular
@@ -100,8 +100,7 @@ class Place(SpecModel):
     processors: Positive | None = None
     ranks_per_core: Annotated[float, Field(gt=0, le=MAX_RANKS)] = 1.0
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    def _check(self) -> None:
         if len(self.rank_to_numa) != len(self.rank_to_node):
             raise ValueError(
                 f"rank_to_numa lists {len(self.rank_to_numa)} ranks, rank_to_node "
@@ -109,7 +108,6 @@ class Place(SpecModel):
             )
         if set(self.rank_to_node) != set(range(max(self.rank_to_node) + 1)):
             raise ValueError("rank_to_node leaves a node out; number nodes from 0")
-        return self
 
 
 class _OfPair(SpecModel):
@@ -247,8 +245,7 @@ class Measurements(SpecModel):
     local_work: Annotated[tuple[LocalWork, ...], Field(min_length=1)]
     rounds: Rounds | None = None
 
-    @model_validator(mode="after")
-    def _check_links(self) -> Self:
+    def _check(self) -> None:
         # Pairs are drawn again and again: each must have all that a link is fitted to.
         for link, pair in sorted({(entry.link, entry.pair) for entry in self.ping_pongs}):
             between = f"between ranks {pair[0]} and {pair[1]}"
@@ -268,7 +265,6 @@ class Measurements(SpecModel):
                 for entry in self.local_work
             ):
                 raise ValueError(f"local_work: there is no contiguous {work} of one rank")
-        return self
 
     def to_text(self) -> str:
         """Return the file's text: JSON, a line for each entry."""
