@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 class NativeCollective(AbstractContextManager["NativeCollective"]):
     """A native call made ready once, so that calling it measures MPI alone.
 
-    Free it after use: operations that MPI does not predefine are created here.
+    Leave it after use: operations that MPI does not predefine are created here, and freed then.
 
     Parameters
     ----------
@@ -32,8 +32,6 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         All ranks of it call.
     sendbuf, recvbuf : ndarray or None
         As for a plan: what bcast works on lies in `recvbuf`.
-    op : ReductionOperation, optional
-        By default the operation registered under the collective's name for it.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         comm: MPI.Intracomm,
         sendbuf: Array | None,
         recvbuf: Array | None,
-        op: ReductionOperation | None = None,
     ) -> None:
         self._own: list[MPI.Op | MPI.Datatype] = []
         mpi_op: MPI.Op | None = None
@@ -56,7 +53,7 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
             self._own.append(self._datatype)
         asked = collective.op
         if asked is not None:
-            operation = op or get_operation(asked.name)
+            operation = get_operation(asked.name)
             is_predefined = asked.is_builtin and asked.commutative and not self._own
             if is_predefined and (dtype.name != "bool" or asked.name in LOGICAL):
                 mpi_op = getattr(MPI, asked.name.upper())
@@ -75,13 +72,9 @@ class NativeCollective(AbstractContextManager["NativeCollective"]):
         """Call MPI's non-blocking form, on the same buffers; wait for what it returns."""
         return cast("MPI.Request", self._begin())
 
-    def free(self) -> None:
-        """Free what MPI did not predefine."""
+    def __exit__(self, *_: object) -> None:
         while self._own:
             self._own.pop().Free()
-
-    def __exit__(self, *_: object) -> None:
-        self.free()
 
     def _arguments(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from time import monotonic_ns, perf_counter, sleep
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from mpi4py import MPI
 from collplan.executors.mpi.host.cores import host, ranks_per_core
 from collplan.executors.mpi.launch.launcher import short_version
 
+T = TypeVar("T")
 EXCHANGES: Final = 20
 """Messages to and fro between two clocks; the fastest tells."""
 _NAMESPACE: Final = Path("/proc/self/ns/time")
@@ -121,6 +122,11 @@ _ABSENT_SLEEP_S: Final = 5e-3
 _AWAKE_NS: Final = 1_000_000
 _LEAD_NS: Final = 4_000_000
 """From when the start is agreed on to the start: until then even sleepers have heard of it."""
+
+
+def everywhere(comm: MPI.Intracomm, value: T | None, root: int = 0) -> T:
+    """Return the root's value on all ranks; collective."""
+    return cast("T", comm.bcast(value, root=root))
 
 
 def nothing() -> None:

@@ -209,8 +209,8 @@ class Watchdog:
 
     Parameters
     ----------
-    crash_log : CrashLog, optional
-        Where to say what is tried, and who failed; without, nothing is watched.
+    crash_log : CrashLog
+        Where to say what is tried, and who failed.
     sweep : str
         The goal, in words.
     n_bytes : int
@@ -219,13 +219,7 @@ class Watchdog:
         How long a call may take.
     """
 
-    def __init__(
-        self,
-        crash_log: CrashLog | None = None,
-        sweep: str = "",
-        n_bytes: int = 0,
-        limit_s: float = 0,
-    ) -> None:
+    def __init__(self, crash_log: CrashLog, sweep: str, n_bytes: int, limit_s: float) -> None:
         self.limit_s = limit_s
         self._crash_log, self._sweep, self._n_bytes = crash_log, sweep, n_bytes
         self._running: list[str] | None = None
@@ -234,9 +228,6 @@ class Watchdog:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Watch meanwhile."""
-        if self._crash_log is None:
-            yield
-            return
         thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         thread.start()
         try:
@@ -248,8 +239,6 @@ class Watchdog:
 
     def announce(self, candidate: str | None) -> None:
         """Say whose turn is next, before ranks meet for it; None for native."""
-        if self._crash_log is None:
-            return
         if candidate is None:
             self._crash_log.clear()
         else:
@@ -277,7 +266,6 @@ class Watchdog:
                 self._give_up(running[0])
 
     def _give_up(self, candidate: str) -> None:
-        assert self._crash_log is not None
         reason = f"did not end within {self.limit_s:.3g} s"
         failure = Failure(self._sweep, self._n_bytes, candidate, reason)
         if self._crash_log.blame(failure):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.timing import library_name
+from collplan.measure.timing import everywhere, library_name
 from collplan.tune.table import Fingerprint
 
 _CPUS: Final = Path("/proc/cpuinfo")
@@ -36,8 +36,7 @@ def take_fingerprint(comm: Any, lanes: int | None = None) -> Fingerprint:
         mpiexec=launcher_name(),
         **{package: _version(package) for package in ("mpi4py", "numpy", "collplan")},
     )
-    taken: Fingerprint = comm.bcast(own)
-    return taken
+    return everywhere(comm, own)
 
 
 def cpu_model() -> str:

@@ -73,7 +73,7 @@ def try_candidates(
     rules: Rules,
     *,
     advance: Advance,
-    watchdog: Watchdog | None = None,
+    watchdog: Watchdog,
 ) -> Verdict:
     """Find the fastest way to compute a spec's collective.
 
@@ -92,7 +92,7 @@ def try_candidates(
         How well medians must be known.
     advance : callable
         Told how much is done.
-    watchdog : Watchdog, optional
+    watchdog : Watchdog
         Ends the run where a candidate's call does not end.
 
     Returns
@@ -108,7 +108,6 @@ def try_candidates(
     flat = spec.with_method(Method())
     # Any plan of the collective knows the sizes of its buffers; a flat one there always is.
     case = allocate_case(compile_plan(flat, rank=comm.rank), comm)
-    watchdog = watchdog or Watchdog()
     with (
         NativeCollective(spec.collective, comm, case.sendbuf, case.native_recvbuf) as native,
         watchdog.watching(),

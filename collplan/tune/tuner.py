@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import sqrt
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from collplan.executors.mpi.together import first_alone, together
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.timing import meet_asleep
+from collplan.measure.timing import everywhere, meet_asleep
 from collplan.select.sweep import price
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -113,8 +113,7 @@ def on_first(comm: Any, make: Callable[[], Result]) -> Result:
     CollplanError
         Rank 0's.
     """
-    made = together(comm, lambda: make() if comm.rank == 0 else None)
-    return cast("Result", comm.bcast(made))
+    return everywhere(comm, together(comm, lambda: make() if comm.rank == 0 else None))
 
 
 def over_ranks(comm: Any) -> Spread:

@@ -36,10 +36,15 @@ from collplan.measure.calibration.pair_timing import (
     PairTimer,
     bind_messages,
     burst_plan,
-    everywhere,
 )
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.timing import library_name, meet_asleep, nothing, time_in_turns
+from collplan.measure.timing import (
+    everywhere,
+    library_name,
+    meet_asleep,
+    nothing,
+    time_in_turns,
+)
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from statistics import median
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from collplan.measure.calibration.measurements import (
     PingPong,
     Transfer,
 )
-from collplan.measure.timing import sleep_until
+from collplan.measure.timing import everywhere, sleep_until
 from collplan.planner.arrays import csr
 from collplan.planner.plan.plan import NONE, Buffer, Dependencies, Extents, Op, Plan, Stage
 
@@ -106,15 +106,6 @@ def bind_messages(plan: Plan, comm: MPI.Intracomm) -> BoundPlan:
     # Not zeros: those are all one page, which never leaves the cache.
     sizes = plan.buffer_sizes[comm.rank, :2]
     return bind(plan, comm, *(np.ones(size, np.uint8) for size in sizes))
-
-
-T = TypeVar("T")
-
-
-def everywhere(comm: MPI.Intracomm, value: T | None, root: int = 0) -> T:
-    """Return the root's value on all ranks; collective."""
-    known: T = comm.bcast(value, root=root)
-    return known
 
 
 PING_PONG_SIZES: Final = (0, 1, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from collplan.measure import timing
 from collplan.specs import CollplanError, PlanSpec
 from collplan.tune import trial
 from collplan.tune.candidates import Candidate
+from collplan.tune.crash_log import CrashLog, Watchdog
 from collplan.tune.racing import Rules
 from collplan.tune.trial import Verdict, try_candidates
 from collplan.tune.tuner import on_first, over_ranks
@@ -104,7 +106,10 @@ def tried(
     with costs(native or (lambda _: NATIVE_S), others | {str(c.name): lambda _: 0.0 for c in more}):
         named = [replace(candidate(name), family=families.get(name, "flat")) for name in others]
         candidates = [*named, *more]
-        verdict = try_candidates(comm, SPEC, candidates, RULES, advance=parts.append)
+        watchdog = Watchdog(CrashLog(Path("table")), "", 0, 60.0)
+        verdict = try_candidates(
+            comm, SPEC, candidates, RULES, advance=parts.append, watchdog=watchdog
+        )
     assert comm.allgather(verdict) == [verdict] * p
     assert parts == sorted(parts)
     assert parts[-1] == 1
