@@ -12,10 +12,6 @@ LINKS: Final = ("core", "numa", "node", "network")
 """The classes of links, nearest first."""
 
 
-def _require_nothing(schema: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in schema.items() if key != "required"}
-
-
 class Link(SpecModel):
     """LogGPS parameters of one class of link.
 
@@ -37,7 +33,7 @@ class Link(SpecModel):
     """
 
     # In a network, what is left out has the default of its class of link.
-    model_config = described(_require_nothing)
+    model_config = described(lambda own: {key: own[key] for key in own if key != "required"})
 
     L_ns: Nanoseconds
     o_ns: Nanoseconds

@@ -28,7 +28,6 @@ from collplan.reports.measured import (
     check_trace,
     prediction_report,
     print_run,
-    simulate_on_own_machine,
     write_both,
 )
 from collplan.reports.output import Document, print_line, print_result, warn
@@ -193,6 +192,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
     ranks sleep.
     """
     from collplan.compiling_together import compile_together
+    from collplan.executors.cost import simulate
     from collplan.executors.mpi.launch.launcher import EXPECTED_RANKS
     from collplan.planner.plan.plan import Plan
 
@@ -202,7 +202,7 @@ def _agree_on_plan(comm: Any, options: RunOptions) -> tuple[Plan, Timeline | Non
         # What this command started was proved before.
         if EXPECTED_RANKS not in os.environ:
             prove_file(plan, options.source)
-        return simulate_on_own_machine(plan) if options.predict else None
+        return simulate(plan) if options.predict and plan.spec is not None else None
 
     idle: list[str] = []
     source = together(comm, lambda: open_source(options.source, options.ranks))

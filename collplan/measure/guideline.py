@@ -113,11 +113,6 @@ def describe_plan(plan: Plan) -> str:
     return "; ".join(map(str, (spec.decomposition, spec.algorithms, *spec.passes)))
 
 
-def run_only(name: str, call: Call) -> None:
-    """Run a candidate's checked call."""
-    call()
-
-
 def measure_guideline(
     comm: MPI.Intracomm,
     spec: PlanSpec,
@@ -126,7 +121,7 @@ def measure_guideline(
     *,
     repetitions: int,
     advance: Call = nothing,
-    watch: Callable[[str, Call], object] = run_only,
+    watch: Callable[[str, Call], object] = lambda _, call: call(),
 ) -> Guideline:
     """Time the native collective and candidates in turns, and check each once.
 

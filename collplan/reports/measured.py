@@ -19,7 +19,6 @@ from collplan.specs.errors import CollplanError
 if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
     from collplan.measure.task_times import TaskTimes
-    from collplan.planner.plan.plan import Plan
 
 Report = dict[str, Any]
 
@@ -31,13 +30,6 @@ def check_trace(path: Path | None, is_predicting: bool) -> None:
     if not is_predicting:
         raise CollplanError("--trace: shows what --predict finds; add --predict")
     require_folder("--trace", path)
-
-
-def simulate_on_own_machine(plan: Plan) -> Timeline | None:
-    """Return what the model says of a plan on its spec's machine, None where it has no spec."""
-    from collplan.executors.cost import simulate
-
-    return None if plan.spec is None else simulate(plan, plan.spec.machine.network)
 
 
 def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
@@ -59,7 +51,7 @@ def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:
 
 
 def write_both(path: Path, timeline: Timeline, times: TaskTimes) -> None:
-    """Write the timeline of `simulate_on_own_machine` and the measured one into one trace."""
+    """Write the simulated timeline of a plan and the measured one into one trace."""
     from collplan.executors.cost.traces import Layer, simulated_layer, write_trace
 
     plan = timeline.plan

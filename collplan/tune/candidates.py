@@ -268,11 +268,6 @@ def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection
     return entries, selection
 
 
-def _is_bounded(entry: Entry) -> bool:
-    """Return whether an entry's closed forms hold: of messages that no pass rewrites."""
-    return entry.spec.transport == MESSAGES and not entry.form.method.passes
-
-
 def _simulate_near(
     entries: Sequence[Entry], limit: float, keep_within: float, spread: Spread
 ) -> dict[str, float | None]:
@@ -283,10 +278,12 @@ def _simulate_near(
     for n in (*WAVES, None):
         best_s = min((s for s in found.values() if s is not None), default=None)
         if best_s is not None:
+            # Closed forms hold for messages that no pass rewrites.
             queue = [
                 entry
                 for entry in queue
-                if not _is_bounded(entry)
+                if entry.spec.transport != MESSAGES
+                or entry.form.method.passes
                 or (
                     entry.estimate.bound_s <= keep_within * best_s
                     and entry.estimate.price_s <= limit * best_s

@@ -197,7 +197,8 @@ class State:
             choices=before.choices | choices,
             ranks_per_core=crowd if crowd > 1 else None,
         )
-        sweep = sweep.replace(complete=goal.is_reached(sweep))
+        known = {point.bytes for point in sweep.points}
+        sweep = sweep.replace(complete=known >= {*goal.sizes})
         sweeps = [sweep if other == before else other for other in self.table.sweeps]
         sweeps += [] if before in self.table.sweeps else [sweep]
         found = [f"{goal}, {n_bytes} bytes: {who}: {at}" for who, at in verdict.wrong.items()]

@@ -158,10 +158,6 @@ class Goal:
                 return sweep
         return None
 
-    def is_reached(self, sweep: Sweep | None) -> bool:
-        """Return whether a sweep has all sizes."""
-        return sweep is not None and {p.bytes for p in sweep.points} >= set(self.sizes)
-
     def __str__(self) -> str:
         """Name the sweep in one line, like ``bcast on 4 x 4 ranks block``."""
         return f"{self.collective.kind} on {self.placement}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collplan.cli.bench.overlap_jobs import (
-    ASYNCHRONOUS,
+    VARIABLES,
     WITHOUT,
     Job,
     job_benchmark,
@@ -201,7 +201,7 @@ def _show(
     blocking = [document["blocking_s"] for part, document in parts if part == "blocking"]
     wrong = [text for document in documents for text in document["wrong"]]
     n_processors = max(document["processors"] for document in documents)
-    variable = ASYNCHRONOUS.get(family or "")
+    variable = VARIABLES.get(family or "")
     found = {
         "library": documents[0]["library"],
         "processors": n_processors,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Part = Literal["blocking", "methods", "asynchronous"]
 
-ASYNCHRONOUS: Final = {
+VARIABLES: Final = {
     "mpich": "MPIR_CVAR_ASYNC_PROGRESS",
     "intelmpi": "I_MPI_ASYNC_PROGRESS",
 }
@@ -78,7 +78,9 @@ def _measure(job: Job, comm: Any, advance: Advance) -> Document:
         return library | {"blocking_s": seconds}
     methods = [ASYNCHRONOUS]
     if job.part == "methods":
-        native = (NATIVE[0], ASYNCHRONOUS if _is_asynchronous() else NATIVE[1])
+        # Whoever started us may let the library make progress by itself.
+        is_own = any(os.environ.get(name, "0") not in ("", "0") for name in VARIABLES.values())
+        native = (NATIVE[0], ASYNCHRONOUS if is_own else NATIVE[1])
         methods = [*job.sweep.methods(job.sweep.ranks[0]), *native]
     return library | measure_overlap(
         comm,
@@ -88,11 +90,6 @@ def _measure(job: Job, comm: Any, advance: Advance) -> Document:
         repetitions=job.repetitions,
         advance=advance,
     )
-
-
-def _is_asynchronous() -> bool:
-    """Return whether whoever started us lets the library make progress by itself."""
-    return any(os.environ.get(name, "0") not in ("", "0") for name in ASYNCHRONOUS.values())
 
 
 def launch_all(
@@ -118,7 +115,7 @@ def launch_all(
         With the ranks' status, where they failed and have said why.
     """
     family = find_launcher().library.family
-    variable = ASYNCHRONOUS.get(family)
+    variable = VARIABLES.get(family)
     if job.computation_s is None:
         tell(f"blocking {job.sweep.kind} on {job.sweep.n_cores} ranks")
         document = _launch(replace(job, part="blocking"), variable, timeout_s)

@@ -36,17 +36,6 @@ _IDLE: Final = 0.5
 """A receiving core busy for less than this share of a message's bytes is not what moves them."""
 
 
-def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the value that halves the weights.
-
-    Examples
-    --------
-    >>> weighted_median([1.0, 2.0, 9.0], [1.0, 1.0, 3.0])
-    9.0
-    """
-    return float(np.quantile(values, 0.5, weights=weights, method="inverted_cdf"))
-
-
 def theil_sen(
     x: Sequence[float], y: Sequence[float], *, is_relative: bool = False
 ) -> tuple[float, float]:
@@ -78,7 +67,8 @@ def theil_sen(
     i, j, distance = i[apart], j[apart], distance[apart]
     slopes = (up[j] - up[i]) / (across[j] - across[i])
     weights = distance / (up[i] + up[j]) if is_relative else distance
-    slope = weighted_median(slopes.tolist(), weights.tolist())
+    # The one that halves the weights.
+    slope = float(np.quantile(slopes, 0.5, weights=weights, method="inverted_cdf"))
     return float(np.median(up - slope * across)), slope
 
 
@@ -307,15 +297,11 @@ def fit_local(measurements: Measurements, draw: Draw) -> Found:
         "reduce_ns_per_byte": (_NS * cost["reduce"], "sums of segments"),
     }
     if pieces:
-        found["strided_ns_per_byte"] = (
-            _NS * max(0.0, median(pieces)),
-            "rows of 256 B, less the same in one piece",
-        )
+        strided = _NS * max(0.0, median(pieces))
+        found["strided_ns_per_byte"] = (strided, "rows of 256 B, less the same in one piece")
     found["cache_bytes"] = (cache, "working set from which on costs rise")
-    found["uncached_ns_per_byte"] = (
-        _NS * max(0.0, median(rises or [0.0])),
-        "larger working sets, less cached",
-    )
+    uncached = _NS * max(0.0, median(rises or [0.0]))
+    found["uncached_ns_per_byte"] = (uncached, "larger working sets, less cached")
     if memory is not None:
         found["memory_ns_per_byte"] = (_NS * memory, "copies by ranks of a node at once")
     return found

@@ -38,13 +38,7 @@ from collplan.measure.calibration.pair_timing import (
     burst_plan,
 )
 from collplan.measure.lanes import node_of_ranks
-from collplan.measure.timing import (
-    everywhere,
-    library_name,
-    meet_asleep,
-    nothing,
-    time_in_turns,
-)
+from collplan.measure.timing import everywhere, library_name, meet_asleep, time_in_turns
 from collplan.planner import compile_plan
 from collplan.specs import PlanSpec
 
@@ -127,9 +121,9 @@ _BARRIERS: Final = 50
 def measure_machine(
     comm: MPI.Intracomm,
     *,
-    lanes: int | None = None,
-    effort: Effort = THOROUGH,
-    advance: Callable[[], object] = nothing,
+    lanes: int | None,
+    effort: Effort,
+    advance: Callable[[], object],
 ) -> Measurements:
     """Measure messages, copies and reductions; collective.
 
@@ -140,7 +134,7 @@ def measure_machine(
     ----------
     comm : MPI.Intracomm
         At least two ranks.
-    lanes : int, optional
+    lanes : int or None
         Lanes per node, if known.
     effort : Effort
         How long to measure; `QUICK` is enough to see that it works.
