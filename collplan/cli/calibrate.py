@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from collplan.cli.options import (
     plot_file,
     ranks_option,
 )
-from collplan.cli.ranks import Advance, Benchmark, Document, run_benchmark
+from collplan.cli.ranks import Advance, Benchmark, run_benchmark
 from collplan.measure.calibration.measurements import (
     QUICK,
     THOROUGH,
@@ -22,7 +23,7 @@ from collplan.measure.calibration.measurements import (
     load_measurements,
 )
 from collplan.planner.formats.output_files import write_text
-from collplan.reports.output import pick, print_line, print_result, print_table, require_folder
+from collplan.reports.output import Document, print_line, print_result, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import machine_at_hand
@@ -134,7 +135,7 @@ def _conclude(measurements: Measurements, options: CalibrateOptions) -> None:
         "library": measurements.mpi,
         "date": measurements.date,
         "ranks": len(measurements.place.rank_to_node),
-        "parameters": [pick(one, "name value interval method") for one in calibration.parameters],
+        "parameters": [asdict(one) for one in calibration.parameters],
         "machine": calibration.machine.model_dump(mode="json"),
     }
     print_result(document, _print, as_json=options.as_json)

@@ -11,7 +11,6 @@ from collplan.cli.inputs import compile_warning, open_spec
 from collplan.cli.options import Json, Options, Spec, flag, output_file
 from collplan.reports.output import (
     format_bytes,
-    format_kernels,
     format_seconds,
     pick,
     print_line,
@@ -117,5 +116,5 @@ def _print_report(document: dict[str, Any]) -> None:
             ],
         )
     where = f", wrote {document['output']}" if "output" in document else ""
-    took = format_seconds(document["compile_s"]) + format_kernels(document["kernels_s"])
+    took = format_seconds(document["compile_s"], document["kernels_s"])
     print_line(f"compiled in {took}{where}")

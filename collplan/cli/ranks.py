@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import typer
 
+from collplan.reports.output import Document
 from collplan.reports.progress import PROGRESS, progress_bar, shows_progress
 from collplan.specs.errors import CollplanError
 
 Advance = Callable[[], None]
-Document = dict[str, Any]
 
 BAD_INPUT: Final = 2
 _arguments: list[str] = []

@@ -24,13 +24,8 @@ from collplan.cli.options import (
 from collplan.cli.ranks import ending_all, one_voice, run_again
 from collplan.executors.mpi.together import first_alone, together
 from collplan.planner.memory import TOO_LARGE
-from collplan.reports.measured import (
-    check_trace,
-    prediction_report,
-    print_run,
-    write_both,
-)
-from collplan.reports.output import Document, print_line, print_result, warn
+from collplan.reports.measured import prediction_report, print_run, write_both
+from collplan.reports.output import Document, print_line, print_result, require_folder, warn
 from collplan.reports.progress import progress_bar, shows_progress, spinner
 from collplan.specs.errors import CollplanError
 
@@ -82,6 +77,13 @@ class RunOptions(Options):
             )
         return numbers
 
+    def check_trace(self) -> None:
+        """Raise `CollplanError` where no trace can be written."""
+        if self.trace is not None and not self.predict:
+            raise CollplanError("--trace: shows what --predict finds; add --predict")
+        if self.trace is not None:
+            require_folder("--trace", self.trace)
+
 
 def command(options: RunOptions) -> int:
     """Run a plan under MPI; check it against numpy, time it against the native collective.
@@ -99,7 +101,7 @@ def command(options: RunOptions) -> int:
     if is_under_mpi():
         return _run_as_rank(options)
     # What is wrong with the input is said once, before any rank is started.
-    check_trace(options.trace, options.predict)
+    options.check_trace()
     wanted = open_source(options.source, options.ranks)
     if not options.oversubscribe:
         n_ranks = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
@@ -123,7 +125,7 @@ def _run_as_rank(options: RunOptions) -> int:
     from collplan.measure.timing import WARM_UPS
 
     with one_voice():
-        check_trace(options.trace, options.predict)
+        options.check_trace()
         comm: Any = join_world()
         is_shown = comm.rank == 0 and shows_progress()
         with (

@@ -23,15 +23,8 @@ from collplan.cli.options import (
     plot_file,
     split_list,
 )
-from collplan.cli.ranks import (
-    Advance,
-    Benchmark,
-    Document,
-    ranks_to_start,
-    run_again,
-    run_benchmark,
-)
-from collplan.reports.output import print_json, print_result, require_folder
+from collplan.cli.ranks import Advance, Benchmark, ranks_to_start, run_again, run_benchmark
+from collplan.reports.output import Document, print_json, print_result, require_folder
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective

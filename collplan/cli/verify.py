@@ -5,7 +5,7 @@ from __future__ import annotations
 from collplan.cli.inputs import open_plan
 from collplan.cli.options import Json, Options, SpecOrPlan
 from collplan.planner.errors import PlanError
-from collplan.reports.output import format_kernels, format_seconds, print_result
+from collplan.reports.output import format_seconds, print_result
 from collplan.reports.progress import spinner
 
 
@@ -42,7 +42,7 @@ def command(options: VerifyOptions) -> int:
     print_result(
         document | {"verify_s": verify_s, "kernels_s": kernels_s},
         f"{source}: proved: {n_tasks} tasks on {n_ranks} ranks{folded} "
-        f"in {format_seconds(verify_s)}{format_kernels(kernels_s)}",
+        f"in {format_seconds(verify_s, kernels_s)}",
         as_json=as_json,
     )
     return 0

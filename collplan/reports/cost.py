@@ -7,13 +7,7 @@ from statistics import median
 from typing import Any, Final
 
 from collplan.executors.cost.path_folding import Fold, fold
-from collplan.reports.output import (
-    format_bytes,
-    format_kernels,
-    format_seconds,
-    print_line,
-    print_table,
-)
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 
 _MOST_LINES: Final = 40
 """Lines of the critical path to show; of a longer one, as many from both its ends."""
@@ -28,7 +22,7 @@ def print_cost(report: Report) -> None:
     makespan, steps = report["makespan_s"], report["critical_path"]
     print_line(
         f"makespan {format_seconds(makespan)}: {report['n_tasks']} tasks simulated in "
-        f"{format_seconds(report['simulate_s'])}{format_kernels(report.get('kernels_s', 0.0))}"
+        f"{format_seconds(report['simulate_s'], report.get('kernels_s', 0.0))}"
     )
     if report["n_copies"] > 1:
         print_line(

@@ -6,30 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collplan.reports.output import (
-    format_bytes,
-    format_seconds,
-    print_line,
-    print_table,
-    require_folder,
-)
+from collplan.reports.output import format_bytes, format_seconds, print_line, print_table
 from collplan.reports.plots import Series, plot_times
-from collplan.specs.errors import CollplanError
 
 if TYPE_CHECKING:
     from collplan.executors.cost import Timeline
     from collplan.measure.task_times import TaskTimes
 
 Report = dict[str, Any]
-
-
-def check_trace(path: Path | None, is_predicting: bool) -> None:
-    """Raise `CollplanError` where no trace can be written into `path`."""
-    if path is None:
-        return
-    if not is_predicting:
-        raise CollplanError("--trace: shows what --predict finds; add --predict")
-    require_folder("--trace", path)
 
 
 def prediction_report(timeline: Timeline, times: TaskTimes) -> Report:

@@ -237,29 +237,19 @@ def format_bytes(n_bytes: float) -> str:
     return f"{size:.4g} {_BYTE_UNITS[-1]}"
 
 
-def format_seconds(seconds: float) -> str:
-    """Write a time for people.
+def format_seconds(seconds: float, kernels_s: float = 0.0) -> str:
+    """Write a time for people, and how long kernels were compiled besides, if any were.
 
     Examples
     --------
-    >>> format_seconds(0.0000123), format_seconds(2.5)
-    ('12.3 µs', '2.5 s')
+    >>> format_seconds(0.0000123), format_seconds(2.5, 7.25)
+    ('12.3 µs', '2.5 s (and 7.25 s to compile kernels, once)')
     """
+    more = f" (and {format_seconds(kernels_s)} to compile kernels, once)" if kernels_s else ""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= factor:
-            return f"{seconds / factor:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"
-
-
-def format_kernels(seconds: float) -> str:
-    """Write how long kernels were compiled, beside the time of the work; nothing for none.
-
-    Examples
-    --------
-    >>> format_kernels(7.25), format_kernels(0.0)
-    (' (and 7.25 s to compile kernels, once)', '')
-    """
-    return f" (and {format_seconds(seconds)} to compile kernels, once)" if seconds else ""
+            return f"{seconds / factor:.4g} {unit}{more}"
+    return f"{seconds * 1e9:.4g} ns{more}"
 
 
 def _convert(value: Any) -> Any:

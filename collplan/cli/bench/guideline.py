@@ -16,9 +16,9 @@ from collplan.cli.options import (
     parse_counts,
     ranks_option,
 )
-from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
+from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
-from collplan.reports.output import pick, print_line, print_result
+from collplan.reports.output import Document, pick, print_line, print_result
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Final
 
 from collplan.cli.inputs import open_spec
 from collplan.cli.options import BenchmarkOptions, Repetitions, option, parse_sizes, ranks_option
-from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, run_benchmark
+from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
-from collplan.reports.output import print_line, print_result
+from collplan.reports.output import Document, print_line, print_result
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, suggest
 

@@ -26,8 +26,8 @@ from collplan.cli.options import (
     split_list,
     trace_file,
 )
-from collplan.cli.ranks import Benchmark, Document, run_benchmark
-from collplan.reports.output import print_result
+from collplan.cli.ranks import Benchmark, run_benchmark
+from collplan.reports.output import Document, print_result
 from collplan.reports.overlap import plot_sweep, print_sweep, sweep_document
 from collplan.reports.progress import shows_progress, spinner
 from collplan.specs import Machine

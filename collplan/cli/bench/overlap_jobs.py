@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import typer
 
-from collplan.cli.ranks import Advance, Benchmark, Document, count_repetitions, own_command
+from collplan.cli.ranks import Advance, Benchmark, count_repetitions, own_command
 from collplan.executors.mpi.launch.launcher import find_launcher, launch_environment
+from collplan.reports.output import Document
 
 if TYPE_CHECKING:
     from collplan.measure.overlap.sweep import Sweep

@@ -31,12 +31,7 @@ from collplan.measure.calibration.measurements import (
     Place,
     Rounds,
 )
-from collplan.measure.calibration.pair_timing import (
-    Entries,
-    PairTimer,
-    bind_messages,
-    burst_plan,
-)
+from collplan.measure.calibration.pair_timing import Entries, PairTimer, bind_messages, burst_plan
 from collplan.measure.lanes import node_of_ranks
 from collplan.measure.timing import everywhere, library_name, meet_asleep, time_in_turns
 from collplan.planner import compile_plan
