@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_serializer
+from pydantic_core import to_jsonable_python
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.errors import show_value
@@ -137,12 +138,7 @@ class Decomposition(ShortModel):
 
     @model_serializer
     def _write_short(self) -> Any:
-        given = self._given
-        for name, value in given.items():
-            if isinstance(value, tuple):
-                given[name] = list(value)
-            elif isinstance(value, Decomposition):
-                given[name] = value.model_dump(mode="json")
+        given = to_jsonable_python(self._given)
         return {"name": self.name, **given} if given else self.name
 
     def __str__(self) -> str:

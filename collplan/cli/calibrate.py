@@ -7,21 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collplan.cli.options import (
-    MeasuringOptions,
-    flag,
-    option,
-    output_file,
-    plot_file,
-    ranks_option,
-)
+from collplan.cli.options import MeasuringOptions, flag, n_ranks, option, output_file, plot_file
 from collplan.cli.ranks import Advance, Benchmark, run_benchmark
-from collplan.measure.calibration.measurements import (
-    QUICK,
-    THOROUGH,
-    Measurements,
-    load_measurements,
-)
+from collplan.measure.calibration.measurements import QUICK, THOROUGH, load_measurements
 from collplan.planner.formats.output_files import write_text
 from collplan.reports.output import Document, print_line, print_result, print_table, require_folder
 from collplan.reports.plots import Series, plot_times
@@ -30,6 +18,7 @@ from collplan.specs.loading import machine_at_hand
 
 if TYPE_CHECKING:
     from collplan.measure.calibration.fit import Calibration
+    from collplan.measure.calibration.measurements import Measurements
 
 
 class CalibrateOptions(MeasuringOptions):
@@ -38,7 +27,7 @@ class CalibrateOptions(MeasuringOptions):
     output: Path = output_file(
         "The machine file to write.", "-o", "--output", default=..., metavar="FILE.yaml"
     )
-    ranks: int | None = ranks_option()
+    ranks: int | None = n_ranks()
     lanes: int | None = option("k", "Lanes per node; detected by default.", min=1)
     quick: bool = flag("--quick", "Measure less, for rough numbers.")
     measurements: Path | None = output_file("Write the raw measurements, too.", metavar="FILE.json")

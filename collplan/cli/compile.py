@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collplan.cli.inputs import compile_warning, open_spec
 from collplan.cli.options import Json, Options, Spec, flag, output_file
@@ -19,9 +18,6 @@ from collplan.reports.output import (
 )
 from collplan.reports.progress import spinner
 from collplan.specs import PlanSpec
-
-if TYPE_CHECKING:
-    from collplan.planner.plan.phases import Phase
 
 
 class CompileOptions(Options):
@@ -46,7 +42,9 @@ def command(options: CompileOptions) -> None:
     compile_s = watch.work_s
     document = measure(plan).to_json() | {"compile_s": compile_s}
     if spec.decomposition.name == "auto" and plan.spec is not None:
-        document["chosen"] = _chosen(plan.spec, plan.phases)
+        passes = "; ".join(map(str, plan.spec.passes)) or "none"
+        phases = ", ".join(map(str, plan.phases))
+        document["chosen"] = f"{plan.spec.decomposition}: {phases}; passes: {passes}"
     if options.passes:
         with spinner("simulating the plan after each pass"):
             document["passes"] = trace_passes(plan.spec or spec)
@@ -55,12 +53,6 @@ def command(options: CompileOptions) -> None:
         save(plan, options.output)
         document["output"] = str(options.output)
     print_result(document, _print_report, as_json=options.as_json)
-
-
-def _chosen(spec: PlanSpec, phases: Sequence[Phase]) -> str:
-    """Say in one line what auto became."""
-    passes = "; ".join(map(str, spec.passes)) or "none"
-    return f"{spec.decomposition}: {', '.join(map(str, phases))}; passes: {passes}"
 
 
 def trace_passes(spec: PlanSpec) -> list[dict[str, Any]]:

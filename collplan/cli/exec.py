@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from collplan.cli.options import Options, argument, flag, option, ranks_option
+from collplan.cli.options import Options, argument, flag, n_ranks, option
 from collplan.cli.ranks import one_voice, run_again
 from collplan.reports.output import restore_streams
 from collplan.specs.errors import CollplanError
@@ -24,7 +24,7 @@ class ExecOptions(Options):
 
     program: list[str] = argument("APP.py ARGS...", "The program and its arguments.")
     table: Path = option("TABLE", "The tuning table, as collplan tune writes it.", default=...)
-    ranks: int | None = ranks_option(
+    ranks: int | None = n_ranks(
         "Number of ranks to start; under mpiexec it must match the world's."
     )
     module: bool = option(

@@ -59,7 +59,7 @@ def trace_file(text: str) -> Any:
     return output_file(f"{text}: {formats}", callback=_before_all(_check_trace))
 
 
-def ranks_option(text: str = "Number of ranks to start.") -> Any:
+def n_ranks(text: str = "Number of ranks to start.") -> Any:
     """Return a field that is the number of ranks, None where it is not given."""
     return option("RANKS", text, "-n", "--ranks", min=1)
 

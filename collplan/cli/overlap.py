@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 from collplan.cli.options import Json, Options, flag, option, parse_size, plot_file
 from collplan.reports.output import print_line, print_result
@@ -11,9 +11,6 @@ from collplan.reports.progress import spinner
 from collplan.specs import Machine
 from collplan.specs.errors import CollplanError
 from collplan.specs.loading import load_machine
-
-if TYPE_CHECKING:
-    from collplan.measure.overlap.simulation import Transport
 
 CORES: Final = 64
 """Cores of a node where neither they nor a machine are given: KNL's."""
@@ -105,7 +102,7 @@ def _transfer_bytes(text: str | None, *, has_machine: bool) -> int:
     return n_bytes
 
 
-def _parse_transport(text: str | None, *, is_used: bool) -> Transport | None:
+def _parse_transport(text: str | None, *, is_used: bool) -> str | None:
     from collplan.measure.overlap.simulation import TRANSPORTS
 
     if text not in (None, *TRANSPORTS):
@@ -116,4 +113,4 @@ def _parse_transport(text: str | None, *, is_used: bool) -> Transport | None:
         raise CollplanError(
             f"--transport: {text}, but nothing is simulated; add --simulate, or leave it out"
         )
-    return cast("Transport | None", text)
+    return text

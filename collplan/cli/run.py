@@ -16,9 +16,9 @@ from collplan.cli.options import (
     Options,
     SpecOrPlan,
     flag,
+    n_ranks,
     option,
     parse_numbers,
-    ranks_option,
     trace_file,
 )
 from collplan.cli.ranks import ending_all, one_voice, run_again
@@ -41,7 +41,7 @@ class RunOptions(Options):
     """Options of ``collplan run``."""
 
     source: SpecOrPlan
-    ranks: int | None = ranks_option(
+    ranks: int | None = n_ranks(
         "Number of ranks. Must be the plan's own; a spec of one node is planned for "
         "this many ranks instead."
     )
@@ -104,8 +104,8 @@ def command(options: RunOptions) -> int:
     options.check_trace()
     wanted = open_source(options.source, options.ranks)
     if not options.oversubscribe:
-        n_ranks = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
-        check_crowd(n_ranks, n_cores())
+        n_wanted = wanted.n_ranks if isinstance(wanted, Plan) else wanted.machine.n_ranks
+        check_crowd(n_wanted, n_cores())
     if isinstance(wanted, Plan):
         plan = wanted
     else:

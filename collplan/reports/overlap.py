@@ -7,14 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from collplan.reports.output import (
-    Document,
-    format_bytes,
-    format_seconds,
-    pick,
-    print_line,
-    print_table,
-)
+from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import COLOURS, Series, finish, new_figure, plot_by_ranks
 
 if TYPE_CHECKING:
@@ -213,7 +206,7 @@ def _furnish(axes: Axes, title: str) -> None:
     finish(axes, title, fontsize=8, ncols=2)
 
 
-def sweep_document(sweep: Sweep, repetitions: int | None, found: Document) -> Document:
+def sweep_document(sweep: Sweep, repetitions: int | None, found: dict[str, Any]) -> dict[str, Any]:
     """Return the results of a sweep, ready for JSON.
 
     Parameters
@@ -230,7 +223,7 @@ def sweep_document(sweep: Sweep, repetitions: int | None, found: Document) -> Do
         chosen = min(rows, key=lambda row: row["total_s"])
         levels = {"model_levels": sweep.model_levels(n_ranks)}
         best.append({key: chosen[key] for key in ("ranks", "method", "total_s")} | levels)
-    asked: Document = {
+    asked: dict[str, Any] = {
         "source": "simulated" if repetitions is None else "measured",
         "collective": sweep.kind,
         "algorithm": sweep.algorithm,
@@ -243,7 +236,7 @@ def sweep_document(sweep: Sweep, repetitions: int | None, found: Document) -> Do
     return asked | found | {"best": best}
 
 
-def print_sweep(document: Document) -> None:
+def print_sweep(document: dict[str, Any]) -> None:
     """Print the rows of a sweep, and what is to be known of them."""
     progress = [] if document["source"] == "simulated" else ["progress"]
     print_line(
@@ -274,7 +267,7 @@ def print_sweep(document: Document) -> None:
         print_line(line)
 
 
-def plot_sweep(path: Path, document: Document) -> None:
+def plot_sweep(path: Path, document: dict[str, Any]) -> None:
     """Plot the times of computation and communication together against numbers of ranks."""
     rows = document["rows"]
     series = []
@@ -291,7 +284,7 @@ def plot_sweep(path: Path, document: Document) -> None:
     plot_by_ranks(path, series[::-1], title=title)
 
 
-def _remarks(document: Document) -> list[str]:
+def _remarks(document: dict[str, Any]) -> list[str]:
     """Return what is to be known of the numbers."""
     found = []
     if "repetitions" in document:

@@ -121,12 +121,6 @@ class Goal:
     placement: Placement
     sizes: tuple[int, ...]
 
-    @property
-    def op_commutes(self) -> bool | None:
-        """Return whether the operation commutes; None where there is none."""
-        op = self.collective.op
-        return None if op is None else op.commutative
-
     def sized(self, n_bytes: int) -> Collective:
         """Return the collective of the given size in bytes."""
         return self.collective.with_count(n_bytes // self.collective.itemsize)
@@ -136,7 +130,7 @@ class Goal:
         collective = self.collective
         return Sweep(
             collective=collective.kind,
-            op_commutes=self.op_commutes,
+            op_commutes=None if collective.op is None else collective.op.commutative,
             ranks=len(self.members),
             placement=self.placement,
             datatype=str(collective.datatype),

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collplan.cli.inputs import open_spec, resize
-from collplan.cli.options import (
-    BenchmarkOptions,
-    CountSizes,
-    Spec,
-    option,
-    parse_counts,
-    ranks_option,
-)
+from collplan.cli.options import BenchmarkOptions, CountSizes, Spec, n_ranks, option, parse_counts
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, pick, print_line, print_result
@@ -27,7 +20,7 @@ class GuidelineOptions(BenchmarkOptions):
     """Options of ``collplan bench guideline``."""
 
     source: Spec
-    ranks: int | None = ranks_option()
+    ranks: int | None = n_ranks()
     sizes: CountSizes = None
     candidate: list[str] | None = option(
         "NAME=SPEC", "Another spec of the same collective; may be given several times."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from collplan.cli.inputs import open_spec
-from collplan.cli.options import BenchmarkOptions, Repetitions, option, parse_sizes, ranks_option
+from collplan.cli.options import BenchmarkOptions, Repetitions, n_ranks, option, parse_sizes
 from collplan.cli.ranks import Advance, Benchmark, count_repetitions, run_benchmark
 from collplan.reports.measured import plot_rows, print_statistics
 from collplan.reports.output import Document, print_line, print_result
@@ -23,7 +23,7 @@ class LaneOptions(BenchmarkOptions):
     """Options of both benchmarks of lanes."""
 
     sizes: str
-    ranks: int | None = ranks_option()
+    ranks: int | None = n_ranks()
     repetitions: Repetitions = 80
     nodes_from: Path | None = option(
         "SPEC",
@@ -154,14 +154,10 @@ def _check_collective(kind: str) -> None:
     kinds = [name for name, model in COLLECTIVES.items() if model.has_data]
     if kind in kinds:
         return
+    problem = f"{kind!r} is not a collective; {suggest(kind, kinds)}"
     if kind in COLLECTIVES:
-        raise CollplanError(
-            f"--collective: a {kind} moves nothing over the lanes; valid: {', '.join(kinds)}"
-        )
-    hint = suggest(kind, kinds)
-    raise CollplanError(
-        f"--collective: {kind!r} is not a collective; {hint}valid: {', '.join(kinds)}"
-    )
+        problem = f"a {kind} moves nothing over the lanes; "
+    raise CollplanError(f"--collective: {problem}valid: {', '.join(kinds)}")
 
 
 def _show(options: AnyOptions, document: Document) -> None:

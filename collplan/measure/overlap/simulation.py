@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from collplan.planner.plan.plan import Plan
 from collplan.specs import Link, Machine, Network
 from collplan.specs.explaining import explaining
 
-Transport = Literal["shared", "messages"]
-TRANSPORTS: Final[tuple[str, ...]] = get_args(Transport)
+TRANSPORTS: Final = ("shared", "messages")
 
 MOST_CORES: Final = 256
 """Largest number of cores of which all plans are simulated within a minute or two."""
@@ -55,7 +54,7 @@ class SimulatedOverlap:
 
     table: OverlapTable
     machine: str | None
-    transport: Transport
+    transport: str
     transfer_bytes: int
     transfer_s: float
 
@@ -66,7 +65,7 @@ def simulate_overlap(
     machine: Machine | None = None,
     transfer_bytes: int = TRANSFER_BYTES,
     name: str | None = None,
-    transport: Transport | None = None,
+    transport: str | None = None,
 ) -> SimulatedOverlap:
     """Simulate a split tree for every number of ranks and levels, alone and with computation.
 
@@ -120,7 +119,7 @@ def simulate_overlap(
     )
 
 
-def _unit_network(transport: Transport) -> Network:
+def _unit_network(transport: str) -> Network:
     """Return a network on which a transfer keeps one core for a unit: a copy, or an arrival."""
     per_byte = UNIT_NS / _UNIT_BYTES
     is_message = transport == "messages"
@@ -144,7 +143,7 @@ class _Trees:
     machine: Machine
     n_cores: int
     transfer_bytes: int
-    transport: Transport
+    transport: str
 
     def plan(self, n_ranks: int) -> Plan:
         kind, n_bytes = self.collective, self.transfer_bytes
