@@ -14,10 +14,7 @@ from collplan.specs.errors import CollplanError, suggest
 from collplan.specs.explaining import explaining
 
 TREES: Final = {
-    "bcast": "binomial",
-    "reduce": "binomial",
-    "gather": "binomial",
-    "scatter": "binomial",
+    **dict.fromkeys(("bcast", "reduce", "gather", "scatter"), "binomial"),
     "allreduce": "reduce_bcast",
 }
 """Collectives whose tree is split in levels, and by which algorithm they run."""
