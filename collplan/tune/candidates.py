@@ -9,7 +9,7 @@ the performance of MPI libraries", 2006, sections 2 and 3.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Final, Protocol, TypeVar
 
@@ -18,7 +18,7 @@ from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
 from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
-from collplan.select.sweep import NO_MEMORY, price
+from collplan.select.sweep import price
 from collplan.specs import AlgorithmChoice, Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 
@@ -185,16 +185,10 @@ class Selection:
         The best predicted first.
     skipped : int
         Number of other plans that differ from these and can be compiled.
-    refused : dict of str to str
-        Why there is no such plan.
-    twins : dict of str to str
-        The candidate whose plan another one's equals.
     """
 
     kept: list[Candidate]
     skipped: int
-    refused: dict[str, str] = field(default_factory=dict)
-    twins: dict[str, str] = field(default_factory=dict)
 
 
 def select(
@@ -217,12 +211,9 @@ def select(
     at_most : int, optional
         Keep no more, the best predicted.
     """
-    entries, selection = list_entries(spec, spread)
+    entries = list_entries(spec, spread)
     limit = max(SAFETY, keep_within)
     makespans = _simulate_near(entries, limit, keep_within, spread)
-    for entry in entries:
-        if makespans.get(entry.name, 0.0) is None:
-            selection.refused[entry.name] = "it cannot be compiled"
     found = {e.name: s for e in entries if (s := makespans.get(e.name)) is not None}
     gaining = [e for e in entries if e.name in found and _gains(e, found)]
     ordered = sorted(gaining, key=lambda entry: found[entry.name])
@@ -236,8 +227,9 @@ def select(
             kept.append(Candidate(entry.name, family, entry.spec, predicted_s))
             families.add(family)
     kept = kept[:at_most]
-    n_there = sum(entry.name not in selection.refused for entry in entries)
-    return Selection(kept, n_there - len(kept), selection.refused, selection.twins)
+    # What was simulated in vain cannot be compiled.
+    n_there = sum(makespans.get(entry.name, 0.0) is not None for entry in entries)
+    return Selection(kept, n_there - len(kept))
 
 
 def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
@@ -246,26 +238,19 @@ def _gains(entry: Entry, found: Mapping[str, float]) -> bool:
     return entry.name == entry.form.name or found[entry.name] < whole_s
 
 
-def list_entries(spec: PlanSpec, spread: Spread) -> tuple[list[Entry], Selection]:
-    """Return every different plan by its first name, and what is refused or the same."""
+def list_entries(spec: PlanSpec, spread: Spread) -> list[Entry]:
+    """Return every different plan that can be estimated, by its first name."""
     questions = [
         Question(form, spec, SEGMENTS if form.has_segments else (), MAX_TASKS)
         for form in all_variants(spec)
     ]
-    first: dict[tuple[str, ...], str] = {}
-    entries: list[Entry] = []
-    selection = Selection([], 0)
-    for entry in estimate_all(questions, spread, selection.refused):
-        if isinstance(entry, NotEstimated):
-            selection.refused[entry.question.form.name] = NO_MEMORY
-            continue
-        passes, transport = entry.form.method.passes, entry.spec.transport
-        identity = (entry.estimate.identity, str(transport), *map(str, passes))
-        if first.setdefault(identity, entry.name) == entry.name:
-            entries.append(entry)
-        else:
-            selection.twins[entry.name] = first[identity]
-    return entries, selection
+    different: dict[tuple[str, ...], Entry] = {}
+    for entry in estimate_all(questions, spread, {}):
+        if not isinstance(entry, NotEstimated):
+            passes, transport = entry.form.method.passes, entry.spec.transport
+            identity = (entry.estimate.identity, str(transport), *map(str, passes))
+            different.setdefault(identity, entry)
+    return list(different.values())
 
 
 def _simulate_near(

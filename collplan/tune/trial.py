@@ -53,8 +53,6 @@ class Verdict:
         Native, unless another's interval lies below native's.
     wrong : dict of str to str
         Candidates whose results were wrong, and where.
-    refused : dict of str to str
-        Candidates that cannot be compiled or bound, and why.
     ranks_per_core : float
         How many ranks shared a core; at most 1 if none did.
     """
@@ -62,7 +60,6 @@ class Verdict:
     times: dict[str, Time]
     winner: str
     wrong: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
     ranks_per_core: float = 1.0
 
 
@@ -144,14 +141,16 @@ class _Stand:
         watchdog.limit_s = max(watchdog.limit_s, PATIENCE * (perf_counter() - begin))
 
     def fill(self, left: list[Candidate]) -> None:
-        """Bind and check candidates from the front of a list, as many as fit."""
+        """Bind and check candidates from the front of a list, as many as fit.
+
+        Those that cannot be compiled or bound are left out.
+        """
         comm, room, n_before = self._comm, SCRATCH_BYTES, len(self._bound)
         while left and len(self._bound) < n_before + MOST_AT_ONCE and room > 0:
             candidate = left.pop(0)
             compiling = partial(compile_together, candidate.spec, comm, [])
             plan = make_or_refuse(comm, compiling, (CollplanError, MemoryError))
             if isinstance(plan, str):
-                self.verdict.refused[candidate.name] = plan
                 continue
             room -= _scratch_bytes(plan, comm)
             self._watchdog.announce(candidate.name)
@@ -160,7 +159,6 @@ class _Stand:
             binding = partial(bind, plan, comm, self._case.sendbuf, self._case.recvbuf)
             bound = make_or_refuse(comm, binding)
             if isinstance(bound, str):
-                self.verdict.refused[candidate.name] = bound
                 continue
             self._case.fill()
             self._watchdog.begin(candidate.name)

@@ -17,6 +17,8 @@ import pytest
 
 from collplan.measure.statistics import LEAST, is_faster
 from collplan.reports.tuning import print_tuned, to_json
+from collplan.select.comparison import MAX_TASKS
+from collplan.select.entries import Entry, Question, estimate_all
 from collplan.specs import COLLECTIVES, Bcast, CollplanError
 from collplan.tune.candidates import (
     all_variants,
@@ -117,7 +119,7 @@ def test_designs_of_alltoall_through_leaders_are_tried_across_nodes_only() -> No
 
 def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:
     spec = spec_of("bcast", 8192, **SMALL)
-    everything, _ = list_entries(spec, one_by_one)
+    everything = list_entries(spec, one_by_one)
     near, far = select(spec, 1.2), select(spec, 4.0)
     for selection in (near, far):
         assert len(selection.kept) + selection.skipped == len(everything)
@@ -136,10 +138,16 @@ def test_the_model_keeps_all_within_a_factor_and_counts_the_others() -> None:
 
 
 def test_equal_plans_are_measured_once_and_segments_where_they_gain() -> None:
-    selection = select(spec_of("allreduce", 8192, **SMALL), 2.0)
+    spec = spec_of("allreduce", 8192, **SMALL)
+    entries, selection = list_entries(spec, one_by_one), select(spec, 2.0)
     names = {one.name for one in selection.kept}
-    assert selection.twins
-    assert not names & selection.twins.keys()
+    assert names <= {entry.name for entry in entries}
+    asked = [Question(form, spec, (), MAX_TASKS) for form in all_variants(spec)]
+    estimated = [one for one in estimate_all(asked, one_by_one, {}) if isinstance(one, Entry)]
+    twins = {one.name for one in estimated} - {entry.name for entry in entries}
+    assert twins
+    equals = {one.estimate.identity for one in estimated if one.name in twins}
+    assert equals <= {entry.estimate.identity for entry in entries}
     predicted = {one.name: one.predicted_s or 0 for one in selection.kept}
     cut = [name for name in names if name.endswith("KiB") and name.rpartition(" ")[0] in names]
     assert cut

@@ -199,7 +199,6 @@ def wrong_and_refused() -> None:
     assert set(verdict.times) == {"native", "ring"}
     assert set(verdict.wrong) == {"linear"}
     assert "rank 0, element 0: got" in verdict.wrong["linear"]
-    assert set(verdict.refused) == {"mesh"}
     assert tried({}).winner == "native"
 
 
