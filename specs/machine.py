@@ -253,7 +253,7 @@ class Machine(ShortModel):
         return tuple(core * self.numa_domains // self.cores_per_node for core in self.rank_to_core)
 
 
-def place_ranks(rank_to_node: Ints) -> tuple[Ints, str | Ints]:
+def place_ranks(rank_to_node: Ints) -> tuple[Ints, Literal["block", "cyclic"] | Ints]:
     """Return the ranks on every node, and their order: by name, or as it is given.
 
     Examples

@@ -85,11 +85,9 @@ def measure_overlap(
     Returns
     -------
     dict
-        ``rows``: for each method its name, times in s, and the overlap ratio; ``states``: a
-        list of `CoreStates`, what the cores did in each method's median run, on rank 0 alone;
-        ``wrong``: results that are not right, in words; ``correct``: whether there are none;
-        ``computation_s``: C(N_proc), which the computation was sized by; ``processors``: how
-        many the ranks may use.
+        ``rows``, one per method; ``states``, the `CoreStates` of each method's median run, on
+        rank 0 alone; ``wrong``, results that are not right, in words; ``correct``, whether there
+        are none; ``computation_s``, C(N_proc); ``processors``, how many the ranks may use.
     """
     pinned = Pinned.at(comm, sweep)
     with Collectives(comm, sweep, pinned) as collectives:
@@ -103,9 +101,7 @@ def measure_overlap(
             each.both()
             each.stamps.clear()
         wrong = collectives.find_wrong()
-        calls: list[Call] = [compute]
-        for each in timed:
-            calls += [each.alone, each.both]
+        calls: list[Call] = [compute, *chain(*((each.alone, each.both) for each in timed))]
         times = time_in_turns(comm, calls, repetitions, advance=advance)
         wrong = collectives.find_wrong() | wrong
     return {
