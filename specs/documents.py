@@ -187,6 +187,8 @@ def parse_yaml(text: str, source: str) -> Any:
         # libyaml counts the end of the text as a line.
         where = f"line {min(mark.line, text.count(chr(10))) + 1}: " if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
+        if "nesting depth" in problem:  # libyaml reads ahead, and has a limit of its own
+            raise SpecError(_too_deep(source)) from None
         problem = problem.replace("in this context", "here")
         raise SpecError(f"{source}: {where}{problem}; mend the YAML") from None
 

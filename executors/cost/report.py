@@ -137,7 +137,7 @@ def _bound(plan: Plan, network: Network) -> tuple[float | None, str | None]:
         return None, None
     machine, bounds = plan.spec.machine, lower_bounds(plan.spec)
     n_bytes, per_byte, place = bounds.lane_bytes, network.network.G_ns_per_byte, "lane"
-    n_bytes = max(0, n_bytes - network.burst_bytes)  # a burst passes at once
+    n_bytes = max(0, n_bytes - 2 * network.burst_bytes)  # a burst passes at once at either end
     if machine.nodes == 1:
         n_bytes = max(bounds.bytes_sent_per_rank, bounds.bytes_received_per_rank)
         per_byte, place = _fastest_ns_per_byte(plan, network), "rank"
