@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
-from collplan.select.comparison import CERTAINTY, SAFETY, TOLERANCE, Comparison, Pruned
+from collplan.select.comparison import TOLERANCE, Comparison, Pruned
 from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12
@@ -162,7 +162,7 @@ def _remarks(comparison: Comparison, n_hidden: int) -> list[str]:
         lines.append(
             f"pruned: {by['bound']} whose busiest lane, core or memory alone takes longer than "
             f"the best (large plans: {1 - TOLERANCE:.0%} of the best), {by['price']} whose closed "
-            f"form is over {SAFETY:g} times the best (large plans: {1 / CERTAINTY:g} times)"
+            "form, corrected by those that were simulated, is far above the best"
         )
     left_out = [one for one in comparison.pruned if one.by in TOO_LARGE]
     for is_estimated in (True, False):

@@ -13,7 +13,7 @@ Optimized Hierarchical and Intra/Inter-Node Communication Overlap Design",
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import log2
 from typing import Any, Final
@@ -160,51 +160,6 @@ class NodeCounts:
     is_estimate: bool = False
 
 
-def _bruck(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    count = ranks * log2(nodes * ranks) if nodes > 1 else 0.0
-    return NodeCounts(count, count, is_estimate=True)
-
-
-def _flat(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    count = (nodes - 1) * ranks**2
-    return NodeCounts(count, count)
-
-
-def _rank_by_rank(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    return NodeCounts((nodes - 1) * ranks, (nodes - 1) * ranks)
-
-
-def _node_by_node(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    return NodeCounts(nodes - 1, nodes - 1)
-
-
-def _v1(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    return NodeCounts(nodes - 1, (nodes - 1) * ranks, 2 * block_bytes * nodes * ranks**2)
-
-
-def _v2(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    return NodeCounts(nodes - 1, nodes - 1, 2 * block_bytes * nodes * ranks**2)
-
-
-def _v3(nodes: int, ranks: int, block_bytes: int) -> NodeCounts:
-    # Printed is (M + 2)·N·P², which no choice of units makes the shared send
-    # buffer and two blocks of P² that the text and its figure 6 describe.
-    return NodeCounts(nodes - 1, nodes - 1, block_bytes * (nodes + 2) * ranks**2)
-
-
-_FORMULAS: Final[dict[str, Callable[[int, int, int], NodeCounts]]] = {
-    "bruck": _bruck,
-    "scatter_destination": _flat,
-    "pairwise": _flat,
-    "traeff_rougier": _node_by_node,
-    "chochia": _node_by_node,
-    "khorassani": _rank_by_rank,
-    "ohio_v1": _v1,
-    "ohio_v2": _v2,
-    "ohio_v3": _v3,
-}
-
-
 def node_counts(design: str, nodes: int, ranks: int, block_bytes: int) -> NodeCounts | None:
     """Return what a design needs of a node; None where the tables do not have it.
 
@@ -226,5 +181,23 @@ def node_counts(design: str, nodes: int, ranks: int, block_bytes: int) -> NodeCo
     >>> node_counts("bruck", 16, 56, 8).queue_pairs
     549.2...
     """
-    formula = _FORMULAS.get(design)
-    return formula(nodes, ranks, block_bytes) if formula else None
+    peers, shared_bytes = nodes - 1, block_bytes * nodes * ranks**2
+    match design:
+        case "bruck":
+            count = ranks * log2(nodes * ranks) if nodes > 1 else 0.0
+            return NodeCounts(count, count, is_estimate=True)
+        case "scatter_destination" | "pairwise":
+            return NodeCounts(peers * ranks**2, peers * ranks**2)
+        case "traeff_rougier" | "chochia":
+            return NodeCounts(peers, peers)
+        case "khorassani":
+            return NodeCounts(peers * ranks, peers * ranks)
+        case "ohio_v1":
+            return NodeCounts(peers, peers * ranks, 2 * shared_bytes)
+        case "ohio_v2":
+            return NodeCounts(peers, peers, 2 * shared_bytes)
+        case "ohio_v3":
+            # Printed is (M + 2)·N·P², which no choice of units makes the shared send
+            # buffer and two blocks of P² that the text and its figure 6 describe.
+            return NodeCounts(peers, peers, shared_bytes + 2 * block_bytes * ranks**2)
+    return None

@@ -24,7 +24,6 @@ from collplan.select.candidates import (
     likely_forms,
     segmented,
 )
-from collplan.select.estimate import Estimate
 from collplan.specs import AlgorithmChoice, PlanSpec
 from collplan.specs.request import AUTO, FLAT, MESSAGES
 
@@ -78,13 +77,6 @@ def resolve(spec: PlanSpec) -> PlanSpec:
             "itself; leave algorithms out, or name the decomposition"
         )
     return candidates(spec)[0].spec
-
-
-def estimate(
-    spec: PlanSpec, segments: Sequence[int] = (), max_tasks: int | None = None
-) -> tuple[Estimate, ...]:
-    """Estimate the plan of a spec as `collplan.select.estimate` does; ``auto`` is resolved."""
-    return estimates.estimate(resolve(spec), segments, max_tasks)
 
 
 @lru_cache(maxsize=64)

@@ -24,6 +24,7 @@ from collplan.select.candidates import (
 )
 from collplan.select.crossovers import Crossover, choose_best, find_crossovers
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
+from collplan.select.estimate import FEW_RANKS
 from collplan.select.sweep import AT_ONCE, price, run_jobs
 from collplan.specs import PlanSpec
 from collplan.specs.errors import CollplanError
@@ -32,12 +33,13 @@ SAFETY: Final = 4.0
 """Closed forms are believed to a factor: above this times the best, a candidate is pruned."""
 MAX_TASKS: Final = 600_000
 """Plans of more tasks are large: they take more than a second and some hundred megabytes each."""
-WAVES: Final = (3, 12)
-"""Numbers of candidates, cheapest by closed form first, in the first wave and in later ones."""
+WAVES: Final = (3, 6)
+"""Numbers of candidates per size, cheapest by closed form first, in the first wave and later."""
 SECONDS: Final = 40.0
 """Default limit of the time that each processor works, in seconds."""
-CERTAINTY: Final = 0.8
-"""A simulation is hardly below this part of what the closed form says."""
+CERTAINTY: Final = 0.5, 0.8
+"""A makespan is hardly below this part of the corrected closed form: where plans take little time
+to simulate, and where they take more, as large ones and those of many ranks do."""
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
 LEFT_OUT: Final = ("tasks", "memory", "time")
@@ -68,10 +70,10 @@ class Pruned:
     bytes : int
     by : str
         ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
-        is at most `TOLERANCE` above; ``price``: its closed form is more than
-        `SAFETY` times another's makespan, or, for a large plan, more than
-        1 / `CERTAINTY` times; ``tasks``, ``memory``, ``time``: its plan has more
-        tasks, or takes more memory or time, than there is.
+        is at most `TOLERANCE` above; ``price``: `CERTAINTY` of its closed form, corrected
+        by those that were simulated, is above another's makespan, or 1 / `SAFETY` of it
+        as it is; ``tasks``, ``memory``, ``time``: its plan has more tasks, or takes more
+        memory or time, than there is.
     price_s : float
         What its closed form says, in seconds; 0 where even to estimate it takes
         more time or memory than there is, as are the next two.
@@ -185,21 +187,28 @@ def compare(
     comparison = Comparison([_bytes_of(spec) for spec in specs])
     jobs = _Jobs(executor, on_progress, seconds)
     forms = _forms(specs[-1], comparison)
-    entries = _list_entries(specs, forms, _Filter(patterns), jobs, comparison)
+    entries = _list_entries(specs, forms, patterns, jobs, comparison)
     by_size = _within_limits(entries, comparison, max_tasks, jobs.most_effort())
     _simulate_all(by_size, jobs, comparison, prune=prune)
     for spec in specs:
         comparison.bounds[_bytes_of(spec)] = lower_bounds(spec)
     _name_winners(comparison)
+    comparison.crossovers = _crossovers(comparison, jobs)
+    return comparison
+
+
+def _crossovers(comparison: Comparison, jobs: _Jobs) -> list[Crossover]:
+    """Return where the best changes between neighboring sizes."""
     too_large = {(one.candidate, one.bytes) for one in comparison.pruned if one.by in LEFT_OUT}
-    comparison.crossovers = find_crossovers(
+    priced = {(p.candidate, p.bytes): p.price_s for p in comparison.pruned if p.price_s > 0}
+    return find_crossovers(
         comparison.sizes,
         comparison.best,
         {name: comparison.specs[name] for name in set(comparison.best.values())},
         lambda some: [one.makespan_s for one in jobs.run("crossovers", price, some, len(some))],
+        priced | comparison.makespans,
         too_large,
     )
-    return comparison
 
 
 def _within_limits(
@@ -248,7 +257,7 @@ def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
         return forms
     wanted = own.of(spec)
     for form in forms:
-        for segment in (None, *(SEGMENTS if form.has_segments else ())):
+        for segment in _segments(form):
             if form.of(spec, segment) == wanted:
                 comparison.own = form.name_with(segment)
                 return forms
@@ -256,24 +265,25 @@ def _forms(spec: PlanSpec, comparison: Comparison) -> list[Form]:
     return [own, *forms]
 
 
-class _Filter:
-    """Selection of candidates, by name or family."""
+def _takes(patterns: Sequence[str], form: Form, segment: int | None) -> bool:
+    """Return whether a candidate is selected, by its name or family."""
+    return not patterns or any(_fits(pattern, form, segment) for pattern in patterns)
 
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self.patterns = patterns
-        self.used: set[str] = set()
 
-    def takes(self, form: Form, segment: int | None) -> bool:
-        names = (form.name_with(segment), form.method.decomposition.name)
-        fits = {p for p in self.patterns if any(fnmatchcase(name, p) for name in names)}
-        self.used |= fits
-        return bool(fits) or not self.patterns
+def _fits(pattern: str, form: Form, segment: int | None) -> bool:
+    names = (form.name_with(segment), form.method.decomposition.name)
+    return any(fnmatchcase(name, pattern) for name in names)
 
-    def require_all_used(self, forms: Sequence[Form]) -> None:
-        for pattern in self.patterns:
-            if pattern not in self.used:
-                names = ", ".join(form.name for form in forms)
-                raise CollplanError(f"--candidates: {pattern!r} fits none; there are {names}")
+
+def _require_all_used(patterns: Sequence[str], forms: Sequence[Form]) -> None:
+    for pattern in patterns:
+        if not any(_fits(pattern, form, size) for form in forms for size in _segments(form)):
+            names = ", ".join(form.name for form in forms)
+            raise CollplanError(f"--candidates: {pattern!r} fits none; there are {names}")
+
+
+def _segments(form: Form) -> tuple[int | None, ...]:
+    return (None, *SEGMENTS) if form.has_segments else (None,)
 
 
 @dataclass
@@ -341,19 +351,18 @@ def _timed(function: Callable[[Item], Result], item: Item) -> tuple[Result, floa
 def _list_entries(
     specs: Sequence[PlanSpec],
     forms: Sequence[Form],
-    wanted: _Filter,
+    patterns: Sequence[str],
     jobs: _Jobs,
     comparison: Comparison,
 ) -> list[Entry]:
     """Return every candidate at every size it exists at."""
+    _require_all_used(patterns, forms)
     questions: list[Question] = []
     for form in forms:
-        segments = SEGMENTS if form.has_segments else ()
-        is_own = comparison.own in {form.name_with(segment) for segment in (None, *segments)}
-        cuts = tuple(size for size in segments if wanted.takes(form, size) or is_own)
-        if wanted.takes(form, None) or cuts or is_own:
-            questions += [Question(form, spec, cuts) for spec in specs]
-    wanted.require_all_used(forms)
+        is_own = comparison.own in {form.name_with(segment) for segment in _segments(form)}
+        wanted = [size for size in _segments(form) if is_own or _takes(patterns, form, size)]
+        cuts = tuple(size for size in wanted if size is not None)
+        questions += [Question(form, spec, cuts) for spec in specs if wanted]
     entries = []
     for entry in estimate_all(questions, jobs.estimate, comparison.refused):
         if isinstance(entry, NotEstimated):
@@ -361,7 +370,7 @@ def _list_entries(
             comparison.specs[form.name] = form.of(spec)
             unknown = Pruned(form.name, _bytes_of(spec), entry.by, 0.0, 0.0, 0)
             comparison.pruned.append(unknown)
-        elif wanted.takes(entry.form, entry.segment) or entry.name == comparison.own:
+        elif _takes(patterns, entry.form, entry.segment) or entry.name == comparison.own:
             comparison.specs[entry.name] = entry.spec
             entries.append(entry)
     return entries
@@ -392,9 +401,8 @@ def _simulate_all(
         n_waves += 1
         wave: list[Entry] = []
         for size, queue in queues.items():
-            times = [t for (_, other), t in comparison.makespans.items() if other == size]
-            if prune and times:
-                queue[:] = _promising(queue, min(times), comparison)
+            if prune:
+                queue[:] = _promising(queue, size, by_size[size], comparison)
             # Some small plans first: what they say may spare the large ones.
             small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
             chosen = (small or queue)[:n]
@@ -427,14 +435,28 @@ def _is_large(entry: Entry) -> bool:
     return entry.estimate.effort > MAX_TASKS
 
 
-def _promising(queue: Sequence[Entry], best_s: float, comparison: Comparison) -> list[Entry]:
-    """Return the candidates that may be better; note the others as pruned."""
+def _promising(
+    queue: Sequence[Entry], size: int, all_of_size: Sequence[Entry], comparison: Comparison
+) -> list[Entry]:
+    """Return the candidates that may be better; note the others as pruned.
+
+    The closed forms of a size err alike. They are corrected by the least ratio of makespan to
+    closed form among the candidates of the size that have been simulated.
+    """
+    times = comparison.makespans
+    simulated = [entry for entry in all_of_size if (entry.name, size) in times]
+    if not simulated:
+        return list(queue)
+    best_s = min(times[entry.name, size] for entry in simulated)
+    ratios = [times[e.name, size] / e.estimate.price_s for e in simulated if e.estimate.price_s]
+    least = min(ratios, default=1.0)
     kept = []
     for entry in queue:
-        found, is_large = entry.estimate, _is_large(entry)
+        found = entry.estimate
+        is_large = _is_large(entry) or entry.spec.machine.n_ranks > FEW_RANKS
         if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
             _leave_out(comparison, entry, "bound")
-        elif found.price_s > (1 / CERTAINTY if is_large else SAFETY) * best_s:
+        elif max(CERTAINTY[is_large] * least, 1 / SAFETY) * found.price_s > best_s:
             _leave_out(comparison, entry, "price")
         else:
             kept.append(entry)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,138 +30,83 @@ WINDOW: Final = 0.75
 """Latencies that each further segment waits for, since few requests are in flight."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Costs:
     """Messages and local steps of a plan with their costs on a machine, in nanoseconds.
 
+    Messages inside nodes, in phases that share memory, are copies that their receivers make, or
+    reductions where they combine what comes.
+
     Parameters
     ----------
+    tables : Tables
     machine : Machine
+    itemsize : int
+        Bytes of an element.
+    shared_phases : ndarray of bool, shape (n_phases,)
+        Phases in which ranks of a node share memory.
     ranks : tuple of int or None
-        All messages and steps of these ranks are there, and some of others; None for all.
-    n_rounds : int
-    round, phase, source, dest : ndarray of int64, shape (n_messages,)
-    n_bytes, combined_bytes, n_pieces : ndarray of int64
-        What every message carries, what is reduced of it when it has come, and between
-        how many pieces of memory it moves.
-    latency, overhead, gap, per_byte, core_per_byte : ndarray of float64
-        L, o, g, G and O of every message's link; of a copy in shared memory, the
-        last is the copy's.
-    crosses, keeps_receiver, is_copy : ndarray of bool
-        Whether it leaves its node; whether G keeps the receiver's core, as of links
-        without offload; whether its receiver reads it in memory that the two share.
-    lane_out, lane_in : ndarray of int64
-        Lanes of the nodes that send and receive it, where it crosses.
-    late_ns, send_more_ns, receive_more_ns : ndarray of float64
-        What some machines add to its latency, for handshakes and adapters, and to the
-        time of the cores at its ends, for strides, packets, and copies into memory that
-        its receiver can read.
-    step_phase, step_rank, step_bytes, step_pieces : ndarray of int64, shape (n_steps,)
-    step_ns, step_more_ns : ndarray of float64
+        All messages and steps of these ranks are in the tables, and some of others; None for all.
     """
 
+    tables: Tables
     machine: Machine
-    ranks: tuple[int, ...] | None
-    n_rounds: int
-    round: Ints
-    phase: Ints
-    source: Ints
-    dest: Ints
-    n_bytes: Ints
-    combined_bytes: Ints
-    n_pieces: Ints
-    latency: Floats
-    overhead: Floats
-    gap: Floats
-    per_byte: Floats
-    core_per_byte: Floats
-    crosses: Bools
-    keeps_receiver: Bools
-    is_copy: Bools
-    lane_out: Ints
-    lane_in: Ints
-    late_ns: Floats
-    send_more_ns: Floats
-    receive_more_ns: Floats
-    step_phase: Ints
-    step_rank: Ints
-    step_bytes: Ints
-    step_pieces: Ints
-    step_ns: Floats
-    step_more_ns: Floats
+    itemsize: int
+    shared_phases: Bools
+    ranks: tuple[int, ...] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        tables: Tables,
-        machine: Machine,
-        itemsize: int,
-        shared_phases: Bools,
-        ranks: tuple[int, ...] | None = None,
-    ) -> Costs:
-        """Look up what every message and step costs on `machine`.
-
-        Messages inside nodes, in phases marked as shared, are copies that their
-        receivers make, or reductions where they combine what comes.
-        """
-        messages, steps, network = tables.messages, tables.steps, machine.network
+    def __post_init__(self) -> None:
+        machine, network = self.machine, self.machine.network
+        messages, steps = self.tables.messages, self.tables.steps
+        self.n_rounds = 1 + max(int(one.round.max(initial=-1)) for one in (messages, steps))
+        self.n_phases = len(self.shared_phases)
+        self.round, self.phase, self.source, self.dest = (
+            column.astype(np.int64)
+            for column in (messages.round, messages.phase, messages.source, messages.dest)
+        )
+        self.step_phase, self.step_rank = steps.phase.astype(np.int64), steps.rank.astype(np.int64)
         placement = Placement.of(machine)
-        domain = placement.numa
-        source, dest = (end.astype(np.int64) for end in (messages.source, messages.dest))
-        node, lane = placement.node, placement.lane[dest]
-        crosses = node[source] != node[dest]
-        kind = np.where(crosses, 2, np.where(domain[source] != domain[dest], 1, 0))
-        links = _links(network)[:, kind]
-        latency, overhead, gap, per_byte, core_per_byte, offload = links
-        is_copy = ~crosses & shared_phases[messages.phase]
-        n_bytes, combined = (
-            np.asarray(side.elements) * itemsize for side in (messages.read, messages.combine)
+        node, domain, lane = placement.node, placement.numa, placement.lane[self.dest]
+        self.crosses = node[self.source] != node[self.dest]
+        self.lane_out, self.lane_in = (
+            node[end] * machine.lanes + lane for end in (self.source, self.dest)
         )
-        wire = Wire(network, _pairs_per_adapter(source[crosses], dest[crosses], machine))
-        strided_ns, packets_ns = network.strided_ns_per_byte, crosses * wire.packets_ns(n_bytes)
-        links[1:5, is_copy] = 0.0  # all but the latency
-        core_per_byte[is_copy & (combined == 0)] = network.copy_ns_per_byte
-        return cls(
-            machine=machine,
-            ranks=ranks,
-            n_rounds=1 + max(int(one.round.max(initial=-1)) for one in (messages, steps)),
-            round=messages.round.astype(np.int64),
-            phase=messages.phase,
-            source=source,
-            dest=dest,
-            n_bytes=n_bytes,
-            combined_bytes=combined,
-            n_pieces=_n_pieces(messages),
-            latency=latency,
-            overhead=overhead,
-            gap=gap,
-            per_byte=per_byte,
-            core_per_byte=core_per_byte,
-            crosses=crosses,
-            keeps_receiver=(offload == 0) & ~is_copy,
-            is_copy=is_copy,
-            lane_out=node[source] * machine.lanes + lane,
-            lane_in=node[dest] * machine.lanes + lane,
-            late_ns=crosses * (wire.asking_ns(n_bytes) + wire.read_ns),
-            send_more_ns=packets_ns
-            + strided_ns * n_bytes * _is_strided(messages.read)
-            + network.copy_ns_per_byte * itemsize * _copied_in(messages, is_copy),
-            receive_more_ns=packets_ns + strided_ns * n_bytes * _is_strided(messages.write),
-            **_costs_of_steps(steps, network, itemsize),
+        near = np.where(domain[self.source] != domain[self.dest], 1, 0)
+        links = _links(network)[:, np.where(self.crosses, 2, near)]
+        self.latency, self.overhead, self.gap, self.per_byte, self.core_per_byte, offload = links
+        # A copy is read by its receiver in memory that it shares with the sender.
+        self.is_copy = ~self.crosses & self.shared_phases[self.phase]
+        # Without offload G keeps the receiver's core.
+        self.keeps_receiver = (offload == 0) & ~self.is_copy
+        self.wire = Wire(
+            network,
+            _pairs_per_adapter(self.source[self.crosses], self.dest[self.crosses], machine),
         )
+        self.n_bytes: Ints | Floats
+        self.combined_bytes: Ints | Floats
+        self.step_bytes: Ints | Floats
+        self.n_bytes, self.combined_bytes, self.step_bytes = (
+            np.asarray(side.elements) * self.itemsize
+            for side in (messages.read, messages.combine, steps.write)
+        )
+        self.copied_bytes: Ints | Floats = _copied_in(messages, self.is_copy) * self.itemsize
+        links[1:5, self.is_copy] = 0.0  # all but the latency
+        self.core_per_byte[self.is_copy & (self.combined_bytes == 0)] = network.copy_ns_per_byte
+        self.step_per_byte = np.where(
+            steps.op == Op.COPY, network.copy_ns_per_byte, network.reduce_ns_per_byte
+        )
+        self.n_pieces, self.step_pieces = _n_pieces(messages), _n_pieces(steps)
+        self.is_read_strided, self.is_write_strided = map(
+            _is_strided, (messages.read, messages.write)
+        )
+        self.is_step_strided = _is_strided(steps.read) | _is_strided(steps.write)
 
-    @cached_property
-    def by_phase(self) -> dict[int, Costs]:
-        """Costs of every phase alone."""
-        found = {}
-        for phase in np.union1d(self.phase, self.step_phase).tolist():
-            sent, done = self.phase == phase, self.step_phase == phase
-            rows = {}
-            for field in fields(self)[3:]:
-                column = getattr(self, field.name)
-                rows[field.name] = column[done if field.name.startswith("step") else sent]
-            found[phase] = replace(self, **rows)
-        return found
+    def scaled(self, factor: float) -> Costs:
+        """Return the costs of the same messages and steps with `factor` times the bytes."""
+        costs = copy(self)
+        for name in ("n_bytes", "combined_bytes", "copied_bytes", "step_bytes"):
+            setattr(costs, name, getattr(self, name) * factor)
+        return costs
 
     def n_tasks(self, segment: int | None) -> int:
         """Estimate the number of tasks of the whole plan, in segments of `segment` bytes."""
@@ -178,8 +124,14 @@ class Costs:
         n += n_pieces[there[self.step_rank]].sum()
         return int(n * n_ranks / len(self.ranks))
 
+    @property
+    def longest(self) -> float:
+        """Return the bytes of the longest message."""
+        return float(self.n_bytes.max(initial=0))
+
+    @cached_property
     def effort_of_parts(self) -> int:
-        """Return about how much the pieces of memory add to the effort of compiling, in tasks.
+        """About how much the pieces of memory add to the effort of compiling, in tasks.
 
         Messages and steps move between pieces, and shared memory is cut wherever some
         piece begins or ends.
@@ -195,8 +147,8 @@ class Costs:
             effort += SHARED_PART * float(self.n_bytes[there & self.is_copy].sum()) / least
         return int(effort * n_ranks / len(ranks))
 
-    def estimate_ns(self, segment: int | None) -> float:
-        """Estimate the time of the plan, in segments of `segment` bytes.
+    def estimate_ns(self, segment: int | None, bound_ns: float) -> float:
+        """Estimate the time of the plan, in segments of `segment` bytes, given a lower bound.
 
         Phases follow each other. A phase takes as long as its busiest lane, core or
         memory, and L + o per round; or as long as the longest messages of its rounds,
@@ -205,7 +157,8 @@ class Costs:
         """
         longest = self.n_bytes if segment is None else np.minimum(self.n_bytes, segment)
         waits, through = np.zeros((2, self.n_rounds))
-        latency = self.latency + self.late_ns + 2 * self.overhead
+        late_ns = self.crosses * (self.wire.asking_ns(self.n_bytes) + self.wire.read_ns)
+        latency = self.latency + late_ns + 2 * self.overhead
         np.maximum.at(waits, self.round, latency - self.overhead)
         both = np.where(
             self.crosses,
@@ -222,23 +175,24 @@ class Costs:
             seen[self.round] = self.round
             seen = np.maximum.accumulate(seen)
             waits, through, phase_of = waits[seen], through[seen], phase_of[seen]
-        busy = {
-            phase: costs.busiest_ns(segment, is_estimate=True)
-            for phase, costs in self.by_phase.items()
-        }
+        *busy, together = self._held_ns(segment, is_estimate=True).tolist()
         if segment is None:
-            return sum(
-                max(busy_ns + float(waits[own].sum()), float(through[own].sum()))
-                for busy_ns, own in ((ns, phase_of == phase) for phase, ns in busy.items())
-            )
-        together_ns = NOT_HIDDEN * sum(busy.values()) + (1 - NOT_HIDDEN) * self.busiest_ns(segment)
+            waited = np.bincount(phase_of, waits, len(busy))
+            passed = np.bincount(phase_of, through, len(busy))
+            return float(np.maximum(busy + waited, passed).sum())
+        together_ns = NOT_HIDDEN * sum(busy) + (1 - NOT_HIDDEN) * bound_ns
         # Nothing hides what one core or lane does in several phases.
-        together_ns = max(together_ns, self.busiest_ns(segment, is_estimate=True))
+        together_ns = max(together_ns, float(together))
         n_more = int(pieces(self.n_bytes, segment).max(initial=1)) - 1
-        return together_ns + float(through.sum()) + n_more * WINDOW * float(latency.max(initial=0))
+        together_ns += float(through.sum())
+        return float(together_ns + n_more * WINDOW * latency.max(initial=0))
 
-    def busiest_ns(self, segment: int | None, *, is_estimate: bool = False) -> float:
-        """Return how long the busiest lane, port, core or memory is held, whatever the order.
+    def busiest_ns(self, segment: int | None) -> float:
+        """Return how long the busiest lane, port, core or memory is held, whatever the order."""
+        return float(self._held_ns(segment)[-1])
+
+    def _held_ns(self, segment: int | None, *, is_estimate: bool = False) -> Floats:
+        """Return how long the busiest is held in every phase, and, last, in all together.
 
         Of a message of s bytes a lane takes g + (s - 1)·G at either end, inside a
         node a port of either rank as much; a core o + (s - 1)·O where it is sent
@@ -246,62 +200,74 @@ class Costs:
         where it comes; besides what copies and reductions take, less than a
         nanosecond of each lost to rounding. Processors that cores share are held as
         long as cores are. Of the last message a lane's g may go on when all is done,
-        beyond the receiver's o; the first bytes pass at once, as a burst. What is read
+        beyond the receiver's o; the first bytes pass at once at either end, as bursts. What is read
         in shared memory costs no more for sure than the reductions that read it.
-        What only some plans pay counts in an estimate: copies, `send_more_ns`, and so on.
+        What only some plans pay counts in an estimate: copies, strides, packets, and so on.
         """
-        network, n_ranks = self.machine.network, self.machine.n_ranks
-        n_segments, crosses = pieces(self.n_bytes, segment), self.crosses
+        machine, network = self.machine, self.machine.network
+        n_segments, n_steps = pieces(self.n_bytes, segment), pieces(self.step_bytes, segment)
+        crosses = self.crosses
         steps = np.maximum(0, self.n_bytes - n_segments)
         core_ns = np.where(self.is_copy, 0.0, self.core_per_byte)
         taken_ns = self.core_per_byte if is_estimate else core_ns
         taken_ns = np.where(self.keeps_receiver, np.maximum(taken_ns, self.per_byte), taken_ns)
-        reduces = np.maximum(0, network.reduce_ns_per_byte * self.combined_bytes - n_segments)
         own = n_segments * self.overhead
-        # Of nothing, bincount makes integers.
-        cores = np.zeros(n_ranks)
-        cores += np.bincount(self.source, own + steps * core_ns, n_ranks)
-        cores += np.bincount(self.dest, own + steps * taken_ns + reduces, n_ranks)
-        step_ns = np.maximum(0, self.step_ns - pieces(self.step_bytes, segment))
-        cores += np.bincount(self.step_rank, step_ns, n_ranks)
+        sent_ns = own + steps * core_ns
+        taken_ns = own + steps * taken_ns
+        taken_ns += np.maximum(0, network.reduce_ns_per_byte * self.combined_bytes - n_segments)
+        step_ns = np.maximum(0.0, self.step_bytes * self.step_per_byte - n_steps)
         if is_estimate:
-            cores += np.bincount(self.source, self.send_more_ns, n_ranks)
-            cores += np.bincount(self.dest, self.receive_more_ns, n_ranks)
-            cores += np.bincount(self.step_rank, self.step_more_ns, n_ranks)
-        n_processors = min(n_ranks, network.processors or n_ranks)
-        held = [cores, cores.sum(keepdims=True) / n_processors, self._memories_ns()]
-        wire = n_segments * self.gap + steps * self.per_byte
-        after_ns = float((self.gap - self.overhead).max(initial=0.0))
-        burst_ns = network.burst_bytes * network.network.G_ns_per_byte
+            packets_ns = crosses * self.wire.packets_ns(self.n_bytes)
+            strided_ns = network.strided_ns_per_byte
+            sent_ns += packets_ns + strided_ns * self.n_bytes * self.is_read_strided
+            sent_ns += network.copy_ns_per_byte * self.copied_bytes
+            taken_ns += packets_ns + strided_ns * self.n_bytes * self.is_write_strided
+            step_ns = step_ns + strided_ns * self.step_bytes * self.is_step_strided
+        sent, taken = (self.phase, self.source, sent_ns), (self.phase, self.dest, taken_ns)
+        done = self.step_phase, self.step_rank, step_ns
+        cores = self._by_phase(machine.n_ranks, sent, taken, done)
+        n_processors = min(machine.n_ranks, network.processors or machine.n_ranks)
+        held = [cores, cores.sum(axis=1, keepdims=True) / n_processors, self._memories_ns()]
+        held += self._lanes_ns(n_segments * self.gap + steps * self.per_byte)
+        return np.asarray(np.max([busy.max(axis=1, initial=0.0) for busy in held], axis=0))
+
+    def _lanes_ns(self, wire_ns: Floats) -> list[Floats]:
+        """Return how long lanes and ports are held by messages that take them for `wire_ns`."""
+        machine, crosses = self.machine, self.crosses
+        held = []
+        after_ns = np.zeros((self.n_phases + 1, 1))
+        np.maximum.at(after_ns[:, 0], self.phase, self.gap - self.overhead)
+        after_ns[-1] = after_ns.max()
         for lane, rank in ((self.lane_out, self.source), (self.lane_in, self.dest)):
-            held.append(np.bincount(lane[crosses], wire[crosses]) - after_ns - burst_ns)
-            held.append(np.bincount(rank[~crosses], wire[~crosses]) - after_ns)
-        return max(float(busy.max(initial=0.0)) for busy in held)
+            crossing = self._by_phase(
+                machine.nodes * machine.lanes, (self.phase, lane, wire_ns * crosses)
+            )
+            inside = self._by_phase(machine.n_ranks, (self.phase, rank, wire_ns * ~crosses))
+            held += [crossing - after_ns - 2 * self.wire.burst_ns, inside - after_ns]
+        return held
 
     def _memories_ns(self) -> Floats:
         """Return how long bytes that are copied, reduced or come keep every node's memory."""
         machine, node = self.machine, Placement.of(self.machine).node
         arrived = self.n_bytes * ~(self.crosses | self.is_copy) + self.combined_bytes
-        moved = np.zeros(machine.nodes)
-        moved += np.bincount(node[self.dest], arrived, machine.nodes)
-        moved += np.bincount(node[self.step_rank], self.step_bytes, machine.nodes)
+        moved = self._by_phase(
+            machine.nodes,
+            (self.phase, node[self.dest], arrived),
+            (self.step_phase, node[self.step_rank], self.step_bytes),
+        )
         return np.asarray(moved * machine.network.memory_ns_per_byte)
 
+    def _by_phase(self, n_places: int, *works: tuple[Ints, Ints, Floats | Ints]) -> Floats:
+        """Return sums of work per phase (row) and place, and, last, those of all phases.
 
-def _costs_of_steps(steps: LocalTable, network: Network, itemsize: int) -> dict[str, Any]:
-    """Return the columns of local steps."""
-    n_bytes = np.asarray(steps.write.elements) * itemsize
-    is_copy = steps.op == Op.COPY
-    per_byte = np.where(is_copy, network.copy_ns_per_byte, network.reduce_ns_per_byte)
-    is_strided = _is_strided(steps.read) | _is_strided(steps.write)
-    return {
-        "step_phase": steps.phase,
-        "step_rank": steps.rank.astype(np.int64),
-        "step_bytes": n_bytes,
-        "step_pieces": _n_pieces(steps),
-        "step_ns": np.asarray(n_bytes * per_byte, dtype=np.float64),
-        "step_more_ns": network.strided_ns_per_byte * n_bytes * is_strided,
-    }
+        Works are given as phases, places and amounts.
+        """
+        rows = np.zeros((self.n_phases + 1, n_places))
+        for phase, place, amount in works:
+            sums = np.bincount(phase * n_places + place, amount, self.n_phases * n_places)
+            rows[:-1] += sums.reshape(-1, n_places)
+        rows[-1] = rows[:-1].sum(axis=0)
+        return rows
 
 
 def _links(network: Network) -> Floats:
@@ -375,9 +341,9 @@ def _pairs_per_adapter(source: Ints, dest: Ints, machine: Machine) -> int:
     return -(-int(np.bincount(node[pairs], minlength=1).max()) // machine.lanes)
 
 
-def pieces(n_bytes: Ints, size: int | None) -> Ints:
+def pieces(n_bytes: Ints | Floats, size: int | None) -> Floats:
     """Return into how many segments of `size` bytes messages or steps are cut."""
-    return np.ones_like(n_bytes) if size is None else np.maximum(1, -(-n_bytes // size))
+    return np.ones(len(n_bytes)) if size is None else np.maximum(1.0, -(-n_bytes // size))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isqrt
+from math import isqrt, log
 from typing import Final
 
 from collplan.specs import PlanSpec
 
 CLOSE: Final = 1.15
-"""Sizes of less than this ratio are not bisected."""
+"""Sizes of less than this ratio are not refined."""
+ROUND: Final = 3
+"""Every this many steps the middle is tried, wherever the two should be equally fast."""
 
 Simulate = Callable[[Sequence[PlanSpec]], Sequence[float | None]]
 """Returns the makespan of every spec in seconds, None where there is none."""
@@ -78,9 +80,10 @@ def find_crossovers(
     best: Mapping[int, str],
     specs: Mapping[str, PlanSpec],
     simulate: Simulate,
+    times: Mapping[tuple[str, int], float],
     excluded: Collection[tuple[str, int]] = (),
 ) -> list[Crossover]:
-    """Find where the best changes: by bisection, simulating the two at sizes between.
+    """Find where the best changes: by simulating the two at sizes between.
 
     Parameters
     ----------
@@ -93,8 +96,11 @@ def find_crossovers(
         The winners, at any size.
     simulate : callable
         Simulates many specs at once.
+    times : mapping of (str, int) to float
+        Makespans, or estimates, at the sizes that were compared. Where two are equally
+        fast by these is the first size to be simulated.
     excluded : collection of (str, int)
-        Candidates that are too large at a size: no crossover is bisected there.
+        Candidates that are too large at a size: no crossover is refined there.
 
     Returns
     -------
@@ -102,45 +108,85 @@ def find_crossovers(
         Ascending. Where a third is best between the two, the crossover is
         theirs all the same; ask for more sizes to see it.
     """
-    found = []
-    for low, high in pairwise(sizes):
-        if low in best and high in best and best[low] != best[high]:
-            found.append(Crossover(best[low], best[high], low, high, False))
-    open_ones = [
-        i
-        for i, one in enumerate(found)
-        if (one.before, one.high_bytes) not in excluded
-        and (one.after, one.low_bytes) not in excluded
+    found = [
+        _Bracket(best[low], best[high], low, high)
+        for low, high in pairwise(sizes)
+        if low in best and high in best and best[low] != best[high]
     ]
+    open_ones = [
+        one
+        for one in found
+        if (one.before, one.high) not in excluded and (one.after, one.low) not in excluded
+    ]
+    for one in open_ones:
+        one.compare_ends(times)
     while open_ones:
-        middles = {i: _middle(found[i], specs) for i in open_ones}
-        open_ones = [i for i in open_ones if middles[i] is not None]
+        middles = [(one, one.middle(specs[one.before].collective.itemsize)) for one in open_ones]
+        halved = [(one, middle) for one, middle in middles if middle is not None]
         pairs = [
-            specs[name].with_count((middles[i] or 0) // specs[name].collective.itemsize)
-            for i in open_ones
-            for name in (found[i].before, found[i].after)
+            specs[name].with_count(middle // specs[name].collective.itemsize)
+            for one, middle in halved
+            for name in one.names
         ]
-        times = simulate(pairs)
-        going_on = []
-        for k, i in enumerate(open_ones):
-            before_s, after_s = times[2 * k : 2 * k + 2]
-            if before_s is not None and after_s is not None:
-                found[i] = _halved(found[i], middles[i] or 0, before_s < after_s)
-                going_on.append(i)
-        open_ones = going_on
-    return found
+        made = iter(simulate(pairs))
+        open_ones = [
+            one
+            for (one, middle), before_s, after_s in zip(halved, made, made, strict=True)
+            if one.halve(middle, before_s, after_s)
+        ]
+    return [Crossover(*one.names, one.low, one.high, one.n_steps > 0) for one in found]
 
 
-def _halved(one: Crossover, middle: int, before_wins: bool) -> Crossover:
-    low, high = (middle, one.high_bytes) if before_wins else (one.low_bytes, middle)
-    return Crossover(one.before, one.after, low, high, True)
+@dataclass
+class _Bracket:
+    """Two sizes between which `before` and `after` change places.
+
+    The gaps are the logarithms of the ratio of their times at both sizes, 0 where unknown.
+    """
+
+    before: str
+    after: str
+    low: int
+    high: int
+    low_gap: float = 0.0
+    high_gap: float = 0.0
+    n_steps: int = 0
+
+    @property
+    def names(self) -> tuple[str, str]:
+        return self.before, self.after
+
+    def compare_ends(self, times: Mapping[tuple[str, int], float]) -> None:
+        """Find the gaps by the times that are known at both sizes."""
+        self.low_gap, self.high_gap = (
+            _gap(times.get((self.before, size)), times.get((self.after, size)))
+            for size in (self.low, self.high)
+        )
+
+    def middle(self, itemsize: int) -> int | None:
+        """Return a size between, in whole elements; None where the two are close."""
+        low, high = self.low // itemsize, self.high // itemsize
+        if high <= CLOSE * low or high - low < 2:
+            return None
+        middle = isqrt(low * high) if low else high // 2
+        if low and self.low_gap < 0 < self.high_gap and self.n_steps % ROUND != ROUND - 1:
+            part = self.low_gap / (self.low_gap - self.high_gap)
+            # A little to the side that is farther, so that the other is cut off.
+            side = CLOSE ** (0.45 if part < 0.5 else -0.45)
+            middle = round(low * (high / low) ** part * side)
+        return max(low + 1, min(high - 1, middle)) * itemsize
+
+    def halve(self, middle: int, before_s: float | None, after_s: float | None) -> bool:
+        """Cut off the side on which the same is better; return whether both have times."""
+        if before_s is None or after_s is None:
+            return False
+        self.n_steps += 1
+        if before_s < after_s:
+            self.low, self.low_gap = middle, _gap(before_s, after_s)
+        else:
+            self.high, self.high_gap = middle, _gap(before_s, after_s)
+        return True
 
 
-def _middle(one: Crossover, specs: Mapping[str, PlanSpec]) -> int | None:
-    """Return a size between, in whole elements; None where the two are close."""
-    itemsize = specs[one.before].collective.itemsize
-    low, high = one.low_bytes // itemsize, one.high_bytes // itemsize
-    if high <= CLOSE * low or high - low < 2:
-        return None
-    middle = isqrt(low * high) if low else high // 2
-    return max(low + 1, min(high - 1, middle)) * itemsize
+def _gap(before_s: float | None, after_s: float | None) -> float:
+    return log(before_s / after_s) if before_s and after_s else 0.0

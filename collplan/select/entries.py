@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from collplan.planner.errors import AlgorithmError, MemoryLimitError
-from collplan.select.auto import estimate
+from collplan.select.auto import resolve
 from collplan.select.candidates import Form
-from collplan.select.estimate import Estimate
-from collplan.specs import Decomposition, PlanSpec
+from collplan.select.estimate import Estimate, Structures, estimate, shared_drafts
+from collplan.specs import Decomposition, Method, PlanSpec
+from collplan.specs.request import MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,22 @@ def estimate_all(
 ) -> Iterator[Entry | NotEstimated]:
     """Yield the entries of all forms in turn; note refusals by the names of forms.
 
-    Forms of one decomposition at one size are estimated together, as they share its blueprint.
+    Forms of one decomposition are estimated together, as they share blueprints. Of these, the
+    ones that differ in their count or transport follow each other, as they share messages.
     """
-    together: dict[tuple[Decomposition, int], list[int]] = {}
+    together: dict[Decomposition, list[int]] = {}
+    first: dict[Method, int] = {}
     for i, question in enumerate(questions):
-        spec = question.spec
-        together.setdefault((question.form.method.decomposition, id(spec)), []).append(i)
+        method = question.form.method
+        together.setdefault(method.decomposition, []).append(i)
+        first.setdefault(method.replace(transport=MESSAGES), i)
+
+    def turn(i: int) -> tuple[int, int]:
+        form, spec = questions[i].form, questions[i].spec
+        return first[form.method.replace(transport=MESSAGES)], -spec.collective.count
+
+    for some in together.values():
+        some.sort(key=turn)
     answers = run(_estimate, [[questions[i] for i in some] for some in together.values()])
     by_question = {
         i: answer
@@ -106,16 +117,18 @@ def estimate_all(
 
 def _estimate(questions: Sequence[Question]) -> Sequence[Answer]:
     """Estimate forms one after another, wherever this runs; a refusal is its reason."""
-    return [_answer(question) for question in questions]
-
-
-def _answer(question: Question) -> Answer:
+    structures = Structures()
     try:
-        spec = question.form.of(question.spec)
-        return estimate(spec, question.segments, question.max_tasks)
-    except MemoryLimitError:
-        return None
+        return [_answer(question, structures) for question in questions]
+    finally:
+        shared_drafts.cache_clear()
+
+
+def _answer(question: Question, structures: Structures) -> Answer:
+    try:
+        spec = resolve(question.form.of(question.spec))
+        return estimate(spec, question.segments, question.max_tasks, structures)
     except AlgorithmError as error:
-        return str(error)
+        return None if isinstance(error, MemoryLimitError) else str(error)
     except MemoryError:
         return None

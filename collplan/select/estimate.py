@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -16,22 +16,24 @@ from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.blueprint.groups import Groups
 from collplan.planner.decompose import draft
 from collplan.planner.lowering.build import Placement
-from collplan.planner.lowering.lower import Stated
+from collplan.planner.lowering.lower import Stated, Tables
 from collplan.planner.lowering.program import ComponentProgram, Program, program_of
 from collplan.planner.lowering.symmetry import may_fold
 from collplan.planner.passes import run_blueprint_passes
 from collplan.planner.passes.coalescing.coalesce_requests import coalesce_table
 from collplan.planner.plan.phases import is_inside
 from collplan.select.costs import Costs
-from collplan.specs import Link, Machine, PlanSpec, parse_bytes
+from collplan.specs import Link, Machine, PassChoice, PlanSpec, parse_bytes
 
 SLACK: Final = 1 - 1e-9
 """Sums of the same floats in another order may differ in their last digits."""
 
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
-MANY_RANKS: Final = 4096
-"""Number of ranks above which blueprints are too large to keep those of all candidates."""
+EVEN: Final = 0.005
+"""Part by which a large machine's vector may differ from one that its ranks share evenly."""
+MOST_KEPT: Final = 3
+"""Structures that are kept: of a method by messages and through shared memory, and one more."""
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 MOST_PAIRS: Final = 4_000_000
@@ -69,8 +71,94 @@ class Estimate:
     identity: str
 
 
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Messages and steps of a program, which at other counts differ in their bytes only.
+
+    Parameters
+    ----------
+    tables : Tables
+    count : int
+        The collective's count that the tables are of.
+    least : int
+        Elements of the smallest piece of memory that anything moves.
+    costs : dict of bytes to Costs
+        By the phases whose ranks share memory.
+    """
+
+    tables: Tables
+    count: int
+    least: int
+    costs: dict[bytes, Costs] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tables: Tables, count: int) -> Structure:
+        """Return the structure of tables."""
+        messages, steps = tables.messages, tables.steps
+        ends = (messages.read, messages.write, messages.combine, steps.read, steps.write)
+        least = min((int(end.count.min()) for end in ends if len(end.count)), default=0)
+        return cls(tables, count, least)
+
+    def serves(self, count: int) -> bool:
+        """Return whether no piece is empty at another count, or it is the same."""
+        return count == self.count or self.least * count >= self.count > 0
+
+    def costs_at(
+        self, spec: PlanSpec, shared_phases: Bools, ranks: tuple[int, ...] | None
+    ) -> tuple[Costs, Costs]:
+        """Return the costs at the count of a spec, and at least these.
+
+        Pieces differ by an element: what has one of n + 1 on average has n at least.
+        """
+        key, count, itemsize = (
+            shared_phases.tobytes(),
+            spec.collective.count,
+            spec.collective.itemsize,
+        )
+        if key not in self.costs:
+            self.costs[key] = Costs(self.tables, spec.machine, itemsize, shared_phases, ranks)
+        costs = self.costs[key]
+        if count == self.count:
+            return costs, costs
+        factor = count / self.count
+        mean = self.least * factor
+        return costs.scaled(factor), costs.scaled(factor * int(mean * (1 + 1e-9)) / mean)
+
+
+class Structures:
+    """The last structures of one collective on one machine, by what their programs do."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Structure] = {}
+
+    def find(
+        self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
+    ) -> Structure:
+        """Return the structure of a program, made anew if none that is kept serves."""
+        spec = program.blueprint.spec
+        collective, size = spec.collective, spec.machine.n_ranks
+        key, count = _work_of(spec, program), collective.count
+        known = self.kept.get(key)
+        is_regular = collective.pair_counts(size) is None and (
+            collective.block_counts(size) == (count,) * size
+        )
+        if known is not None and is_regular and known.serves(count):
+            return known
+        tables = program.tables(ranks)
+        if any(choice.name == "coalesce_requests" for choice in passes):
+            tables = tables._replace(messages=coalesce_table(tables.messages))
+        self.kept.pop(key, None)
+        self.kept[key] = Structure.of(tables, count)
+        while len(self.kept) > MOST_KEPT:
+            del self.kept[next(iter(self.kept))]
+        return self.kept[key]
+
+
 def estimate(
-    spec: PlanSpec, segments: Sequence[int] = (), max_tasks: int | None = None
+    spec: PlanSpec,
+    segments: Sequence[int] = (),
+    max_tasks: int | None = None,
+    structures: Structures | None = None,
 ) -> tuple[Estimate, ...]:
     """Estimate a spec's plan, whole and in segments.
 
@@ -84,6 +172,8 @@ def estimate(
     max_tasks : int, optional
         Give up on price and bound, which then are 0, where there are more tasks,
         or algorithms of p² messages alone make more.
+    structures : Structures, optional
+        Those of the same collective at other counts; descending counts find the most there.
 
     Returns
     -------
@@ -95,7 +185,7 @@ def estimate(
     AlgorithmError
         If an algorithm cannot serve, or the decomposition is refused.
     """
-    ranks = _sample(spec)
+    wanted, spec, ranks = spec, with_even_count(spec), _sample(spec)
     blueprint, remaining = run_blueprint_passes(_draft(spec, ranks), spec.passes)
     program = program_of(blueprint)
     identity = _identity(spec, program)
@@ -108,12 +198,9 @@ def estimate(
     if large:
         kept = tuple(part for part in program.parts if part not in large)
         program, segments = ComponentProgram(blueprint, kept), ()
-    tables = program.tables(ranks)
-    if any(choice.name == "coalesce_requests" for choice in remaining):
-        tables = tables._replace(messages=coalesce_table(tables.messages))
-    itemsize = spec.collective.itemsize
-    costs = Costs.of(tables, spec.machine, itemsize, _shared_phases(spec, program), ranks)
-    parts, longest = costs.effort_of_parts(), int(costs.n_bytes.max(initial=0))
+    structure = (structures or Structures()).find(program, ranks, remaining)
+    costs, least_costs = structure.costs_at(spec, _shared_phases(spec, program), ranks)
+    itemsize, parts, longest = spec.collective.itemsize, costs.effort_of_parts, costs.longest
     sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
@@ -121,14 +208,22 @@ def estimate(
         n_tasks = n_rough + costs.n_tasks(size)
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
-            bound_ns = max(float(rough_ns[:, 0].max()), costs.busiest_ns(size))
-            price_ns = max(bound_ns, float(rough_ns[:, 1].sum()) + costs.estimate_ns(size))
-        name = f"{identity} {segment or ''}"
+            price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
+            bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
         effort = (max(n_tasks, least) + parts) // n_copies + spec.machine.n_ranks
-        found.append(
-            Estimate(segment, price_ns * 1e-9, bound_ns * 1e-9 * SLACK, n_tasks, effort, name)
-        )
+        seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
+        found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
+
+
+def _price_ns(
+    costs: Costs, least_costs: Costs, segment: int | None, rough_ns: npt.NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return the price of messages and of rough parts in segments, and a lower bound."""
+    busiest_ns = least_costs.busiest_ns(segment)
+    bound_ns = max(float(rough_ns[:, 0].max()), busiest_ns)
+    price_ns = float(rough_ns[:, 1].sum()) + costs.estimate_ns(segment, busiest_ns)
+    return max(bound_ns, price_ns), bound_ns
 
 
 def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
@@ -141,17 +236,27 @@ def _draft(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
     plain = PlanSpec(
         machine=spec.machine, collective=spec.collective, decomposition=spec.decomposition
     )
-    is_small = spec.machine.n_ranks <= MANY_RANKS
-    return replace((shared_drafts if is_small else _last_draft)(plain, ranks), spec=spec)
+    return replace(shared_drafts(plain, ranks), spec=spec)
 
 
-def _draft_of(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
+@lru_cache(maxsize=32)
+def shared_drafts(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
+    """Return a blueprint that candidates share; callers forget them when they are done."""
     return draft(spec, only_ranks=None if ranks is None else np.array(ranks), is_rough=True)
 
 
-shared_drafts = lru_cache(maxsize=32)(_draft_of)
-"""Blueprints of the decompositions of one collective; callers forget them when they are done."""
-_last_draft = lru_cache(maxsize=1)(_draft_of)
+def with_even_count(spec: PlanSpec) -> PlanSpec:
+    """Return the spec of a large machine with a count that its ranks share evenly, if it is near.
+
+    Its plan may fold then, and messages at all such counts differ in their bytes only.
+    """
+    collective, machine = spec.collective, spec.machine
+    is_special = machine.network.nic is not None or machine.network.processors is not None
+    if machine.n_ranks <= FEW_RANKS or collective.has_blocks or is_special:
+        return spec
+    count = round(collective.count / machine.n_ranks) * machine.n_ranks
+    is_near = abs(count - collective.count) <= EVEN * collective.count
+    return spec.with_count(count) if is_near else spec
 
 
 def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
@@ -279,6 +384,11 @@ def _own_segment(spec: PlanSpec) -> int | None:
 
 
 def _identity(spec: PlanSpec, program: Program) -> str:
+    return f"{spec.transport} {_work_of(spec, program)}"
+
+
+def _work_of(spec: PlanSpec, program: Program) -> str:
+    """Return what a program does, however its messages are transported."""
     chosen = [f"{part.phase()}{sorted(part.options.items()) or ''}" for part in program.parts]
     passes = [str(choice) for choice in spec.passes]
-    return " ".join([str(spec.decomposition), str(spec.transport), *chosen, *passes])
+    return " ".join([str(spec.decomposition), *chosen, *passes])

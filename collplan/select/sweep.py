@@ -111,15 +111,16 @@ def price(spec: PlanSpec) -> Price:
 def _compile(spec: PlanSpec) -> Plan:
     """Compile the plan to price: on a large machine that of one node, if it stands for all."""
     from collplan.planner.compiler import compile_folded, compile_plan
-    from collplan.select.estimate import FEW_RANKS
+    from collplan.select.estimate import FEW_RANKS, with_even_count
 
-    network = spec.machine.network
+    network, even = spec.machine.network, with_even_count(spec)
     if spec.machine.n_ranks > FEW_RANKS and not (network.nic or network.processors):
         try:
-            return compile_folded(spec)
+            return compile_folded(even)
         except AsymmetricError:
             pass
-    return compile_plan(spec, is_proved=False)
+    # The shares of nodes and lanes are even, then; other algorithms cut vectors in their own way.
+    return compile_plan(spec if spec.decomposition.name == "flat" else even, is_proved=False)
 
 
 def run_jobs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -277,25 +277,42 @@ class _Batch:
         self.counts = given.totals.reshape(-1, n, n)[:, 0, :]
 
     def collect(self, commutative: bool) -> Collected:
-        """Run the algorithm; scratch it declares joins the layouts."""
+        """Return the algorithm's steps, kept from lately or new; add its scratch to the layouts.
+
+        Candidates that are compared often differ in their transport, or in the algorithms of
+        other components only.
+        """
+        algorithm, counts = self.part.algorithm, self.counts
+        key = (
+            *(algorithm.steps, self.shape, commutative, counts.shape, counts.tobytes()),
+            *(str(sorted(self.part.options.items())), self.only, len(self.groups)),
+        )
+        found = _lately.get(key)
+        if found is None:
+            found = _lately[key] = self._run(commutative)
+            while sum(collected.n_rows for collected, _ in list(_lately.values())) > KEPT_ROWS:
+                _lately.pop(next(iter(_lately)), None)
+        collected, scratch = found
+        self.layouts += scratch
+        return collected
+
+    def _run(self, commutative: bool) -> tuple[Collected, Sequence[Layout]]:
+        """Return what the algorithm does, and the layouts of its scratch."""
         only = np.array(self.only or (), dtype=np.int64)
         for motion in () if self.only is None else motions(self.size):
             group = self._group(commutative, motion)
             rounds = self.part.algorithm.steps(group)
             try:
-                collected = collect_relative(rounds, motion, only, len(self.groups))
+                return collect_relative(rounds, motion, only, len(self.groups)), group.scratch
             except UNLIKE:
                 continue
-            self.layouts += group.scratch
-            return collected
         group = self._group(commutative)
         kept = None
         if self.only is not None:
             kept = np.zeros(self.size, dtype=bool)
             kept[only] = True
-        collected = collect(self.part.algorithm.steps(group), kept, len(self.groups))
-        self.layouts += group.scratch
-        return collected
+        rounds = self.part.algorithm.steps(group)
+        return collect(rounds, kept, len(self.groups)), group.scratch
 
     def _group(self, commutative: bool, motion: Motion | None = None) -> Group:
         return Group(
@@ -320,6 +337,12 @@ class _Batch:
             buffers.append(np.full(len(self.ranks), Buffer.SCRATCH, dtype=np.int8))
             bases.append((n_scratch + number * n_each + which) * SCRATCH_STRIDE)
         return (np.array(buffers), np.array(bases), self.ranks), n_own * n_each
+
+
+KEPT_ROWS: Final = 1 << 18
+"""Messages, local steps and runs that are kept for programs to come: some 60 MB."""
+_lately: dict[tuple[Any, ...], tuple[Collected, Sequence[Layout]]] = {}
+"""Steps that algorithms gave lately, the oldest first."""
 
 
 def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]:

@@ -41,7 +41,10 @@ def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
     pruned = compare_sizes(kind, MACHINES[machine], counts)
     whole = compare_sizes(kind, MACHINES[machine], counts, prune=False)
     assert not whole.pruned
-    assert pruned.best == whole.best
+    # Of plans that take equally long, any may win.
+    assert pruned.best.keys() == whole.best.keys()
+    for size, name in whole.best.items():
+        assert pruned.makespans[pruned.best[size], size] == whole.makespans[name, size]
     assert pruned.makespans.items() <= whole.makespans.items()
     for one in pruned.pruned:
         time = whole.makespans[one.candidate, one.bytes]

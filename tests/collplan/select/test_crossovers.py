@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
+
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
-from collplan.select.crossovers import choose_best
-from comparing import MACHINES, compare_sizes
+from collplan.select.crossovers import choose_best, find_crossovers
+from collplan.specs import PlanSpec
+from comparing import MACHINES, compare_sizes, spec_of
 
 
 def test_crossovers_are_between_neighbours_and_hold() -> None:
@@ -33,3 +38,28 @@ def test_of_equals_the_one_that_stays_best_is_taken() -> None:
     assert choose_best([1, 2, 3], ["a", "b"], times) == {1: "b", 2: "b", 3: "b"}
     assert choose_best([1, 2], ["a", "b"], times) == {1: "a", 2: "a"}
     assert choose_best([7], ["a"], times) == {}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_times_at_the_ends_spare_simulations(is_known: bool) -> None:
+    """Two straight lines cross at 100,000 bytes: where both are known, it is tried there first."""
+    spec = spec_of("bcast", MACHINES["lanes"], 1)
+    specs = {"a": spec, "b": spec.replace(algorithms={"name": "chain"})}
+    asked: list[int] = []
+
+    def time_of(name: str, size: int) -> float:
+        return 1.0 + size / 50_000 if name == "a" else 2.0 + size / 100_000
+
+    def simulate_lines(pairs: Sequence[PlanSpec]) -> list[float]:
+        asked.extend(one.collective.count * 4 for one in pairs)
+        names = [
+            "a" if one == specs["a"].with_count(one.collective.count) else "b" for one in pairs
+        ]
+        return [time_of(n, one.collective.count * 4) for n, one in zip(names, pairs, strict=True)]
+
+    sizes = [1024, 1 << 24]
+    times = {(name, size): time_of(name, size) for name in specs for size in sizes * is_known}
+    best = {1024: "a", 1 << 24: "b"}
+    (one,) = find_crossovers(sizes, best, specs, simulate_lines, times)
+    assert one.low_bytes <= 100_000 <= one.high_bytes <= 1.15 * one.low_bytes
+    assert len(asked) <= (10 if is_known else 14)

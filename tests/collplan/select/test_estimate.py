@@ -11,7 +11,7 @@ from collplan.planner import compile_plan
 from collplan.planner.errors import AlgorithmError
 from collplan.select import estimate as estimates
 from collplan.select.candidates import all_forms
-from collplan.select.estimate import estimate
+from collplan.select.estimate import Structures, estimate, with_even_count
 from collplan.specs import PlanSpec
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -103,3 +103,47 @@ def test_of_a_plan_that_is_too_large_tasks_are_counted_only() -> None:
     assert 0 < whole.bound_s < whole.price_s
     assert (cut.bound_s, cut.price_s) == (0.0, 0.0)
     assert cut.n_tasks > 100 > whole.n_tasks
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reduce", "allgather", "alltoall"])
+def test_messages_of_one_count_serve_others(kind: str) -> None:
+    """Prices differ a little, as parts differ by an element; bounds stay bounds."""
+    n_shared = 0
+    for form in all_forms(spec_of(kind, {}, 1)):
+        structures = Structures()
+        segments = (4_096,) if form.has_segments else ()
+        for count in (50_000, 3_001, 260, 5, 0):
+            for transport in ("messages", "shared"):
+                chosen = form.of(spec_of(kind, {}, count)).replace(transport=transport)
+                known = set(structures.kept.values())
+                try:
+                    found = estimate(chosen, segments, structures=structures)
+                except AlgorithmError:
+                    continue
+                n_shared += set(structures.kept.values()) == known
+                for one, alone in zip(found, estimate(chosen, segments), strict=True):
+                    assert one.price_s == pytest.approx(alone.price_s, rel=0.05), form.name
+                    assert one.n_tasks == alone.n_tasks
+                    assert one.bound_s == pytest.approx(alone.bound_s, rel=0.1), form.name
+                    if transport == "messages" and form.name in FORMS:
+                        plan = compile_plan(form.of(chosen, one.segment), is_proved=False)
+                        assert one.bound_s <= simulate(plan).makespan_s, form.name
+    assert n_shared > 50
+
+
+@pytest.mark.parametrize(
+    ("count", "even"), [(5_000, 4_992), (24_012, 24_000), (4_992, 4_992), (1_000, 1_000), (0, 0)]
+)
+def test_ranks_of_a_large_machine_share_a_vector_evenly(
+    count: int, even: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless that changes its count much; blocks are of one size anyway."""
+    machine = {"nodes": 6, "ranks_per_node": 4}
+    for kind, expected in (("allreduce", even), ("allgather", count)):
+        spec = PlanSpec.model_validate(
+            {"machine": machine, "collective": {"kind": kind, "count": count}}
+        )
+        assert with_even_count(spec) == spec
+        with monkeypatch.context() as patch:
+            patch.setattr(estimates, "FEW_RANKS", 8)
+            assert with_even_count(spec) == spec.with_count(expected)
