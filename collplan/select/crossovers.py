@@ -12,8 +12,8 @@ from collplan.specs import PlanSpec
 
 CLOSE: Final = 1.15
 """Sizes of less than this ratio are not refined."""
-ROUND: Final = 3
-"""Every this many steps the middle is tried, wherever the two should be equally fast."""
+MIDDLE_EVERY: Final = 3
+"""Every third step simulates the middle, so that the two sizes surely come closer."""
 
 Simulate = Callable[[Sequence[PlanSpec]], Sequence[float | None]]
 """Returns the makespan of every spec in seconds, None where there is none."""
@@ -139,9 +139,9 @@ def find_crossovers(
 
 @dataclass
 class _Bracket:
-    """Two sizes between which `before` and `after` change places.
+    """Two sizes: at `low` the candidate `before` is the better one, at `high` it is `after`.
 
-    The gaps are the logarithms of the ratio of their times at both sizes, 0 where unknown.
+    The gap of a size is the logarithm of the ratio of their times, 0 where it is unknown.
     """
 
     before: str
@@ -157,7 +157,7 @@ class _Bracket:
         return self.before, self.after
 
     def compare_ends(self, times: Mapping[tuple[str, int], float]) -> None:
-        """Find the gaps by the times that are known at both sizes."""
+        """Compute the gaps from the times that are known at both sizes."""
         self.low_gap, self.high_gap = (
             _gap(times.get((self.before, size)), times.get((self.after, size)))
             for size in (self.low, self.high)
@@ -169,15 +169,16 @@ class _Bracket:
         if high <= CLOSE * low or high - low < 2:
             return None
         middle = isqrt(low * high) if low else high // 2
-        if low and self.low_gap < 0 < self.high_gap and self.n_steps % ROUND != ROUND - 1:
+        is_known = self.low_gap < 0 < self.high_gap
+        if low and is_known and (self.n_steps + 1) % MIDDLE_EVERY:
             part = self.low_gap / (self.low_gap - self.high_gap)
-            # A little to the side that is farther, so that the other is cut off.
+            # A little beyond the estimated crossover, so that the longer side is cut off.
             side = CLOSE ** (0.45 if part < 0.5 else -0.45)
             middle = round(low * (high / low) ** part * side)
         return max(low + 1, min(high - 1, middle)) * itemsize
 
     def halve(self, middle: int, before_s: float | None, after_s: float | None) -> bool:
-        """Cut off the side on which the same is better; return whether both have times."""
+        """Move the end at which the same candidate wins; return whether both have times."""
         if before_s is None or after_s is None:
             return False
         self.n_steps += 1

@@ -31,9 +31,9 @@ SLACK: Final = 1 - 1e-9
 FEW_RANKS: Final = 512
 """Number of ranks above which a few nodes stand for the whole machine."""
 EVEN: Final = 0.005
-"""Part by which a large machine's vector may differ from one that its ranks share evenly."""
+"""Relative change of a count that lets the ranks of a large machine share a vector evenly."""
 MOST_KEPT: Final = 3
-"""Structures that are kept: of a method by messages and through shared memory, and one more."""
+"""Number of structures that are kept."""
 MOST_FOLDED: Final = 1_000_000_000
 """Number of messages between pairs of ranks above which an estimate takes no plan as folded."""
 MOST_PAIRS: Final = 4_000_000
@@ -73,17 +73,17 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Messages and steps of a program, which at other counts differ in their bytes only.
+    """Messages and steps of a program; at other counts only their numbers of bytes differ.
 
     Parameters
     ----------
     tables : Tables
     count : int
-        The collective's count that the tables are of.
+        The collective's count for which the tables were made.
     least : int
-        Elements of the smallest piece of memory that anything moves.
+        Elements of the smallest piece of memory that a message or step accesses.
     costs : dict of bytes to Costs
-        By the phases whose ranks share memory.
+        The key is the mask of the phases whose ranks share memory.
     """
 
     tables: Tables
@@ -100,21 +100,19 @@ class Structure:
         return cls(tables, count, least)
 
     def serves(self, count: int) -> bool:
-        """Return whether no piece is empty at another count, or it is the same."""
+        """Return whether the structure holds at another count, where no piece may be empty."""
         return count == self.count or self.least * count >= self.count > 0
 
     def costs_at(
         self, spec: PlanSpec, shared_phases: Bools, ranks: tuple[int, ...] | None
     ) -> tuple[Costs, Costs]:
-        """Return the costs at the count of a spec, and at least these.
+        """Return the costs at the count of a spec, and a lower bound of these costs.
 
-        Pieces differ by an element: what has one of n + 1 on average has n at least.
+        The sizes of pieces differ by at most one element. The bound rounds the mean size of the
+        smallest piece down.
         """
-        key, count, itemsize = (
-            shared_phases.tobytes(),
-            spec.collective.count,
-            spec.collective.itemsize,
-        )
+        key, count = shared_phases.tobytes(), spec.collective.count
+        itemsize = spec.collective.itemsize
         if key not in self.costs:
             self.costs[key] = Costs(self.tables, spec.machine, itemsize, shared_phases, ranks)
         costs = self.costs[key]
@@ -126,7 +124,7 @@ class Structure:
 
 
 class Structures:
-    """The last structures of one collective on one machine, by what their programs do."""
+    """Recent structures of one collective on one machine; programs that do the same share one."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Structure] = {}
@@ -134,7 +132,7 @@ class Structures:
     def find(
         self, program: Program, ranks: tuple[int, ...] | None, passes: Sequence[PassChoice]
     ) -> Structure:
-        """Return the structure of a program, made anew if none that is kept serves."""
+        """Return the structure of a program: one that is kept, or a new one."""
         spec = program.blueprint.spec
         collective, size = spec.collective, spec.machine.n_ranks
         key, count = _work_of(spec, program), collective.count
@@ -246,9 +244,10 @@ def shared_drafts(spec: PlanSpec, ranks: tuple[int, ...] | None) -> Blueprint:
 
 
 def with_even_count(spec: PlanSpec) -> PlanSpec:
-    """Return the spec of a large machine with a count that its ranks share evenly, if it is near.
+    """Return the spec of a large machine with the nearest count that its ranks share evenly.
 
-    Its plan may fold then, and messages at all such counts differ in their bytes only.
+    With such a count its plan may fold, and messages at all such counts differ in their bytes
+    only. Where the change would be larger than `EVEN`, the spec stays as it is.
     """
     collective, machine = spec.collective, spec.machine
     is_special = machine.network.nic is not None or machine.network.processors is not None

@@ -277,21 +277,23 @@ class _Batch:
         self.counts = given.totals.reshape(-1, n, n)[:, 0, :]
 
     def collect(self, commutative: bool) -> Collected:
-        """Return the algorithm's steps, kept from lately or new; add its scratch to the layouts.
+        """Return the algorithm's steps, and add its scratch to the layouts.
 
-        Candidates that are compared often differ in their transport, or in the algorithms of
-        other components only.
+        Recent steps are kept: candidates that are compared often differ only in their transport,
+        or in the algorithms of other components.
         """
         algorithm, counts = self.part.algorithm, self.counts
         key = (
             *(algorithm.steps, self.shape, commutative, counts.shape, counts.tobytes()),
             *(str(sorted(self.part.options.items())), self.only, len(self.groups)),
         )
-        found = _lately.get(key)
+        found = _recent.get(key)
         if found is None:
-            found = _lately[key] = self._run(commutative)
-            while sum(collected.n_rows for collected, _ in list(_lately.values())) > KEPT_ROWS:
-                _lately.pop(next(iter(_lately)), None)
+            found = self._run(commutative)
+            if found[0].n_rows <= KEPT_ROWS:
+                _recent[key] = found
+            if len(_recent) > MOST_KEPT:
+                _recent.pop(next(iter(_recent)), None)
         collected, scratch = found
         self.layouts += scratch
         return collected
@@ -339,10 +341,12 @@ class _Batch:
         return (np.array(buffers), np.array(bases), self.ranks), n_own * n_each
 
 
-KEPT_ROWS: Final = 1 << 18
-"""Messages, local steps and runs that are kept for programs to come: some 60 MB."""
-_lately: dict[tuple[Any, ...], tuple[Collected, Sequence[Layout]]] = {}
-"""Steps that algorithms gave lately, the oldest first."""
+MOST_KEPT: Final = 64
+"""Number of algorithms' runs whose steps are kept for later programs."""
+KEPT_ROWS: Final = 1 << 13
+"""Number of messages, local steps and runs of chunks above which they are not kept."""
+_recent: dict[tuple[Any, ...], tuple[Collected, Sequence[Layout]]] = {}
+"""Steps of algorithms that ran recently, the oldest first."""
 
 
 def _batches(part: Stated, only_ranks: Sequence[int] | None) -> Iterator[_Batch]:
