@@ -38,8 +38,10 @@ WAVES: Final = (3, 6)
 SECONDS: Final = 40.0
 """Default limit of the time that each processor works, in seconds."""
 CERTAINTY: Final = 0.5, 0.8
-"""A makespan is hardly below this part of the corrected closed form: where plans take little time
-to simulate, and where they take more, as large ones and those of many ranks do."""
+"""Parts of the corrected closed form below which a makespan hardly ever is.
+
+The first is for small plans, the second for large plans and plans of many ranks.
+"""
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
 LEFT_OUT: Final = ("tasks", "memory", "time")
@@ -70,10 +72,10 @@ class Pruned:
     bytes : int
     by : str
         ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
-        is at most `TOLERANCE` above; ``price``: `CERTAINTY` of its closed form, corrected
-        by those that were simulated, is above another's makespan, or 1 / `SAFETY` of it
-        as it is; ``tasks``, ``memory``, ``time``: its plan has more tasks, or takes more
-        memory or time, than there is.
+        is at most `TOLERANCE` above; ``price``: another's makespan is below 1 / `SAFETY`
+        of its closed form, or below `CERTAINTY` of its corrected closed form; ``tasks``,
+        ``memory``, ``time``: its plan has more tasks, or takes more memory or time, than
+        there is.
     price_s : float
         What its closed form says, in seconds; 0 where even to estimate it takes
         more time or memory than there is, as are the next two.
@@ -440,8 +442,8 @@ def _promising(
 ) -> list[Entry]:
     """Return the candidates that may be better; note the others as pruned.
 
-    The closed forms of a size err alike. They are corrected by the least ratio of makespan to
-    closed form among the candidates of the size that have been simulated.
+    At one size, closed forms tend to be wrong by similar factors. They are multiplied by the
+    least ratio of makespan to closed form among the simulated candidates of that size.
     """
     times = comparison.makespans
     simulated = [entry for entry in all_of_size if (entry.name, size) in times]

@@ -119,7 +119,8 @@ def _compile(spec: PlanSpec) -> Plan:
             return compile_folded(even)
         except AsymmetricError:
             pass
-    # The shares of nodes and lanes are even, then; other algorithms cut vectors in their own way.
+    # An even count gives nodes and lanes equal shares, so that few pieces of memory differ in size.
+    # Flat algorithms divide vectors by rules of their own, which it may not suit.
     return compile_plan(spec if spec.decomposition.name == "flat" else even, is_proved=False)
 
 
