@@ -20,7 +20,6 @@ from collplan.executors.mpi.host.processes import affinity, stat_of
 from collplan.specs.errors import CollplanError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_AUTOGROUPS = Path("/proc/sys/kernel/sched_autogroup_enabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +84,25 @@ def _find_crowding(comm: MPI.Intracomm) -> Crowding:
     )
 
 
-def scheduling_group() -> str:
-    """Name the group of processes that the system schedules as one; empty if all are."""
+def scheduling_group(proc: Path = Path("/proc")) -> str:
+    """Name the group of processes that the system schedules as one; empty for the root group."""
     try:
-        if not int(_AUTOGROUPS.read_text()):
-            return _cpu_cgroup()
-        # Automatic groups divide the root group only.
-        return _cpu_cgroup() or Path("/proc/self/autogroup").read_text().split()[0]
+        return _cpu_cgroup(proc) or _automatic_group(proc)
     except OSError:
         return ""
 
 
-def _cpu_cgroup() -> str:
+def _automatic_group(proc: Path) -> str:
+    """Return this process's part of the root group, empty if it is in none."""
+    if not int((proc / "sys/kernel/sched_autogroup_enabled").read_text()):
+        return ""
+    return (proc / "self/autogroup").read_text().partition(" ")[0].strip()
+
+
+def _cpu_cgroup(proc: Path) -> str:
     """Return this process's path among control groups of processors, empty for the root."""
     unified = ""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in (proc / "self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(","):
             return path.strip("/")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from mpi4py import MPI
@@ -15,6 +16,7 @@ from collplan.executors.mpi.host.cores import (
     host,
     name_ranks,
     pin_thread,
+    scheduling_group,
     usable_processors,
 )
 from collplan.executors.mpi.host.processes import affinity, stat_of
@@ -55,6 +57,31 @@ def test_pauses_become_sleeps_that_grow_up_to_a_limit() -> None:
     assert time.monotonic() - begin >= 0.002
     assert sleep_between_polls(1.0) == 0.0
     assert 0 < sleep_between_polls(2.0) <= sleep_between_polls(100.0) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "enabled", "autogroup", "name"),
+    [
+        ("4:cpu,cpuacct:/batch/job7\n0::/\n", "1\n", "/autogroup-12 nice 0\n", "batch/job7"),
+        ("0::/\n", "1\n", "/autogroup-12 nice 0\n", "/autogroup-12"),
+        ("0::/\n", "0\n", "/autogroup-12 nice 0\n", ""),
+        ("0::/\n", "1\n", "", ""),
+        ("0::/\n", None, None, ""),
+        ("4:cpu:/batch\n", None, None, "batch"),
+    ],
+)
+def test_a_scheduling_group_has_the_name_that_the_system_gives(
+    tmp_path: Path, cgroups: str, enabled: str | None, autogroup: str | None, name: str
+) -> None:
+    for file, text in {
+        "self/cgroup": cgroups,
+        "sys/kernel/sched_autogroup_enabled": enabled,
+        "self/autogroup": autogroup,
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            (tmp_path / file).write_text(text)
+    assert scheduling_group(tmp_path) == name
 
 
 def test_a_process_is_known_by_its_beginning() -> None:
