@@ -65,6 +65,8 @@ class _Run:
         op = collective.op if collective else None
         self.operation = operation or (get_operation(op.name) if op else None)
         shared = [np.zeros(n, self.dtype) for n in plan.shared_sizes]
+        self.rank = plan.rank.tolist()
+        self.patterns = plan.patterns.tolist()
         self.buffers = [
             (
                 self._own(sendbufs[rank]),
@@ -144,11 +146,11 @@ class _Run:
 
     def _places(self, extents: Extents, row: int) -> list[Array]:
         """Return views of the contiguous blocks a task touches, in order."""
-        rank_buffers = self.buffers[self.plan.rank[row]]
+        rank_buffers = self.buffers[self.rank[row]]
         places = []
         for i in range(extents.indptr[row], extents.indptr[row + 1]):
             buffer = rank_buffers[extents.buffer[i]]
-            stride, repeat, stride2, repeat2 = self.plan.patterns[extents.pattern[i]].tolist()
+            stride, repeat, stride2, repeat2 = self.patterns[extents.pattern[i]]
             offset, count = int(extents.offset[i]), int(extents.count[i])
             for outer in range(repeat2):
                 for inner in range(repeat):

@@ -35,7 +35,7 @@ TREES = {"allreduce": ("reduce_bcast",)} | dict.fromkeys(
     ("bcast", "reduce", "gather", "scatter"), ("binomial", "chain", "linear")
 )
 FEW = 4
-"""Up to how many ranks all roots take all counts, and reductions run in both ways."""
+"""Number of ranks up to which all roots take all counts, and reductions run in both ways."""
 
 
 def flavours(kind: str, p: int, turn: int, count: int, is_last: bool) -> list[dict[str, object]]:
@@ -71,10 +71,10 @@ def collectives(p: int) -> Iterator[dict[str, object]]:
             enumerate(roots), enumerate(counts), in_places
         ):
             # Small counts take in place or not in turns, and where many ranks share two cores
-            # roots in turns.
+            # all counts take roots in turns, the largest the last root.
             if p > 2 and count != 3 * p + 1 and in_place is bool((i + j) % 2):
                 continue
-            if p > FEW and count != 3 * p + 1 and (i + j) % len(roots):
+            if p > FEW and (i + j) % len(roots):
                 continue
             given = {"root": root, "count": count, "in_place": in_place}
             fixed = {name: value for name, value in given.items() if value is not None}

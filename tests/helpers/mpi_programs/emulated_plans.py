@@ -17,7 +17,7 @@ from mpi4py import MPI
 from collplan.compiling import compile_spec
 from collplan.emulate.counters import lane_bytes
 from collplan.executors.mpi.binding.bound_plan import bind
-from collplan.executors.mpi.together import first_alone
+from collplan.executors.mpi.errors import BindError
 from collplan.measure.run import Case
 from collplan.planner import Plan
 from collplan.planner.collective.reference import expected, make_inputs
@@ -75,8 +75,8 @@ def specs() -> list[PlanSpec]:
 def check(spec: PlanSpec) -> bool:
     """Run a plan; return False where the decomposition refuses."""
     try:
-        plan = first_alone(comm, lambda: compile_spec(spec, rank=comm.rank))
-    except AlgorithmError:
+        plan = compile_spec(spec, comm=comm)
+    except (AlgorithmError, BindError):
         return False
     truth = expected(spec.collective, make_inputs(spec.collective, comm.size, SEED))[comm.rank]
     case = Case(plan, spec.collective, comm, SEED)
@@ -110,7 +110,7 @@ def count_traffic(kind: str, count: int, decomposition: str) -> dict[str, Any]:
             "decomposition": decomposition,
         }
     )
-    plan = first_alone(comm, lambda: compile_spec(spec))
+    plan = compile_spec(spec, comm=comm)
     case = Case(plan, spec.collective, comm, SEED)
     with bind(plan, comm, case.sendbuf, case.recvbuf) as bound:
         bound()  # connections are made
@@ -128,6 +128,7 @@ def count_traffic(kind: str, count: int, decomposition: str) -> dict[str, Any]:
     ]
     nodes = comm.gather((MACHINE.rank_to_node[comm.rank], counted)) or []
     by_node = dict(nodes)
+    plan = compile_spec(spec) if by_node else plan  # rank 0 counts what all ranks send
     return {
         "plan": f"{kind} {decomposition}",
         "nodes": [

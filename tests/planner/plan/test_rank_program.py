@@ -76,7 +76,7 @@ def test_leaders_of_even_nodes_are_restricted_alike(leaders, order, root):
         spec = make_spec(kind, "auto", 12, machine, count=5, root=root)
         spec = spec.replace(decomposition={"name": "multi_leader", "leaders": leaders})
         plan = compile_plan(spec)
-        for rank in range(12):
+        for rank in range(root % 2, 12, 2):  # the roots together take all ranks
             assert_equal(restrict(plan, rank), compile_plan(spec, rank=rank))
 
 
