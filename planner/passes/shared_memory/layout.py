@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.arrays.intervals import union
+from collplan.planner.arrays.intervals import last_at_or_below, union
 from collplan.planner.passes.shared_memory.atoms import Atoms
 from collplan.planner.passes.shared_memory.program import Program
 from collplan.planner.plan.plan import NONE, Buffer, Plan
@@ -42,15 +42,16 @@ class ScratchAreas:
         for pieces in (program.reads, program.writes):
             row, buffer, low, high = pieces.blocks()
             own = (buffer == Buffer.SCRATCH) & (high > low)
-            start = atoms.base[program.columns["rank"][row[own]], Buffer.SCRATCH]
-            blocks.append((start + low[own], start + high[own]))
-        ends = map(np.concatenate, zip(*blocks, strict=True))
+            rank = program.columns["rank"][row[own]]
+            start = atoms.base[rank, Buffer.SCRATCH]
+            blocks.append((rank, start + low[own], start + high[own]))
+        rank, *ends = map(np.concatenate, zip(*blocks, strict=True))
         low, high = union(*ends, joins_neighbours=False)
+        owner = np.zeros(len(low), dtype=np.int64)
+        owner[last_at_or_below(low, ends[0])] = rank
         area = np.full(len(atoms.rank), NONE, dtype=np.int64)
         inside = np.flatnonzero(atoms.buffer == Buffer.SCRATCH)
-        area[inside] = np.searchsorted(low, atoms.edges[inside], side="right") - 1
-        owner = np.zeros(len(low), dtype=np.int64)
-        owner[area[inside]] = atoms.rank[inside]
+        area[inside] = last_at_or_below(low, atoms.address[inside])
         return cls(area, low, high - low, owner)
 
 

@@ -15,12 +15,9 @@ from collplan.planner.passes.shared_memory.layout import MIRRORED, Room, Scratch
 from collplan.planner.passes.shared_memory.program import Program, match_inside
 from collplan.planner.passes.shared_memory.values import (
     FOREVER,
-    Positions,
     Tasks,
-    Values,
     find_needless,
     find_places,
-    number_values,
 )
 from collplan.planner.plan import pieces
 from collplan.planner.plan.pieces import Pieces
@@ -134,29 +131,26 @@ def _joined(program: Program, parts: Sequence[_Rewritten]) -> Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Traffic:
-    """Tasks of some nodes, the atoms they touch, and the values these hold."""
+    """Tasks of some nodes, and the atoms they touch."""
 
     program: Program
     tasks: Tasks
     atoms: Atoms
-    values: Values
 
     @classmethod
     def of(cls, program: Program, is_shared: Bools) -> _Traffic:
         """Return the traffic of a program, of whose messages some are shared."""
         sends, recvs = match_inside(program.columns, is_shared)
-        atoms = cut(program, sends, recvs)
         sender, receiver = np.full((2, len(program)), NONE, dtype=np.int64)
         sender[recvs], receiver[sends] = sends, recvs
         op, rounds = (np.asarray(program.columns[name], np.int64) for name in ("op", "round"))
         tasks = Tasks(op, rounds, sender, receiver)
-        values = number_values(tasks, atoms.reads, atoms.writes, len(atoms.rank))
-        return cls(program, tasks, atoms, values)
+        return cls(program, tasks, cut(program, tasks))
 
     @property
     def signals(self) -> Ints:
         """Return the receives of messages of nothing, as a barrier's."""
-        is_empty = np.diff(self.atoms.writes.indptr) == 0
+        is_empty = np.diff(self.atoms.lives.first) == 0
         return np.flatnonzero((self.tasks.sender >= 0) & is_empty)
 
     @property
@@ -176,12 +170,12 @@ class _Scratch:
 
     @classmethod
     def of(cls, traffic: _Traffic) -> _Scratch:
-        """Move the areas that hold a rank's own values which others read."""
-        atoms, values = traffic.atoms, traffic.values
+        """Move the areas that hold what a rank itself has made and others read."""
+        atoms = traffic.atoms
         areas = ScratchAreas.of(atoms, traffic.program)
         sent = np.flatnonzero(traffic.tasks.receiver[atoms.reads.owner] >= 0)
-        made_in = np.concatenate((np.arange(len(atoms.rank)), atoms.writes.atom))
-        atom, first = atoms.reads.atom[sent], made_in[values.origin[values.found[sent]]]
+        atom = atoms.reads.atom[sent]
+        first = atoms.lives.origin[atom]
         is_own = (areas.of_atom[atom] >= 0) & (atoms.rank[first] == atoms.rank[atom])
         is_moved = np.zeros(len(areas.size), dtype=bool)
         is_moved[areas.of_atom[atom[is_own]]] = True
@@ -218,15 +212,12 @@ class _Sources:
     @classmethod
     def of(cls, traffic: _Traffic, relocated: Bools) -> _Sources:
         """Find the places, given the atoms that lie in shared memory."""
-        tasks, atoms, values = traffic.tasks, traffic.atoms, traffic.values
-        reads, writes = atoms.reads, atoms.writes
-        places = find_places(tasks, reads, writes, values, relocated)
-        is_final = atoms.buffer[writes.atom] < Buffer.SCRATCH
-        is_needless, instead = find_needless(
-            tasks, reads, writes, writes.owner, values, places, is_final
-        )
+        tasks, reads, lives = traffic.tasks, traffic.atoms.reads, traffic.atoms.lives
+        places = find_places(tasks, reads, lives, relocated)
+        is_final = traffic.atoms.buffer < Buffer.SCRATCH
+        is_needless, instead = find_needless(tasks, reads, lives, places, is_final)
         senders = tasks.sender[(tasks.sender >= 0) & ~is_needless]
-        _, copied = _positions_of(reads, senders)
+        _, copied = _entries_of(reads.indptr, senders)
         used = places.place[np.concatenate((copied, instead[instead >= 0]))]
         is_staged = np.zeros(len(places.place), dtype=bool)
         is_staged[-1 - used[used < 0]] = True
@@ -272,7 +263,7 @@ def _rewrite(program: Program, is_shared: Bools, rows: Ints) -> _Rewritten:
 
 def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, _Accesses]:
     """Return the rows that stay, as they are or as copies, and what they read and write."""
-    tasks, reads, writes = traffic.tasks, traffic.atoms.reads, traffic.atoms.writes
+    tasks, reads = traffic.tasks, traffic.atoms.reads
     is_send, is_recv = tasks.receiver >= 0, tasks.sender >= 0
     stages = np.zeros(len(tasks.op), dtype=bool)
     stages[reads.owner[sources.is_staged]] = True
@@ -280,17 +271,16 @@ def _list_tasks(traffic: _Traffic, sources: _Sources) -> tuple[Ints, _Accesses, 
     stages |= np.diff(reads.indptr) == 0
     row = np.flatnonzero(np.where(is_send, stages, ~sources.is_needless))
     # What a send reads the copy of its receiver reads in shared memory.
-    owner, position = _positions_of(
-        reads, np.where(is_recv, tasks.sender, np.arange(len(is_recv)))[row]
-    )
+    source = np.where(is_recv, tasks.sender, np.arange(len(is_recv)))[row]
+    owner, position = _entries_of(reads.indptr, source)
     place, instead = sources.place, sources.instead
     read = np.where(instead >= 0, place[instead], reads.atom)[position]
     read = np.where(is_recv[row[owner]], place[position], read)
     stages_it, is_staged = is_send[row[owner]], sources.is_staged[position]
     kept, slots = ~stages_it | is_staged, np.flatnonzero(stages_it & is_staged)
-    own, written = _positions_of(writes, row)
+    own, written = _entries_of(traffic.atoms.lives.first, row)
     owners = np.concatenate((own, owner[slots]))
-    codes = np.concatenate((writes.atom[written], -1 - position[slots]))
+    codes = np.concatenate((written, -1 - position[slots]))
     order = np.argsort(owners, kind="stable")
     return (
         row,
@@ -312,8 +302,7 @@ def _lay_out(
     atom = atoms.reads.atom[staged]
     rank, buffer = atoms.rank[atom], atoms.buffer[atom]
     # A mirror holds what its buffer holds in the end: the two may be one memory.
-    ends = traffic.values.end[traffic.values.found[staged]]
-    is_mirrored = (buffer < Buffer.SCRATCH) & (ends == FOREVER)
+    is_mirrored = (buffer < Buffer.SCRATCH) & (atoms.lives.end[atom] == FOREVER)
     mirrored = np.zeros((plan.n_ranks, len(MIRRORED)), dtype=np.int64)
     homes = (rank[is_mirrored], buffer[is_mirrored])
     mirrored[homes] = plan.buffer_sizes[homes]
@@ -340,7 +329,7 @@ def _pieces(
     buffer, offset = atoms.buffer[atom], atoms.offset[atom]
     own = area[in_area]
     buffer[in_area] = np.where(scratch.is_moved[own], int(Buffer.SHARED), int(Buffer.SCRATCH))
-    offset[in_area] = (room.area - areas.low)[own] + atoms.edges[atom[in_area]]
+    offset[in_area] = (room.area - areas.low)[own] + atoms.address[atom[in_area]]
     buffer[is_slot], offset[is_slot] = Buffer.SHARED, slot[staged]
     count = atoms.size[atom]
     # Two rows per task: a left operand, or all there is, and a right one.
@@ -363,9 +352,9 @@ def _intents(traffic: _Traffic, row: Ints) -> Edges:
     return join_edges(stated, (place[traffic.tasks.sender[signals]], place[signals], awaited))
 
 
-def _positions_of(positions: Positions, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the task of each position of some tasks, and the positions, task after task."""
-    indptr, taken = csr.take_rows(positions.indptr, rows)
+def _entries_of(indptr: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the place in `rows` of each entry of these rows, and the entries, row after row."""
+    indptr, taken = csr.take_rows(indptr, rows)
     return csr.row_numbers(indptr), taken
 
 

@@ -1,4 +1,4 @@
-"""Values that memory holds while tasks run, and the places from which they are read."""
+"""Atoms that tasks write and read, and the places from which they are read."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Tasks(NamedTuple):
     receiver: Ints
 
 
-class Positions(NamedTuple):
-    """Atoms in the order in which tasks touch them, in CSR by task."""
+class Reads(NamedTuple):
+    """Atoms in the order in which tasks read them, in CSR by task."""
 
     indptr: Ints
     atom: Ints
@@ -39,23 +39,23 @@ class Positions(NamedTuple):
         return csr.row_numbers(self.indptr)
 
 
-class Values(NamedTuple):
-    """Values that atoms hold.
-
-    Value i < n_atoms is what atom i holds at first, value n_atoms + j what
-    position j of the writes puts there.
+class Lives(NamedTuple):
+    """Who writes atoms, and until when they hold what was written.
 
     Parameters
     ----------
-    found : ndarray of int64, shape (n_reads,)
-        The value that every read finds.
-    end : ndarray of int64, shape (n_values,)
-        The row that overwrites each value.
-    origin : ndarray of int64, shape (n_values,)
-        The value that each is a copy of; itself if it is none.
+    first : ndarray of int64, shape (n_tasks + 1,)
+        Task i writes atoms ``first[i]:first[i+1]``, in this order.
+    writer : ndarray of int64, shape (n_atoms,)
+        The row that writes each atom, -1 for what memory holds at first.
+    end : ndarray of int64, shape (n_atoms,)
+        The row that overwrites each atom.
+    origin : ndarray of int64, shape (n_atoms,)
+        The atom that each is a copy of; itself if it is none.
     """
 
-    found: Ints
+    first: Ints
+    writer: Ints
     end: Ints
     origin: Ints
 
@@ -70,8 +70,8 @@ class Places(NamedTuple):
         shared memory, or ``-1 - k`` if position k is staged in a slot of its own.
     until : ndarray of int64, shape (n_reads,)
         The row that overwrites it.
-    needed : ndarray of bool, shape (n_values,)
-        Values written by a shared receive that have to be where they are.
+    needed : ndarray of bool, shape (n_atoms,)
+        Atoms written by a shared receive that have to be where they are.
     """
 
     place: Ints
@@ -80,98 +80,68 @@ class Places(NamedTuple):
 
 
 @compiled
-def number_values(tasks: Tasks, reads: Positions, writes: Positions, n_atoms: int) -> Any:
-    """Return the `Values` that atoms hold while tasks run."""
-    holds = np.arange(n_atoms)
-    found = np.empty(len(reads.atom), np.int64)
-    end = np.full(n_atoms + len(writes.atom), FOREVER, np.int64)
-    origin = np.arange(n_atoms + len(writes.atom))
-    for row in range(len(tasks.op)):
-        for k in range(reads.indptr[row], reads.indptr[row + 1]):
-            found[k] = holds[reads.atom[k]]
-        source = row if tasks.op[row] == COPY else tasks.sender[row]
-        for j in range(writes.indptr[row], writes.indptr[row + 1]):
-            value = n_atoms + j
-            if source >= 0:
-                k = reads.indptr[source] + j - writes.indptr[row]
-                origin[value] = origin[found[k]]
-            end[holds[writes.atom[j]]] = row
-            holds[writes.atom[j]] = value
-    return Values(found, end, origin)
-
-
-@compiled
-def find_places(
-    tasks: Tasks, reads: Positions, writes: Positions, values: Values, relocated: Bools
-) -> Any:
+def find_places(tasks: Tasks, reads: Reads, lives: Lives, relocated: Bools) -> Any:
     """Return the `Places` from which the receivers of messages read.
 
     `relocated` marks atoms that lie in shared memory.
     """
-    n_atoms, n_values = len(relocated), len(values.end)
+    n_atoms = len(relocated)
     place, until = np.zeros(len(reads.atom), np.int64), np.zeros(len(reads.atom), np.int64)
-    needed = np.zeros(n_values, np.bool_)
-    home, home_until = np.zeros(n_values, np.int64), np.full(n_values, -1, np.int64)
-    end, origin = values.end, values.origin
+    needed = np.zeros(n_atoms, np.bool_)
+    home, home_until = np.zeros(n_atoms, np.int64), np.full(n_atoms, -1, np.int64)
+    end, origin = lives.end, lives.origin
     for row in range(len(tasks.op)):
         receiver = tasks.receiver[row]
         if tasks.op[row] == SEND and receiver >= 0:
             for k in range(reads.indptr[row], reads.indptr[row + 1]):
-                value, atom = values.found[k], reads.atom[k]
-                first = origin[value]
+                atom = reads.atom[k]
+                first = origin[atom]
                 if home_until[first] > receiver:
                     place[k], until[k] = home[first], home_until[first]
                     continue
                 # What a receive writes is there only if that receive is.
-                needed[value] = True
-                if relocated[atom] and end[value] > receiver:
-                    place[k], until[k] = atom, end[value]
+                needed[atom] = True
+                if relocated[atom] and end[atom] > receiver:
+                    place[k], until[k] = atom, end[atom]
                     continue
                 place[k], until[k] = -1 - k, FOREVER
                 home[first], home_until[first] = -1 - k, FOREVER
         elif tasks.sender[row] < 0:
-            for j in range(writes.indptr[row], writes.indptr[row + 1]):
-                value, atom = n_atoms + j, writes.atom[j]
-                if relocated[atom] and end[value] > home_until[origin[value]]:
-                    home[origin[value]], home_until[origin[value]] = atom, end[value]
+            for atom in range(lives.first[row], lives.first[row + 1]):
+                if relocated[atom] and end[atom] > home_until[origin[atom]]:
+                    home[origin[atom]], home_until[origin[atom]] = atom, end[atom]
     return Places(place, until, needed)
 
 
 @compiled
-def find_needless(
-    tasks: Tasks, reads: Positions, writes: Positions, write_owner: Ints,
-    values: Values, places: Places, is_final: Bools,
-) -> Any:  # fmt: skip
+def find_needless(tasks: Tasks, reads: Reads, lives: Lives, places: Places, is_final: Bools) -> Any:
     """Find receives whose readers can all read in shared memory instead.
 
     A receive must stay where what it writes is left to the caller (`is_final`
-    positions), is needed in its place, or is read after the sender's side has been
+    atoms), is needed in its place, or is read after the sender's side has been
     overwritten. A message reads until it has been received, so what it reads
     must last for the round.
 
     Returns a mark for such rows, and for each position of the reads the
     position of a shared send from whose place to read instead, -1 for none.
     """
-    n_atoms = len(values.end) - len(writes.atom)
-    sender, until = tasks.sender, places.until
+    sender, until, first = tasks.sender, places.until, lives.first
     needless = sender >= 0
     instead = np.full(len(reads.atom), -1, np.int64)
     for row in range(len(sender)):
         if sender[row] >= 0:
-            needless[row] = writes.indptr[row] < writes.indptr[row + 1]
-            for j in range(writes.indptr[row], writes.indptr[row + 1]):
-                value = n_atoms + j
-                if places.needed[value] or (is_final[j] and values.end[value] == FOREVER):
+            needless[row] = first[row] < first[row + 1]
+            for atom in range(first[row], first[row + 1]):
+                if places.needed[atom] or (is_final[atom] and lives.end[atom] == FOREVER):
                     needless[row] = False
     for row in range(len(sender)):
         if tasks.receiver[row] >= 0:
             continue
         for k in range(reads.indptr[row], reads.indptr[row + 1]):
-            j = values.found[k] - n_atoms
-            if j < 0 or sender[write_owner[j]] < 0:
+            recv = lives.writer[reads.atom[k]]
+            if recv < 0 or sender[recv] < 0:
                 continue
-            recv = write_owner[j]
-            source = reads.indptr[sender[recv]] + j - writes.indptr[recv]
+            source = reads.indptr[sender[recv]] + reads.atom[k] - first[recv]
             lasts = until[source] > row
             if tasks.op[row] == SEND and until[source] < FOREVER:
                 lasts = lasts and tasks.round[until[source]] > tasks.round[row]
@@ -179,6 +149,6 @@ def find_needless(
                 needless[recv] = False
             instead[k] = source
     for k in range(len(instead)):
-        if instead[k] >= 0 and not needless[write_owner[values.found[k] - n_atoms]]:
+        if instead[k] >= 0 and not needless[lives.writer[reads.atom[k]]]:
             instead[k] = -1
     return needless, instead
