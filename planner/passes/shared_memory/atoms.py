@@ -57,10 +57,10 @@ def cut(program: Program, tasks: Tasks) -> Atoms:
     # Where nothing is accessed there is an edge, too.
     ends = [end for _, low, high in sides for end in (low, high)]
     edges = csr.sorted_unique(np.concatenate((space.base[rank[:1], Buffer.SEND], *ends)))
-    accesses = [
-        Accesses(csr.indptr_of(row, len(rank)), *(np.searchsorted(edges, end) for end in block))
-        for row, *block in sides
-    ]
+    accesses = []
+    for row, low, high in sides:
+        first, count = _locate(edges, low, high)
+        accesses.append(Accesses(csr.indptr_of(row, len(rank)), first, first + count))
     return _atoms_of(trace(tasks, *accesses, edges), tasks, space)
 
 
@@ -78,45 +78,106 @@ def _halved(row: Ints, low: Ints, high: Ints, reduces: Bools) -> tuple[Ints, Int
 
 def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
     """Cut all stretches wherever one of the same origins ends."""
-    found, overwritten, writings = traced.found, traced.overwritten, traced.writings
-    ends = [table[:, column] for table in (found, overwritten) for column in (1, 2)]
-    cuts = csr.sorted_unique(np.concatenate((*ends, writings[:, 0], writings[:, 1])))
-    part, count = _between(cuts, writings[:, :2])
-    first = csr.running_total(count)
-    to_atom = first[:-1] - part
-    part = csr.ranges(part, count)
-    address = cuts[part] + np.repeat(writings[:, 2] - writings[:, 0], count)
+    by_read, by_write, by_writing = traced.indptr
+    writings = _Writings.of(traced)
+    part = csr.ranges(writings.part, writings.count)
+    begin, _, at, _ = traced.writings.T
+    address = writings.cuts[part] + np.repeat(at - begin, writings.count)
     # A task's writings lie in one buffer each, but what memory holds at first in all of them.
     own = space.start[: space.base.shape[0] * int(Buffer.SHARED)]
     # Of empty buffers that begin at one address the last is meant.
-    flat = np.repeat(last_at_or_below(own, writings[:, 2]), count)
-    flat[: count[0]] = last_at_or_below(own, address[: count[0]])
-    rank, buffer = np.divmod(flat, int(Buffer.SHARED))
-    by_read, by_write, by_writing = traced.indptr
-    read, n_read = _between(cuts, found[:, 1:])
-    atom = csr.ranges(read + to_atom[found[:, 0]], n_read)
-    last, n_last = _between(cuts, overwritten[:, 1:])
+    flat = np.repeat(last_at_or_below(own, at), writings.count)
+    flat[: writings.count[0]] = last_at_or_below(own, address[: writings.count[0]])
+    rank = flat // int(Buffer.SHARED)
     end = np.full(len(part), FOREVER)
-    ended = csr.ranges(last + to_atom[overwritten[:, 0]], n_last)
-    end[ended] = np.repeat(csr.row_numbers(by_write), n_last)
-    writer = np.repeat(np.append(NONE, csr.row_numbers(by_writing)), count)
-    copies = (tasks.op == COPY) | (tasks.sender >= 0)
-    made = np.flatnonzero(~(copies[writer] & (writer >= 0)))
-    origin = np.empty(len(cuts), dtype=np.int64)
+    atom, count = writings.atoms_in(writings.overwritten)
+    end[csr.ranges(atom, count)] = np.repeat(csr.row_numbers(by_write), count)
+    writer = np.append(NONE, csr.row_numbers(by_writing))
+    # The last entry is that of writing 0, number -1.
+    is_new = np.append((tasks.op != COPY) & (tasks.sender < 0), True)[writer]
+    made = np.flatnonzero(np.repeat(is_new, writings.count))
+    origin = np.empty(len(writings.cuts), dtype=np.int64)
     origin[part[made]] = made
+    atom, count = writings.atoms_in(writings.found)
     return Atoms(
         space.base,
         address,
-        csr.lengths_of(cuts)[part],
+        csr.lengths_of(writings.cuts)[part],
         rank,
-        buffer,
+        flat - rank * int(Buffer.SHARED),
         address - own[flat],
-        Lives(first[by_writing], writer, end, origin[part]),
-        Reads(csr.running_total(n_read)[by_read], atom),
+        Lives(
+            csr.running_total(writings.count)[by_writing],
+            np.repeat(writer, writings.count),
+            end,
+            origin[part],
+        ),
+        Reads(csr.running_total(count)[by_read], csr.ranges(atom, count)),
     )
 
 
-def _between(cuts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Return the first part between cuts that lies in each stretch, and how many do."""
-    first = np.searchsorted(cuts, ends[:, 0])
-    return first, np.searchsorted(cuts, ends[:, 1]) - first
+@dataclass(frozen=True, eq=False)
+class _Stretches:
+    """Stretches of a trace, and those of them that are not all of their writing."""
+
+    writing: Ints
+    rows: Ints
+    first: Ints
+    last: Ints
+
+    @classmethod
+    def of(cls, table: Ints, writings: Ints) -> _Stretches:
+        """Compare stretches with the writings that they are from."""
+        writing, first, last = table.T
+        is_less = (first != writings[:, 0][writing]) | (last != writings[:, 1][writing])
+        rows = np.flatnonzero(is_less)
+        return cls(writing, rows, first[rows], last[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class _Writings:
+    """Writings of a trace in parts, the origins from one end of a stretch to the next.
+
+    Parameters
+    ----------
+    cuts : ndarray of int64, shape (n_parts + 1,)
+        Part i is origins ``cuts[i]:cuts[i+1]``.
+    part, count : ndarray of int64, shape (n_writings,)
+        The first part of each writing, and how many it has: an atom each.
+    found, overwritten : _Stretches
+    """
+
+    cuts: Ints
+    part: Ints
+    count: Ints
+    found: _Stretches
+    overwritten: _Stretches
+
+    @classmethod
+    def of(cls, traced: Trace) -> _Writings:
+        """Cut the writings of a trace."""
+        first, last, _, ends_as_found = traced.writings.T
+        found = _Stretches.of(traced.found, traced.writings)
+        overwritten = _Stretches.of(traced.overwritten, traced.writings)
+        own = np.flatnonzero(ends_as_found == 0)
+        ends = (first[own], last[own], found.first, found.last, overwritten.first, overwritten.last)
+        cuts = csr.sorted_unique(np.concatenate(ends))
+        return cls(cuts, *_locate(cuts, first, last), found, overwritten)
+
+    def atoms_in(self, stretches: _Stretches) -> tuple[Ints, Ints]:
+        """Return the first atom of every stretch, and how many there are."""
+        writing, rows = stretches.writing, stretches.rows
+        atom, count = csr.running_total(self.count)[writing], self.count[writing]
+        part, count[rows] = _locate(self.cuts, stretches.first, stretches.last)
+        atom[rows] += part - self.part[writing[rows]]
+        return atom, count
+
+
+def _locate(edges: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Return the first part between edges of every interval, and how many parts it has."""
+    first = np.searchsorted(edges, low)
+    count = (low < high).astype(np.int64)
+    # Most have one, and to search for their ends takes longer than to look at the next edge.
+    more = np.flatnonzero(edges.take(first + 1, mode="clip") < high)
+    count[more] = np.searchsorted(edges, high[more]) - first[more]
+    return first, count
