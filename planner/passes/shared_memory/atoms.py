@@ -54,7 +54,7 @@ def cut(program: Program, tasks: Tasks) -> Atoms:
         _halved(*space.blocks(program.reads, rank), program.columns["op"] == Op.REDUCE),
         space.blocks(program.writes, rank),
     ]
-    # Where nothing is accessed there is an edge, too.
+    # One edge more, as there are none where nothing is accessed.
     ends = [end for _, low, high in sides for end in (low, high)]
     edges = csr.sorted_unique(np.concatenate((space.base[rank[:1], Buffer.SEND], *ends)))
     accesses = []
@@ -77,7 +77,10 @@ def _halved(row: Ints, low: Ints, high: Ints, reduces: Bools) -> tuple[Ints, Int
 
 
 def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
-    """Cut all stretches wherever one of the same origins ends."""
+    """Cut all stretches where a stretch of the same origins begins or ends.
+
+    So the elements of an atom have been made, copied, read and overwritten together.
+    """
     by_read, by_write, by_writing = traced.indptr
     writings = _Writings.of(traced)
     part = csr.ranges(writings.part, writings.count)
@@ -118,7 +121,17 @@ def _atoms_of(traced: Trace, tasks: Tasks, space: AddressSpace) -> Atoms:
 
 @dataclass(frozen=True, eq=False)
 class _Stretches:
-    """Stretches of a trace, and those of them that are not all of their writing."""
+    """Stretches of a trace, of which some are less than their writing.
+
+    Parameters
+    ----------
+    writing : ndarray of int64, shape (n,)
+        The writing of every stretch.
+    rows : ndarray of int64, shape (n_less,)
+        The stretches that are less than it.
+    first, last : ndarray of int64, shape (n_less,)
+        Their first origin and the one past the last.
+    """
 
     writing: Ints
     rows: Ints
@@ -156,10 +169,11 @@ class _Writings:
     @classmethod
     def of(cls, traced: Trace) -> _Writings:
         """Cut the writings of a trace."""
-        first, last, _, ends_as_found = traced.writings.T
+        first, last, _, is_whole = traced.writings.T
         found = _Stretches.of(traced.found, traced.writings)
         overwritten = _Stretches.of(traced.overwritten, traced.writings)
-        own = np.flatnonzero(ends_as_found == 0)
+        # Copies of whole stretches end where these do.
+        own = np.flatnonzero(is_whole == 0)
         ends = (first[own], last[own], found.first, found.last, overwritten.first, overwritten.last)
         cuts = csr.sorted_unique(np.concatenate(ends))
         return cls(cuts, *_locate(cuts, first, last), found, overwritten)

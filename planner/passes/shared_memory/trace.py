@@ -18,7 +18,7 @@ from collplan.planner.plan.hazards import Accesses
 
 
 class Trace(NamedTuple):
-    """What tasks find in memory, what they overwrite, and what they put there.
+    """Elements that tasks find in memory, overwrite, and put there.
 
     A stretch is a row of three numbers: elements with neighbouring origins that one writing
     has put next to each other. Tables are in CSR by task.
@@ -30,9 +30,9 @@ class Trace(NamedTuple):
     found, overwritten : ndarray of int64, shape (n, 3)
         Stretches: the writing, the first origin, and the one past the last.
     writings : ndarray of int64, shape (n_writings, 4)
-        The first origin, the one past the last, the first address, and whether all ends
-        of the writing are those of a stretch that its task has found. Writing 0 is no
-        task's, but what memory holds at first.
+        The first origin, the one past the last, the first address, and 1 for a copy of a
+        whole stretch that was found, else 0. Writing 0 is no task's, but what memory
+        holds at first.
     """
 
     indptr: Ints

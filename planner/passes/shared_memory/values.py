@@ -40,7 +40,7 @@ class Reads(NamedTuple):
 
 
 class Lives(NamedTuple):
-    """Who writes atoms, and until when they hold what was written.
+    """Tasks that write atoms, and those that overwrite them.
 
     Parameters
     ----------

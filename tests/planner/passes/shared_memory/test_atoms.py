@@ -86,7 +86,7 @@ def test_what_memory_holds_next_is_cut_apart():
 
 
 def test_cuts_go_back_to_the_origin_and_on_to_every_copy():
-    """What is read of the last copy, or overwritten in the first, cuts all of them."""
+    """A read of the last copy cuts all of them, and so does a write over the first."""
     scratch, recv = Buffer.SCRATCH, Buffer.RECV
     atoms, reads, writes = atoms_of(copies(
         ((Buffer.SEND, 0, 8), (scratch, 0, 8)),
