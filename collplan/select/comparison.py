@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from math import inf
 from time import thread_time
 from typing import Final, TypeVar
@@ -42,6 +42,12 @@ CERTAINTY: Final = 0.5, 0.8
 
 The first is for small plans, the second for large plans and plans of many ranks.
 """
+STEADY: Final = 0.87
+"""Part of the closed form, corrected by the candidate's own ratio at a size nearby, likewise."""
+COARSE: Final = 3
+"""Number of sizes of which one is simulated first."""
+NEARBY: Final = 8
+"""Largest ratio of sizes between which a candidate's ratio hardly changes."""
 TOLERANCE: Final = 0.03
 """Relative gain below which a large plan is not simulated."""
 LEFT_OUT: Final = ("tasks", "memory", "time")
@@ -73,7 +79,7 @@ class Pruned:
     by : str
         ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
         is at most `TOLERANCE` above; ``price``: another's makespan is below 1 / `SAFETY`
-        of its closed form, or below `CERTAINTY` of its corrected closed form; ``tasks``,
+        of its closed form, or below `CERTAINTY` or `STEADY` of its corrected one; ``tasks``,
         ``memory``, ``time``: its plan has more tasks, or takes more memory or time, than
         there is.
     price_s : float
@@ -391,23 +397,46 @@ def _simulate_all(
     """Simulate candidates in waves, the cheapest by closed form first, while there is time.
 
     A wave ends before the next begins, so that what is pruned depends on
-    nothing but the candidates, as long as time lasts.
+    nothing but the candidates, as long as time lasts. On large machines, after a first wave,
+    the small plans of some sizes come before all others: what closed forms are wrong by there
+    corrects them at the sizes between.
     """
     queues = {
         size: sorted(entries, key=lambda e: (e.name != comparison.own, e.estimate.price_s))
         for size, entries in by_size.items()
     }
+    sizes = list(queues)
+    first = sizes[::-COARSE] if prune and any(map(_is_scaled, chain(*queues.values()))) else sizes
+    if len(first) < len(sizes):
+        _simulate_waves(queues, by_size, jobs, comparison, prune=True, most=1)
+        small = {size: [e for e in queues[size] if not _is_large(e)] for size in first}
+        _simulate_waves(small, by_size, jobs, comparison, prune=True)
+        for size in first:
+            queues[size] = [e for e in queues[size] if _is_large(e)]
+    _simulate_waves(queues, by_size, jobs, comparison, prune=prune)
+
+
+def _simulate_waves(
+    queues: dict[int, list[Entry]],
+    by_size: dict[int, list[Entry]],
+    jobs: _Jobs,
+    comparison: Comparison,
+    *,
+    prune: bool,
+    most: float = inf,
+) -> None:
+    """Simulate the candidates in the queues in waves, in no more than `most`."""
     n_waves = 0
-    while any(queues.values()):
+    while any(queues.values()) and n_waves < most:
         n = WAVES[min(n_waves, len(WAVES) - 1)] if prune else None
         n_waves += 1
         wave: list[Entry] = []
         for size, queue in queues.items():
             if prune:
-                queue[:] = _promising(queue, size, by_size[size], comparison)
+                queue[:] = _promising(queue, size, by_size, comparison)
             # Some small plans first: what they say may spare the large ones.
             small = [e for e in queue if not _is_large(e)] if n_waves <= len(WAVES) else []
-            chosen = (small or queue)[:n]
+            chosen = (_one_per_form(small or queue) if prune else queue)[:n]
             wave += chosen
             queue[:] = [entry for entry in queue if entry not in chosen]
         kept, late = _in_time(sorted(wave, key=_is_large), jobs.left_s)
@@ -437,32 +466,73 @@ def _is_large(entry: Entry) -> bool:
     return entry.estimate.effort > MAX_TASKS
 
 
+def _is_scaled(entry: Entry) -> bool:
+    """Return whether a few nodes stand for the whole machine in an estimate."""
+    return entry.spec.machine.n_ranks > FEW_RANKS
+
+
+def _one_per_form(queue: Sequence[Entry]) -> list[Entry]:
+    """Return the first candidate of each form, which says much about its other segments."""
+    first: dict[str, Entry] = {}
+    for entry in queue:
+        first.setdefault(entry.form.name, entry)
+    return list(first.values())
+
+
 def _promising(
-    queue: Sequence[Entry], size: int, all_of_size: Sequence[Entry], comparison: Comparison
+    queue: Sequence[Entry], size: int, by_size: dict[int, list[Entry]], comparison: Comparison
 ) -> list[Entry]:
-    """Return the candidates that may be better; note the others as pruned.
+    """Return the candidates that may be better, the best first; note the others as pruned.
 
     At one size, closed forms tend to be wrong by similar factors. They are multiplied by the
-    least ratio of makespan to closed form among the simulated candidates of that size.
+    least ratio of makespan to closed form among the simulated candidates of that size; or, on
+    large machines, by the candidate's own ratio, where that is about known.
     """
     times = comparison.makespans
-    simulated = [entry for entry in all_of_size if (entry.name, size) in times]
-    if not simulated:
-        return list(queue)
-    best_s = min(times[entry.name, size] for entry in simulated)
+    own = _own_ratios(size, by_size, times)
+    simulated = [entry for entry in by_size[size] if (entry.name, size) in times]
+    best_s = min((times[entry.name, size] for entry in simulated), default=inf)
     ratios = [times[e.name, size] / e.estimate.price_s for e in simulated if e.estimate.price_s]
-    least = min(ratios, default=1.0)
+    least = min(ratios, default=0.0)
     kept = []
     for entry in queue:
         found = entry.estimate
-        is_large = _is_large(entry) or entry.spec.machine.n_ranks > FEW_RANKS
+        is_large = _is_large(entry) or _is_scaled(entry)
+        factor = max(CERTAINTY[is_large] * least, 1 / SAFETY, STEADY * own.get(entry.name, 0.0))
         if found.bound_s > best_s or (is_large and found.bound_s >= (1 - TOLERANCE) * best_s):
             _leave_out(comparison, entry, "bound")
-        elif max(CERTAINTY[is_large] * least, 1 / SAFETY) * found.price_s > best_s:
+        elif factor * found.price_s > best_s:
             _leave_out(comparison, entry, "price")
         else:
             kept.append(entry)
+    if not simulated:
+        kept.sort(
+            key=lambda e: (e.name != comparison.own, own.get(e.name, 1.0) * e.estimate.price_s)
+        )
     return kept
+
+
+def _own_ratios(
+    size: int, by_size: dict[int, list[Entry]], times: dict[tuple[str, int], float]
+) -> dict[str, float]:
+    """Return about the ratio of makespan to closed form of candidates on large machines, by name.
+
+    That is a candidate's ratio at a neighboring size, or at this size with other segments.
+    """
+    sizes = sorted(by_size)
+    place = sizes.index(size)
+    near = [other for other in sizes[max(0, place - 1) : place + 2] if other != size]
+    near = [other for other in near if max(size, other) <= NEARBY * min(size, other)]
+    ratios = {
+        (entry.name, other): times[entry.name, other] / entry.estimate.price_s
+        for other in (size, *near)
+        for entry in filter(_is_scaled, by_size[other])
+        if (entry.name, other) in times and entry.estimate.price_s
+    }
+    here = [entry for entry in by_size[size] if (entry.name, size) in ratios]
+    by_form = {entry.form.name: ratios[entry.name, size] for entry in here}
+    own = {e.name: by_form[e.form.name] for e in by_size[size] if e.form.name in by_form}
+    return own | {name: ratio for (name, other), ratio in ratios.items() if other != size}
 
 
 def _simulate(wave: Sequence[Entry], jobs: _Jobs, comparison: Comparison) -> None:

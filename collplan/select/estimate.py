@@ -190,7 +190,7 @@ def estimate(
     least = 2 * program.least_messages
     if max_tasks is not None and least > max_tasks:
         return (Estimate(None, 0.0, 0.0, least, least, identity),)
-    n_copies = _n_copies(program, ranks)
+    alike = _n_copies(program, ranks)
     large = [part for part in program.parts if ranks and part.n_pairs > MOST_PAIRS]
     n_rough, rough_ns = _rough(large, spec, ranks or ())
     if large:
@@ -202,13 +202,13 @@ def estimate(
     sizes = [_own_segment(spec)] if spec.passes else [None, *(n for n in segments if n < longest)]
     found = []
     for segment in sizes:
-        size = None if segment is None else max(1, segment // itemsize) * itemsize
+        size = segment and max(1, segment // itemsize) * itemsize
         n_tasks = n_rough + costs.n_tasks(size)
         price_ns, bound_ns = 0.0, 0.0
         if max_tasks is None or n_tasks <= max_tasks:
             price_ns, bound_ns = _price_ns(costs, least_costs, size, rough_ns)
             bound_ns *= min(1.0, wanted.collective.count / max(1, spec.collective.count))
-        effort = (max(n_tasks, least) + parts) // n_copies + spec.machine.n_ranks
+        effort = (max(n_tasks, least) + parts) // (1 if segment else alike) + spec.machine.n_ranks
         seconds, name = (price_ns * 1e-9, bound_ns * 1e-9 * SLACK), f"{identity} {segment or ''}"
         found.append(Estimate(segment, *seconds, n_tasks, effort, name))
     return tuple(found)
@@ -271,7 +271,10 @@ def _sample(spec: PlanSpec) -> tuple[int, ...] | None:
 
 
 def _n_copies(program: Program, ranks: tuple[int, ...] | None) -> int:
-    """Return how many nodes one node's tasks stand for, if the plan of a large machine folds."""
+    """Return how many nodes one node's tasks stand for, if the plan of a large machine folds.
+
+    In segments it does not: nodes pass them on in orders of their own.
+    """
     machine = program.blueprint.spec.machine
     if ranks is None or machine.network.nic or machine.network.processors:
         return 1
