@@ -124,12 +124,12 @@ class _PipelineEstimate:
         self.n_ranks, self.row, self.n_copies = len(exchange.row), exchange.row, 1
         if exchange.is_even:
             self.row, self.n_copies = exchange.row[: exchange.sizes[0]], exchange.n_rows
-            blocks = exchange.blocks_to(np.zeros(1, dtype=np.int64))
+            blocks = exchange.blocks_of(np.zeros(1, dtype=np.int64))
             # What comes from another node is sent when node 0 sends in the same step.
             sender = blocks.sender - exchange.first[blocks.source]
             self.blocks = blocks._replace(source=blocks.dest, sender=sender)
         else:
-            self.blocks = exchange.blocks
+            self.blocks = exchange.blocks_of(np.arange(exchange.n_rows))
         lane = Placement.of(self.machine).lane[exchange.ranks].astype(np.int64)
         self.lane = lane[self.blocks.receiver]
         sizes = exchange.sizes[self.blocks.source]

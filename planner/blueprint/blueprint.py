@@ -223,17 +223,20 @@ def _staged(task: Task, new_scratch: Callable[[], Home]) -> tuple[list[Task], Ta
     Some kinds need a copy of their input; one whose result belongs elsewhere
     in the vector it reads must leave it in scratch.
     """
-    stages_input = task.traits.staged == "input"
-    in_place = (task.input.buffer == task.output.buffer) & (task.input.buffer != Buffer.SCRATCH)
     if task.traits.staged is None:
         return [], task, []
+    stages_input = task.traits.staged == "input"
+    input, output = task.input.at(task.ranks), task.output.at(task.ranks)
+    in_place = (input.buffer == output.buffer) & (input.buffer != Buffer.SCRATCH)
     if not stages_input:
-        in_place &= task.input.base != task.output.base
-    staged = np.flatnonzero(in_place[task.ranks])
+        in_place &= input.base != output.base
+    staged = np.flatnonzero(in_place)
     if not len(staged):
         return [], task, []
     home = task.input if stages_input else task.output
-    stage = new_scratch().where(in_place, home)
+    is_staged = np.zeros(len(home.base), dtype=np.bool_)
+    is_staged[task.ranks[staged]] = True
+    stage = new_scratch().where(is_staged, home)
     ends = (home, stage) if stages_input else (stage, home)
     rows = _rows_of_members(task)
     copies = [
@@ -302,7 +305,7 @@ class _Bundle:
         """Add `task` unless one of its ranks is known with another home."""
         known = task.ranks[self.is_set[task.ranks]]
         ends = list(zip(self.homes, (task.input, task.output), strict=True))
-        if any(home.differs(other)[known].any() for home, other in ends):
+        if any(home.at(known).differs(other.at(known)).any() for home, other in ends):
             return False
         for home, other in ends:
             home.buffer[task.ranks] = other.buffer[task.ranks]

@@ -158,15 +158,16 @@ class Exchange:
         place = np.arange(len(self.row)) - self.first[self.row]
         return place % self.n_leaders[self.row] if self.n_parts > 1 else 0 * place
 
-    @cached_property
-    def blocks(self) -> Blocks:
-        """All blocks, by step, then receiving node, then part."""
-        return self.blocks_to(np.arange(self.n_rows))
+    def blocks_of(self, rows: Ints, *, sent: bool = False) -> Blocks:
+        """Return the blocks that some nodes receive, by step, then receiving node, then part.
 
-    def blocks_to(self, rows: Ints) -> Blocks:
-        """Return the blocks that some nodes receive, by step, then node, then part."""
-        n_steps, teams = max(0, self.n_rows - 1), self.team_sizes()
-        step, dest = np.repeat(np.arange(n_steps) + 1, len(rows)), np.tile(rows, n_steps)
+        With `sent` also those that they send.
+        """
+        teams, step = self.team_sizes(), np.arange(1, self.n_rows)[:, None]
+        dests = np.tile(rows, (len(step), 1))
+        if sent:
+            dests = np.hstack((dests, self.dest(rows, step)))
+        step, dest = np.divmod(csr.sorted_unique((step * self.n_rows + dests).ravel()), self.n_rows)
         entry, part = np.nonzero(teams[dest] > 0)
         step, dest = step[entry], dest[entry]
         source, turn = self.source(dest, step), step - 1 if self.shares_peers else part
@@ -211,8 +212,12 @@ class Exchange:
 
     def source(self, row: Ints, step: Ints) -> Ints:
         """Return the nodes that others receive from: XOR on powers of two, else the left."""
+        return self.dest(row, -step) if self.n_rows & (self.n_rows - 1) else self.dest(row, step)
+
+    def dest(self, row: Ints, step: Ints) -> Ints:
+        """Return the nodes that others send to: XOR on powers of two, else the right."""
         if self.n_rows & (self.n_rows - 1):
-            return np.asarray((row - step) % self.n_rows)
+            return np.asarray((row + step) % self.n_rows)
         return np.asarray(row ^ step)
 
 

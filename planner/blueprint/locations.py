@@ -46,6 +46,10 @@ class Home:
         """Mark the ranks where this home is another place than `other`."""
         return np.asarray((self.buffer != other.buffer) | (self.base != other.base))
 
+    def at(self, ranks: Ints) -> Home:
+        """Return the home on some ranks only."""
+        return Home(self.buffer[ranks], self.base[ranks])
+
     def shifted(self, by: Ints | int) -> Home:
         """Return a home whose elements lie `by` further on."""
         return Home(self.buffer, self.base + by)

@@ -90,8 +90,16 @@ class Grid:
         row's length serve nobody there.
         """
         positions = self.rows[row]
-        n_leaders = min(self.n_columns, len(positions))
-        if column >= n_leaders:
-            return positions[:0]
-        turn = (np.arange(len(positions)) - self.shift) % len(positions)
-        return np.asarray(positions[turn % n_leaders == column])
+        places = self._served.get((len(positions), column))
+        return positions[:0] if places is None else positions[places]
+
+    @cached_property
+    def _served(self) -> dict[tuple[int, int], Ints]:
+        """The places in a row that a column serves, by the row's length and the column."""
+        served: dict[tuple[int, int], Ints] = {}
+        for length in {len(positions) for positions in self.rows}:
+            n_leaders = min(self.n_columns, length)
+            turn = (np.arange(length) - self.shift) % length
+            for column in range(n_leaders):
+                served[length, column] = np.flatnonzero(turn % n_leaders == column)
+        return served

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from collplan.planner.arrays import Bools, Ints, csr
-from collplan.planner.blueprint.exchange import Exchange
+from collplan.planner.blueprint.exchange import Blocks, Exchange
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.phases import Phase
@@ -78,32 +78,47 @@ class _Writer:
         )
 
     @cached_property
-    def received(self) -> Ints:
-        """Elements of every block that its node receives into its shared buffer."""
-        exchange, blocks = self.exchange, self.exchange.blocks
+    def blocks(self) -> Blocks:
+        """The blocks that kept nodes send or receive."""
+        return self.exchange.blocks_of(np.flatnonzero(self.is_kept), sent=True)
+
+    @cached_property
+    def _laid_out(self) -> tuple[Blocks, Ints, Ints]:
+        """Blocks, their offsets and sizes in the shared buffers of the nodes that receive them.
+
+        Where all nodes have equally many ranks, those of node 0, which are like all others'.
+        """
+        exchange = self.exchange
+        blocks = exchange.blocks_of(np.arange(1 if exchange.is_even else exchange.n_rows))
         size = exchange.sizes[blocks.source] * blocks.team * exchange.count
         size[exchange.is_direct[blocks.dest]] = 0
-        return size
+        return blocks, csr.group_offsets(blocks.dest, size), size
 
     @cached_property
     def offset(self) -> Ints:
         """Offset of every block in the shared buffer of the node that receives it."""
-        dest = self.exchange.blocks.dest
-        return csr.group_offsets(dest, self.received) + self.sent_sizes[dest]
+        exchange, blocks = self.exchange, self.blocks
+        laid_out, offset, _ = self._laid_out
+
+        def key(one: Blocks) -> Ints:
+            dest = 0 if exchange.is_even else one.dest
+            return csr.joint_key(one.step * exchange.n_rows + dest, one.part, exchange.n_parts)
+
+        return offset[np.searchsorted(key(laid_out), key(blocks))] + self.sent_sizes[blocks.dest]
 
     @property
     def received_sizes(self) -> Ints:
         """Elements every node receives into its shared buffer."""
-        dest, n_rows = self.exchange.blocks.dest, self.exchange.n_rows
-        return np.bincount(dest, self.received, n_rows).astype(np.int64)
+        n_rows = self.exchange.n_rows
+        blocks, _, size = self._laid_out
+        if self.exchange.is_even:
+            return np.full(n_rows, size.sum())
+        return np.bincount(blocks.dest, size, n_rows).astype(np.int64)
 
     def messages(self) -> MessageTable:
         """Return the messages of every block: one per rank of the source, or only one."""
-        exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
-        touched = np.flatnonzero(self.is_kept[blocks.source] | self.is_kept[blocks.dest])
-        n_each = np.where(self.is_remapped, 1, exchange.sizes)[blocks.source[touched]]
-        entry, place = csr.expand(n_each)
-        block = touched[entry]
+        exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
+        block, place = csr.expand(np.where(self.is_remapped, 1, exchange.sizes)[blocks.source])
         step, source, dest, part, team, *ends = (column[block] for column in blocks)
         read = self._served.take(dest * exchange.n_parts + part)
         stages = exchange.stages[source]
@@ -116,7 +131,7 @@ class _Writer:
         write = pieces.one_each(_home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
             # Out of the rows as they were staged: an extent each, unless they follow a pattern.
-            bounds = csr.running_total(n_each)
+            bounds = csr.running_total(np.bincount(block, minlength=len(blocks.source)))
             read, write = (pieces.compress(side.merged(bounds)) for side in (read, write))
             source, dest, step, part = (c[bounds[:-1]] for c in (source, dest, step, part))
             ends = [end[bounds[:-1]] for end in ends]
@@ -218,7 +233,7 @@ class _Writer:
 
     def _deliveries(self) -> LocalTable:
         """Copies of blocks from other nodes, one column of each as soon as it has arrived."""
-        exchange, blocks, count = self.exchange, self.exchange.blocks, self.exchange.count
+        exchange, blocks, count = self.exchange, self.blocks, self.exchange.count
         kept = np.flatnonzero(self.is_kept[blocks.dest] & ~exchange.is_direct[blocks.dest])
         entry, member, place = exchange.served(blocks, kept)
         step, team, n = blocks.step[entry], blocks.team[entry], len(entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
+from collplan.planner.blueprint.exchange import exchange_of
 from collplan.planner.errors import AlgorithmError
 from collplan.planner.formats.text import to_text
 from collplan.planner.passes import pass_registry
@@ -136,3 +138,28 @@ def test_coalesced_messages_are_made_as_the_pass_makes_them(machine, decompositi
             by_pass = compile_plan(spec)
         for rank in range(at_once.n_ranks):
             assert_equal(restrict(at_once, rank), restrict(by_pass, rank))
+
+
+@pytest.mark.parametrize("n_nodes", [1, 2, 5, 8])
+@pytest.mark.parametrize("decomposition", DECOMPOSITIONS)
+def test_blocks_of_some_nodes_are_those_that_they_send_or_receive(n_nodes, decomposition):
+    machine = {"nodes": n_nodes, "ranks_per_node": 3}
+    spec = alltoall(machine, decomposition=DECOMPOSITIONS[decomposition])
+    exchange = exchange_of(spec, spec.decomposition)
+    every = exchange.blocks_of(np.arange(n_nodes))
+    for rows in ([0], [n_nodes - 1], [0, n_nodes // 2]):
+        touched = np.isin(every.source, rows) | np.isin(every.dest, rows)
+        some = exchange.blocks_of(np.unique(rows), sent=True)
+        for column, kept in zip(every, some, strict=True):
+            assert column[touched].tolist() == kept.tolist()
+
+
+def test_one_ranks_program_does_not_grow_with_the_pairs_of_nodes():
+    spec = alltoall({"nodes": 4096, "ranks_per_node": 2}, V2)
+    tracemalloc.start()
+    try:
+        program = compile_plan(spec, rank=1)
+        assert tracemalloc.get_traced_memory()[1] < 64e6  # 4,096² numbers take 134 MB
+    finally:
+        tracemalloc.stop()
+    assert program.n_tasks > 4096
