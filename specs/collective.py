@@ -12,9 +12,10 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from collplan.specs.base import SpecModel
-from collplan.specs.elements import Datatype, Operation, numpy_dtype
+from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
 from collplan.specs.numbers import WHOLE, Flag, Rank, is_size
+from collplan.specs.predefined import numpy_dtype
 
 SUM: Final = Operation(name="sum")
 

@@ -10,7 +10,7 @@ import numpy as np
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
-from collplan.specs.elements import LOGICAL
+from collplan.specs.predefined import LOGICAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from collplan.executors.mpi.errors import one_line
 from collplan.planner.algorithms.registry import registry
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import CollplanError, SpecError
-from collplan.specs.elements import BUILTIN
 from collplan.specs.loading import machine_at_hand
+from collplan.specs.predefined import BUILTIN
 from collplan.specs.request import AUTO
 from collplan.tune.fingerprint import take_fingerprint
 from collplan.tune.table import TuningTable, load_table

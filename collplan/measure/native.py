@@ -14,7 +14,7 @@ from mpi4py import MPI
 from collplan.own_algorithms import native_call
 from collplan.planner.collective.operations import ReductionOperation, get_operation
 from collplan.specs.collective import Collective
-from collplan.specs.elements import LOGICAL, PAIRS, numpy_dtype
+from collplan.specs.predefined import LOGICAL, PAIRS, numpy_dtype
 
 Array = npt.NDArray[Any]
 

@@ -34,7 +34,7 @@ from collplan.planner.passes.registry import pass_registry
 from collplan.specs import parse_spec
 from collplan.specs.collective import COLLECTIVES
 from collplan.specs.decomposition import DECOMPOSITIONS
-from collplan.specs.elements import BUILTIN, DATATYPES
+from collplan.specs.predefined import BUILTIN, DATATYPES
 from collplan.specs.presets import preset_names
 from folders import ROOT, TABLE_FILE
 from machinery import Machinery

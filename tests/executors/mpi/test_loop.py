@@ -28,7 +28,7 @@ from collplan.planner.collective.operations import (
     register_operation,
 )
 from collplan.planner.plan.plan import ON_START, Buffer, Op, Plan, Stage
-from collplan.specs.elements import LOCATING, PAIRS, numpy_dtype
+from collplan.specs.predefined import LOCATING, PAIRS, numpy_dtype
 from mpi_plans import PlanWriter
 from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
 
