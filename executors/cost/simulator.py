@@ -31,8 +31,8 @@ from collplan.executors.cost.working_sets import is_uncached
 from collplan.planner.arrays import Bools, Floats, Ints
 from collplan.planner.arrays.compile_time import Stopwatch
 from collplan.planner.errors import AsymmetricError, DeadlockError
+from collplan.planner.plan.format_check import check_ranges
 from collplan.planner.plan.plan import Op, Plan
-from collplan.planner.verify.format_check import check_ranges
 from collplan.specs import Network
 
 

@@ -24,9 +24,10 @@ from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.fold import require_unfolded
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.phases import Phase
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
-from collplan.planner.verify.format_check import check_buffers, check_format
+from collplan.planner.verify.spec_check import check_buffers, check_spec
 from collplan.specs.errors import CollplanError, SpecError
 
 FORMAT: Final = "collplan"
@@ -240,7 +241,9 @@ class _Reader:
                 spec=self.spec(),
             )
             check_format(plan)
-            check_buffers(plan)
+            if plan.spec is not None:
+                check_spec(plan, plan.spec)
+                check_buffers(plan, plan.spec)
         except PlanFormatError as error:
             raise PlanFormatError(f"{self.path}: {error}") from error
         return plan

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collplan.planner.errors import PlanError
 from collplan.planner.plan.address_space import AddressSpace
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.pieces import pieces_of
 from collplan.planner.plan.plan import Plan
 from collplan.planner.verify.barrier import check_barrier
 from collplan.planner.verify.contents import check_contents, check_operations
-from collplan.planner.verify.format_check import check_format
 from collplan.planner.verify.moves import check_overlaps, element_moves
 from collplan.planner.verify.order import Execution, check_stages
 from collplan.planner.verify.races import check_races
 from collplan.planner.verify.restarts import check_mirrors, check_restarts, gated_tasks
+from collplan.planner.verify.spec_check import check_spec
 
 __all__ = ["verify"]
 
@@ -44,6 +45,8 @@ def verify(plan: Plan) -> None:
             f"this is rank {plan.only_rank}'s program alone; only the plan of all ranks has a proof"
         )
     check_format(plan)
+    if plan.spec is not None:
+        check_spec(plan, plan.spec)
     execution = Execution.of(plan)
     check_stages(plan, execution)
     accesses = pieces_of(plan)

@@ -22,8 +22,9 @@ from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.fold import require_unfolded
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
-from collplan.planner.verify.format_check import check_format
+from collplan.planner.verify.spec_check import check_spec
 
 Array = npt.NDArray[Any]
 
@@ -94,6 +95,8 @@ def check_plan(plan: Plan) -> None:
         If an entry is malformed, or products of sizes could overflow.
     """
     check_format(plan)
+    if plan.spec is not None:
+        check_spec(plan, plan.spec)
     if not 0 < plan.itemsize <= LARGEST_ELEMENT:
         raise PlanFormatError(
             f"itemsize is {plan.itemsize} bytes, must be 1 to {LARGEST_ELEMENT} to be executed"

@@ -12,8 +12,8 @@ import pytest
 from collplan.executors.cost import simulate
 from collplan.planner import compile_plan
 from collplan.planner.formats.goal import GoalError, parse_goal, read_goal, write_goal
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Dependencies, Op, Plan
-from collplan.planner.verify.format_check import check_format
 from collplan.specs import Network, PlanSpec
 from handmade import PlanBook
 

@@ -10,9 +10,9 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.npz import load, save
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import COLUMNS, Buffer, Dependencies, Extents, Op
 from collplan.planner.verify import verify
-from collplan.planner.verify.format_check import check_format
 from collplan.specs import parse_spec
 from collplan.specs.errors import CollplanError
 from handmade import PlanBook, binomial_bcast, ring_allreduce

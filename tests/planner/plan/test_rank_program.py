@@ -9,10 +9,10 @@ from collplan.executors.mpi.program.program import rank_program
 from collplan.planner import compile_plan
 from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import ON_START, Buffer, Op
 from collplan.planner.plan.rank_program import restrict
 from collplan.planner.plan.tags import MAX_TAGS
-from collplan.planner.verify.format_check import check_format
 from handmade import PlanBook
 from oracle import make_spec
 from rank_programs import assert_equal

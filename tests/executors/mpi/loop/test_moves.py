@@ -11,8 +11,8 @@ from collplan.executors.mpi.engine.reduction import Callback
 from collplan.executors.mpi.loop import codes
 from collplan.executors.mpi.loop.entries import entry
 from collplan.executors.mpi.program.program import rank_program
+from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import Buffer, Op, Plan
-from collplan.planner.verify.format_check import check_format
 from mpi_plans import PlanWriter
 from random_extents import BUFFERS, PATTERNS, SIZE, Subtracting, elements, sides
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull
-from collplan.planner.blueprint.locations import Home, bind_collective
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Plan, Stage
-from collplan.specs import PlanSpec
 
 _MAX_REACH: Final = 2**48
 """Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
@@ -24,35 +22,35 @@ def check_ranges(plan: Plan) -> None:
     Compiled kernels do not look: they would read and write whatever lies there.
     """
     p = plan.n_ranks
-    _in_range("op", plan.op, 0, len(Op))
-    _in_range("stage", plan.stage, 0, len(Stage))
-    _in_range("rank", plan.rank, 0, p)
-    _in_range("peer", plan.peer, -1, p)
-    _in_range("node", plan.node, 0, plan.n_nodes)
-    _in_range("rank_node", plan.rank_node, 0, plan.n_nodes)
-    _in_range("phase", plan.phase, 0, len(plan.phases))
+    require_range("op", plan.op, 0, len(Op))
+    require_range("stage", plan.stage, 0, len(Stage))
+    require_range("rank", plan.rank, 0, p)
+    require_range("peer", plan.peer, -1, p)
+    require_range("node", plan.node, 0, plan.n_nodes)
+    require_range("rank_node", plan.rank_node, 0, plan.n_nodes)
+    require_range("phase", plan.phase, 0, len(plan.phases))
     for name in ("tag", "stream", "lane", "rank_lane"):
-        _in_range(name, getattr(plan, name), -1, None)
+        require_range(name, getattr(plan, name), -1, None)
     for name in ("round", "duration_ns", "core", "rank_core", "buffer_sizes", "shared_sizes"):
-        _in_range(name, getattr(plan, name), 0, None)
+        require_range(name, getattr(plan, name), 0, None)
     if plan.buffer_sizes.shape != (p, 3):
         shape = plan.buffer_sizes.shape
         raise PlanFormatError(f"buffer_sizes has shape {shape}, must be ({p}, 3)")
     is_message = plan.op <= Op.RECV
-    _in_range("apart", plan.apart, 0, plan.n_copies)
+    require_range("apart", plan.apart, 0, plan.n_copies)
     _where("task that is no message, but apart", ~is_message & (plan.apart != 0))
     _where("message without a peer or tag", is_message & ((plan.peer < 0) | (plan.tag < 0)))
     _check_indptr("deps", plan.deps.indptr)
-    _in_range("deps.task", plan.deps.task, 0, plan.n_tasks)
-    _in_range("deps.kind", plan.deps.kind, 0, (ON_START | INTENT) + 1)
+    require_range("deps.task", plan.deps.task, 0, plan.n_tasks)
+    require_range("deps.kind", plan.deps.kind, 0, (ON_START | INTENT) + 1)
     if plan.patterns.ndim != 2 or plan.patterns.shape[1] != 4:
         raise PlanFormatError(f"patterns has shape {plan.patterns.shape}, must be (n, 4)")
     for name, extents in (("reads", plan.reads), ("writes", plan.writes)):
         _check_indptr(name, extents.indptr)
-        _in_range(f"{name}.buffer", extents.buffer, 0, len(Buffer))
-        _in_range(f"{name}.pattern", extents.pattern, 0, len(plan.patterns))
-        _in_range(f"{name}.count", extents.count, 0, _MAX_REACH)
-        _in_range(f"{name}.offset", extents.offset, 0, _MAX_REACH)
+        require_range(f"{name}.buffer", extents.buffer, 0, len(Buffer))
+        require_range(f"{name}.pattern", extents.pattern, 0, len(plan.patterns))
+        require_range(f"{name}.count", extents.count, 0, _MAX_REACH)
+        require_range(f"{name}.offset", extents.offset, 0, _MAX_REACH)
 
 
 def check_format(plan: Plan) -> None:
@@ -68,15 +66,13 @@ def check_format(plan: Plan) -> None:
     _check_mirrors(plan)
     _check_foreign(plan)
     if plan.n_tasks and plan.only_rank is not None:
-        _in_range("only_rank", np.array([plan.only_rank]), 0, plan.n_ranks)
+        require_range("only_rank", np.array([plan.only_rank]), 0, plan.n_ranks)
         _where(f"task of another rank than {plan.only_rank}", plan.rank != plan.only_rank)
-    if plan.spec is not None:
-        _check_spec(plan, plan.spec)
 
 
 def _check_patterns(patterns: Ints) -> npt.NDArray[np.float64]:
     """See that no pattern reaches too far; return how many blocks each has."""
-    _in_range("patterns", patterns[:, 1::2], 1, None)
+    require_range("patterns", patterns[:, 1::2], 1, None)
     strides, repeats = patterns[:, ::2], patterns[:, 1::2].astype(float)
     n_blocks = repeats.prod(axis=1)
     reach = np.abs(strides * (repeats - 1)).max(axis=1) + n_blocks
@@ -86,50 +82,6 @@ def _check_patterns(patterns: Ints) -> npt.NDArray[np.float64]:
             f"patterns[{i}] reaches {reach[i]:.3g} elements, at most 2**48 can be"
         )
     return np.asarray(n_blocks)
-
-
-def _check_spec(plan: Plan, spec: PlanSpec) -> None:
-    """See that the columns are of the spec's machine and datatype."""
-    machine = spec.machine
-    for name, stored, meant, field in (
-        ("itemsize", plan.itemsize, spec.collective.itemsize, "collective.datatype"),
-        ("number of ranks", plan.n_ranks * plan.n_copies, machine.n_ranks, "machine"),
-        ("number of nodes", plan.n_nodes * plan.n_copies, machine.nodes, "machine.nodes"),
-    ):
-        if stored != meant:
-            _contradict(name, stored, field, meant)
-    # Passes that give cores to communication move ranks to others: any core of the machine will do.
-    _in_range("rank_core", plan.rank_core, 0, machine.cores_per_node)
-    _in_range("core", plan.core, 0, machine.cores_per_node)
-    # A folded plan has the ranks of the first node.
-    _compare("rank_node", plan.rank_node, machine.rank_to_node[: plan.n_ranks], "machine")
-    _compare("rank_lane", plan.rank_lane, machine.rank_to_lane[: plan.n_ranks], "machine.lanes")
-
-
-def check_buffers(plan: Plan) -> None:
-    """Raise `PlanFormatError` where the caller's buffers are not those of the spec's collective."""
-    if plan.spec is None:
-        return
-    nowhere = Home(np.full(plan.n_ranks, Buffer.SCRATCH), np.zeros(plan.n_ranks, dtype=np.int64))
-    bound = bind_collective(plan.spec.collective, plan.n_ranks, nowhere)
-    for buffer, sizes in ((Buffer.SEND, bound.send_sizes), (Buffer.RECV, bound.recv_sizes)):
-        name = f"size of the {buffer.name.lower()} buffer"
-        _compare(name, plan.buffer_sizes[:, buffer], sizes, "collective")
-
-
-def _compare(name: str, column: Ints, meant: npt.ArrayLike, field: str) -> None:
-    """See that a column by rank is what the spec says."""
-    values = np.asarray(meant)
-    differs = np.asarray(column != values)
-    if (rank := csr.first_true(differs)) >= 0:
-        _contradict(f"{name} of rank {rank}", column[rank], field, values[rank])
-
-
-def _contradict(name: str, stored: object, field: str, meant: object) -> NoReturn:
-    raise PlanFormatError(
-        f"{name} is {stored}, but {meant} by {field} of the spec stored with the plan; "
-        f"compile the spec again"
-    )
 
 
 def _check_dependencies(plan: Plan) -> None:
@@ -147,7 +99,7 @@ def _check_mirrors(plan: Plan) -> None:
         raise PlanFormatError(
             f"mirrors has shape {plan.mirrors.shape}, must be ({plan.n_ranks}, 2)"
         )
-    _in_range("mirrors", plan.mirrors, -1, _MAX_REACH)
+    require_range("mirrors", plan.mirrors, -1, _MAX_REACH)
     shared = plan.shared_sizes[plan.rank_node]
     # The program of one rank does not use the shared buffers of other nodes.
     ends = np.where(plan.mirrors >= 0, plan.mirrors + plan.buffer_sizes[:, :2], 0)
@@ -173,7 +125,7 @@ def _check_foreign(plan: Plan) -> None:
         values = getattr(foreign, name)
         if len(values) != len(foreign):
             raise PlanFormatError(f"foreign.{name} has {len(values)} rows, not {len(foreign)}")
-        _in_range(f"foreign.{name}", values, 0, plan.n_ranks if name == "rank" else None)
+        require_range(f"foreign.{name}", values, 0, plan.n_ranks if name == "rank" else None)
     node = plan.rank_node[foreign.rank]
     strange = (node != plan.rank_node[plan.only_rank]) | (foreign.rank == plan.only_rank)
     if (i := csr.first_true(strange)) >= 0:
@@ -181,14 +133,14 @@ def _check_foreign(plan: Plan) -> None:
             f"foreign.rank[{i}] is {foreign.rank[i]}, must be another rank of node "
             f"{plan.rank_node[plan.only_rank]}, where rank {plan.only_rank} is"
         )
-    _in_range("foreign.awaited", foreign.awaited, 0, plan.n_tasks)
-    _in_range("foreign.awaited (rises)", np.diff(foreign.awaited), 1, None)
+    require_range("foreign.awaited", foreign.awaited, 0, plan.n_tasks)
+    require_range("foreign.awaited (rises)", np.diff(foreign.awaited), 1, None)
 
 
 def _check_indptr(name: str, indptr: Ints) -> None:
     # The range first: differences of numbers far apart wrap.
-    _in_range(f"{name}.indptr", indptr, 0, int(indptr[-1]) + 1)
-    _in_range(f"{name}.indptr (rises)", csr.lengths_of(indptr), 0, None)
+    require_range(f"{name}.indptr", indptr, 0, int(indptr[-1]) + 1)
+    require_range(f"{name}.indptr (rises)", csr.lengths_of(indptr), 0, None)
 
 
 def _check_extents(
@@ -229,7 +181,8 @@ def _check_operands(plan: Plan) -> None:
     _where("reduction of unequal operands", (op == Op.REDUCE) & (reads != 2 * writes))
 
 
-def _in_range(name: str, values: Ints, low: int, high: int | None) -> None:
+def require_range(name: str, values: Ints, low: int, high: int | None) -> None:
+    """Raise `PlanFormatError` where a column has an entry below `low`, or not below `high`."""
     if values.strides[:1] == (0,):
         values = values[:1]
     if not values.size:
