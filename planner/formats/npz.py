@@ -18,14 +18,13 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter, ValidationError
 
 from collplan.planner.arrays import Ints
 from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.format_check import check_format
-from collplan.planner.plan.phases import Phase
+from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
 from collplan.planner.verify.spec_check import check_buffers, check_spec
 from collplan.specs.errors import CollplanError, SpecError
@@ -38,7 +37,7 @@ _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _WIDTHS: Final = ("|i1", "<i2", "<i4", "<i8")
 _ROW_NAMES: Final = ("tasks", "ranks", "nodes", "patterns", *CSR_PARTS, "awaited")
 _MAX_ROWS: Final = 2**31 - 1
-_PHASES: Final = TypeAdapter(tuple[Phase, ...])
+_PHASE_NAMES: Final = ("kind", "algorithm", "role", "tree")
 _MAY_BE_CONSTANT: Final = ("reads.pattern", "writes.pattern", "deps.kind", "foreign.indptr")
 _TABLE_SHAPES: Final[dict[str, tuple[str, int | None]]] = {
     "patterns": ("patterns", 4),
@@ -329,12 +328,8 @@ class _Reader:
         named = tuple(map(Phase.parse, self.meta["phases"]))
         if "components" not in self.meta:
             return named
-        try:
-            phases = _PHASES.validate_python(self.meta["components"])
-        except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(map(str, problem["loc"]))
-            self.refuse(f"{META}: components.{place}: {problem['msg']}")
+        components = self.entries("components", self.meta["components"])
+        phases = tuple(self.phase(f"components.{i}", one) for i, one in enumerate(components))
         if [phase.name for phase in phases] != self.meta["phases"]:
             self.refuse(f"{META}: components must be those that phases names")
         groups = [trees.groups for phase in phases for trees in phase.trees]
@@ -342,6 +337,41 @@ class _Reader:
         if not all(groups) or not all(0 <= rank < self.rows["ranks"] for rank in ranks):
             self.refuse(f"{META}: components must be of ranks 0 to {self.rows['ranks'] - 1}")
         return phases
+
+    def phase(self, place: str, stored: Any) -> Phase:
+        """Return one phase; fields that are missing have their defaults."""
+        self.require(place, stored, dict, "mapping")
+        names = {key: stored[key] for key in _PHASE_NAMES if key in stored}
+        for key, name in names.items():
+            self.require(f"{place}.{key}", name, str, "string")
+        place = f"{place}.trees"
+        trees = enumerate(self.entries(place, stored.get("trees", [])))
+        return Phase(**names, trees=tuple(self.trees(f"{place}.{i}", one) for i, one in trees))
+
+    def trees(self, place: str, stored: Any) -> Trees:
+        self.require(place, stored, dict, "mapping")
+        groups = enumerate(self.entries(f"{place}.groups", stored.get("groups")))
+        return Trees(
+            tuple(self.numbers(f"{place}.groups.{i}", one) for i, one in groups),
+            self.numbers(f"{place}.up", stored.get("up")),
+            self.numbers(f"{place}.down", stored.get("down")),
+        )
+
+    def numbers(self, place: str, stored: Any) -> tuple[int, ...]:
+        """Return ranks or rounds."""
+        for i, number in enumerate(self.entries(place, stored)):
+            if type(number) is not int or not 0 <= number <= _MAX_ROWS:
+                self.refuse(f"{META}: {place}.{i}: Input should be a valid integer")
+        return tuple(stored)
+
+    def entries(self, place: str, stored: Any) -> list[Any]:
+        self.require(place, stored, list, "list")
+        found: list[Any] = stored
+        return found
+
+    def require(self, place: str, value: object, kind: type, name: str) -> None:
+        if not isinstance(value, kind):
+            self.refuse(f"{META}: {place}: Input should be a valid {name}")
 
     def spec(self) -> Any:
         """Return the spec the plan was compiled from, if the file holds one."""

@@ -198,7 +198,27 @@ REFUSED = {
     "phases": (lambda m: change_meta(m, phases="ab"), "phases must be a list of names"),
     "components that are none": (
         lambda m: change_meta(m, components=[{"kind": 1}]),
-        r"components\.0\.kind: Input should be",
+        r"components\.0\.kind: Input should be a valid string",
+    ),
+    "components that are no list": (
+        lambda m: change_meta(m, components={}),
+        r"components: Input should be a valid list",
+    ),
+    "component that is no mapping": (
+        lambda m: change_meta(m, components=[3]),
+        r"components\.0: Input should be a valid mapping",
+    ),
+    "trees without groups": (
+        lambda m: change_meta(m, components=[{"trees": [{"up": [], "down": []}]}]),
+        r"components\.0\.trees\.0\.groups: Input should be a valid list",
+    ),
+    "rounds that are no numbers": (
+        lambda m: change_meta(m, components=[{"trees": [{"groups": [], "up": [True]}]}]),
+        r"components\.0\.trees\.0\.up\.0: Input should be a valid integer",
+    ),
+    "rounds below zero": (
+        lambda m: change_meta(m, components=[{"trees": [{"groups": [], "up": [], "down": [-1]}]}]),
+        r"components\.0\.trees\.0\.down\.0: Input should be a valid integer",
     ),
     "other components": (
         lambda m: change_meta(m, components=[{"kind": "bcast"}]),
