@@ -15,7 +15,7 @@ from collplan.specs.base import SpecModel
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
 from collplan.specs.numbers import WHOLE, Flag, Rank, is_size
-from collplan.specs.predefined import numpy_dtype
+from collplan.specs.predefined import NO_DATATYPE, check_operation, numpy_dtype
 
 SUM: Final = Operation(name="sum")
 
@@ -131,7 +131,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 COLLECTIVES: Final[dict[str, type[CollectiveModel]]] = {}
 """The models by kind."""
-_ABSENT: Final = {"count": 0, "datatype": "uint8", "op": None, "root": None, "in_place": False}
+_ABSENT: Final = {"count": 0, "datatype": NO_DATATYPE, "op": None, "root": None, "in_place": False}
 """Values that stand for the fields a kind does not have."""
 
 
@@ -237,7 +237,7 @@ class Reducing(Moving):
     op: Operation = SUM
 
     def _check(self) -> None:
-        self.op.check_datatype(self.datatype)
+        check_operation(self.op.name, self.datatype)
 
 
 class Rooted(CollectiveModel):

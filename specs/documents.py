@@ -193,6 +193,11 @@ def parse_yaml(text: str, source: str) -> Any:
         raise SpecError(f"{source}: {where}{problem}; mend the YAML") from None
 
 
+def write_json(document: Any) -> str:
+    """Return `document` as one line of JSON with sorted keys; equal documents give equal text."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
 def write_yaml(document: Any, **layout: Any) -> str:
     """Return `document` as YAML that `parse_yaml` and readers of YAML 1.1 read as the same."""
     import yaml

@@ -9,16 +9,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from collplan.specs.base import ShortModel, described
 from collplan.specs.numbers import Flag
-from collplan.specs.predefined import (
-    ARITHMETIC,
-    BITWISE,
-    BUILTIN,
-    DATATYPES,
-    LOCATING,
-    LOGICAL,
-    PAIRS,
-    check_datatype,
-)
+from collplan.specs.predefined import BUILTIN, DATATYPES, check_datatype
 
 Datatype = Annotated[
     str, BeforeValidator(check_datatype), WithJsonSchema({"enum": list(DATATYPES)})
@@ -73,35 +64,3 @@ class Operation(ShortModel):
                 f"for your own, say {{name: {name}, commutative: true or false}}"
             )
         return given
-
-    def check_datatype(self, datatype: str) -> None:
-        """Raise `ValueError` where MPI does not define the operation on `datatype`."""
-        if self.name in LOCATING and datatype not in PAIRS:
-            raise ValueError(
-                f"op {self.name} needs a pair datatype, not {datatype}; "
-                f"use one of {', '.join(PAIRS)} or op {self.name[:3]}"
-            )
-        if datatype in PAIRS:
-            self._check_on_pairs(datatype)
-            return
-        is_integer = datatype == "bool" or "int" in datatype
-        if self.name in LOGICAL + BITWISE and not is_integer:
-            raise ValueError(
-                f"op {self.name} needs an integer or bool datatype, not {datatype}; "
-                f"use one of {', '.join(ARITHMETIC)} or an integer datatype"
-            )
-        if self.name in ("min", "max") and datatype.startswith("complex"):
-            raise ValueError(
-                f"op {self.name} needs an ordered datatype, not {datatype}; use sum or prod"
-            )
-        if self.name in ARITHMETIC and datatype == "bool":
-            raise ValueError(
-                f"op {self.name} is not defined on bool; use one of {', '.join(LOGICAL)} or uint8"
-            )
-
-    def _check_on_pairs(self, datatype: str) -> None:
-        if self.is_builtin and self.name not in LOCATING:
-            raise ValueError(
-                f"op {self.name} is not defined on the pair datatype {datatype}; "
-                f"use one of {', '.join(LOCATING)} or another datatype"
-            )

@@ -1,4 +1,4 @@
-"""MPI's predefined datatypes and operations, by name; who needs no more imports no pydantic."""
+"""MPI's predefined datatypes and operations, by name, for those who need no pydantic."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ PAIRS: Final = tuple(_VALUES)
 """MPI's pairs of a value and an int, the index, by mpi4py's names in lower case."""
 DATATYPES: Final = SCALARS + PAIRS
 """All datatypes."""
+NO_DATATYPE: Final = "uint8"
+"""The datatype of collectives that do not name one."""
 
 _OTHER_NAMES: Final = {
     other: ours
@@ -105,3 +107,42 @@ LOCATING: Final = ("minloc", "maxloc")
 """On pairs: the extreme value and its index, the lowest where several have it."""
 BUILTIN: Final = ARITHMETIC + LOGICAL + BITWISE + LOCATING
 """MPI's predefined operations; all of them commute."""
+
+
+def check_operation(name: str, datatype: str) -> None:
+    """Raise `ValueError` where MPI does not define operation `name`, if it is MPI's, on a datatype.
+
+    Examples
+    --------
+    >>> check_operation("min", "complex64")
+    Traceback (most recent call last):
+    ValueError: op min needs an ordered datatype, not complex64; use sum or prod
+    """
+    if name in LOCATING and datatype not in PAIRS:
+        raise ValueError(
+            f"op {name} needs a pair datatype, not {datatype}; "
+            f"use one of {', '.join(PAIRS)} or op {name[:3]}"
+        )
+    if datatype in PAIRS:
+        _check_on_pairs(name, datatype)
+        return
+    is_integer = datatype == "bool" or "int" in datatype
+    if name in LOGICAL + BITWISE and not is_integer:
+        raise ValueError(
+            f"op {name} needs an integer or bool datatype, not {datatype}; "
+            f"use one of {', '.join(ARITHMETIC)} or an integer datatype"
+        )
+    if name in ("min", "max") and datatype.startswith("complex"):
+        raise ValueError(f"op {name} needs an ordered datatype, not {datatype}; use sum or prod")
+    if name in ARITHMETIC and datatype == "bool":
+        raise ValueError(
+            f"op {name} is not defined on bool; use one of {', '.join(LOGICAL)} or uint8"
+        )
+
+
+def _check_on_pairs(name: str, datatype: str) -> None:
+    if name in BUILTIN and name not in LOCATING:
+        raise ValueError(
+            f"op {name} is not defined on the pair datatype {datatype}; "
+            f"use one of {', '.join(LOCATING)} or another datatype"
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,7 +12,7 @@ from pydantic import model_serializer
 from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.collective import Collective
 from collplan.specs.decomposition import Decomposition
-from collplan.specs.documents import write_yaml
+from collplan.specs.documents import write_json, write_yaml
 from collplan.specs.machine import Machine
 from collplan.specs.named_option import (
     AlgorithmChoice,
@@ -174,7 +173,7 @@ class PlanSpec(SpecModel):
 
         Equal specs give equal text, on any machine.
         """
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return write_json(self.model_dump(mode="json"))
 
     def to_yaml(self) -> str:
         """Return the spec as YAML, defaults included."""

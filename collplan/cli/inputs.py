@@ -51,12 +51,19 @@ def open_plan(path: Path, *, folds: bool = False) -> Plan:
         with spinner(f"reading {path}"):
             return read_goal(path)
     if is_plan_file(path):
-        from collplan.planner.formats.npz import load
-
         with spinner(f"reading {path}"):
-            return load(path)
+            return _read_plan(path)
     spec = open_spec(path)
     return (_fold_large(spec) if folds else None) or compile_warning(spec)
+
+
+def _read_plan(path: Path) -> Plan:
+    """Return the plan in a file, with a checked spec: a command refuses a file before it begins."""
+    from collplan.planner.formats.npz import load
+
+    plan = load(path)
+    _ = plan.spec
+    return plan
 
 
 def _fold_large(spec: PlanSpec) -> Plan | None:
@@ -139,12 +146,10 @@ def open_source(source: Path, ranks: int | None) -> Plan | PlanSpec:
     CollplanError
         If the source describes another number of ranks and can't be changed.
     """
-    from collplan.planner.formats.npz import load
-
     announce_compiling()
     if not is_plan_file(source):
         return resize(open_spec(source), ranks)
-    plan = load(source)
+    plan = _read_plan(source)
     if ranks not in (None, plan.n_ranks):
         raise CollplanError(
             f"-n: {ranks} ranks, but {source} is compiled for {plan.n_ranks}; "

@@ -10,7 +10,7 @@ import numpy as np
 from collplan.dropin.elements import unit_of
 from collplan.planner.collective.operations import get_operation
 from collplan.specs import COLLECTIVES, Operation, numpy_dtype
-from collplan.specs.predefined import LOGICAL
+from collplan.specs.predefined import LOGICAL, check_operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class CollectiveCall:
         if self.element == "bool" and self.op not in LOGICAL:
             return f"{self.op} is not defined on bool"
         try:
-            _operation(self.op).check_datatype(self.element)
+            check_operation(self.op, self.element)
         except ValueError as error:
             return str(error)
         return None

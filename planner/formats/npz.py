@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +26,14 @@ from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.output_files import replacing
 from collplan.planner.plan.fold import require_unfolded
 from collplan.planner.plan.format_check import check_format
+from collplan.planner.plan.origin import Origin
 from collplan.planner.plan.phases import Phase, Trees
 from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Plan
-from collplan.planner.verify.spec_check import check_buffers, check_spec
 from collplan.specs.errors import CollplanError, SpecError
+from collplan.specs.predefined import NO_DATATYPE, check_datatype, check_operation
+
+if TYPE_CHECKING:
+    from collplan.specs.request import PlanSpec
 
 FORMAT: Final = "collplan"
 VERSION: Final = 2
@@ -117,7 +123,7 @@ def save(plan: Plan, path: str | Path) -> None:
         "only_rank": plan.only_rank,
         "phases": [phase.name for phase in plan.phases],
         "components": [asdict(phase) for phase in plan.phases],
-        "spec": None if plan.spec is None else plan.spec.model_dump(mode="json"),
+        "spec": None if plan.origin is None else plan.origin.document,
     }
     with replacing(path, PlanFileError) as file, zipfile.ZipFile(file, "w") as archive:
         _write_member(archive, META, json.dumps(meta, indent=1).encode())
@@ -175,8 +181,13 @@ def load(path: str | Path) -> Plan:
         If the file is missing, cut short, damaged, or not a plan of this version.
     PlanFormatError
         If its columns are malformed: a task that depends on a row that isn't
-        there, an extent that reaches outside its buffer; or of another machine,
-        datatype or count than its spec.
+        there, an extent that reaches outside its buffer, elements of another size
+        than the datatype's.
+
+    Notes
+    -----
+    The rest of the spec is checked, and compared with the columns, when ``plan.spec``
+    is first asked for. That raises the same errors. Executing a plan does not need it.
     """
     path = Path(path)
     try:
@@ -211,6 +222,57 @@ def _damage(path: Path, error: Exception) -> str:
     return f"the file is cut short or damaged ({error})"
 
 
+@dataclass(frozen=True, eq=False)
+class FileSpec(Origin):
+    """The spec in a plan file, which is checked when it is first asked for.
+
+    Parameters
+    ----------
+    stored : dict
+        The spec as the file has it; its datatype and operation are checked names.
+    path : Path
+        The file, for messages.
+    """
+
+    stored: dict[str, Any]
+    path: Path
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """Return the spec as the file has it."""
+        return self.stored
+
+    def spec_of(self, plan: Plan) -> PlanSpec:
+        """Return the spec; raise where it is none, or not that of the plan's columns."""
+        from collplan.planner.verify.spec_check import check_buffers, check_spec
+
+        try:
+            check_spec(plan, self._spec)
+            check_buffers(plan, self._spec)
+        except PlanFormatError as error:
+            raise PlanFormatError(f"{self.path}: {error}") from error
+        # As in `load`: readers meet these where numbers or nesting are absurd.
+        except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
+            _refuse(self.path, f"{META}: spec: {error}", "compile the spec again", error)
+        return self._spec
+
+    @cached_property
+    def _spec(self) -> PlanSpec:
+        from collplan.specs.loading import parse_spec
+
+        try:
+            spec = parse_spec(self.stored)
+        except SpecError as error:
+            problem = str(error).splitlines()[0]
+            _refuse(self.path, f"{META}: spec: {problem}", "compile the spec again", error)
+        collective = spec.collective
+        operation = None if collective.op is None else collective.op.name
+        if (self.datatype, self.operation) != (collective.datatype, operation):
+            problem = f"{META}: spec: the collective lacks its datatype or operation"
+            _refuse(self.path, problem, "compile the spec again")
+        return spec
+
+
 class _Reader:
     """Reads one open archive; every refusal names the file."""
 
@@ -237,12 +299,9 @@ class _Reader:
                 itemsize=self.meta["itemsize"],
                 only_rank=self.meta["only_rank"],
                 phases=self.phases(),
-                spec=self.spec(),
+                origin=self.origin(),
             )
             check_format(plan)
-            if plan.spec is not None:
-                check_spec(plan, plan.spec)
-                check_buffers(plan, plan.spec)
         except PlanFormatError as error:
             raise PlanFormatError(f"{self.path}: {error}") from error
         return plan
@@ -373,14 +432,20 @@ class _Reader:
         if not isinstance(value, kind):
             self.refuse(f"{META}: {place}: Input should be a valid {name}")
 
-    def spec(self) -> Any:
+    def origin(self) -> FileSpec | None:
         """Return the spec the plan was compiled from, if the file holds one."""
         stored = self.meta.get("spec")
         if stored is None:
             return None
-        from collplan.specs.loading import parse_spec
-
+        self.require("spec", stored, dict, "mapping")
+        collective = stored.get("collective")
+        self.require("spec.collective", collective, dict, "mapping")
         try:
-            return parse_spec(stored)
-        except SpecError as error:
-            self.refuse(f"{META}: spec: {str(error).splitlines()[0]}")
+            datatype = check_datatype(collective.get("datatype", NO_DATATYPE))
+            if (op := collective.get("op")) is not None:
+                self.require("spec.collective.op", op, dict, "mapping")
+                self.require("spec.collective.op.name", op.get("name"), str, "string")
+                check_operation(op["name"], datatype)
+        except ValueError as error:
+            self.refuse(f"{META}: spec.collective: {error}")
+        return FileSpec(stored, self.path)

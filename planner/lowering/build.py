@@ -19,6 +19,7 @@ from collplan.planner.blueprint.locations import Binding
 from collplan.planner.lowering.lower import LocalTable, MessageTable, Table, Tables
 from collplan.planner.plan import pieces
 from collplan.planner.plan.hazards import derive_dependencies
+from collplan.planner.plan.origin import KnownSpec
 from collplan.planner.plan.pieces import Pieces
 from collplan.planner.plan.plan import NONE, Buffer, Op, Plan
 from collplan.planner.plan.tags import Edges, chain_streams, join_edges, number_messages
@@ -153,7 +154,7 @@ def _assemble(
         rank_lane=placement.lane,
         rank_core=placement.core,
         itemsize=spec.collective.itemsize,
-        spec=spec,
+        origin=KnownSpec(spec),
         only_rank=only_rank,
         phases=lowered.phases,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from collplan.planner.arrays import Ints, csr
 from collplan.planner.arrays.intervals import hull
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.plan import INTENT, ON_START, Buffer, Extents, Op, Plan, Stage
+from collplan.specs.predefined import numpy_dtype
 
 _MAX_REACH: Final = 2**48
 """Sums of three such numbers stay below 2**63: a wrapped one would pass for a small one."""
@@ -65,9 +66,28 @@ def check_format(plan: Plan) -> None:
     _check_operands(plan)
     _check_mirrors(plan)
     _check_foreign(plan)
+    _check_itemsize(plan)
     if plan.n_tasks and plan.only_rank is not None:
         require_range("only_rank", np.array([plan.only_rank]), 0, plan.n_ranks)
         _where(f"task of another rank than {plan.only_rank}", plan.rank != plan.only_rank)
+
+
+def _check_itemsize(plan: Plan) -> None:
+    """See that elements have the size of the datatype of which executors make buffers."""
+    if plan.origin is None:
+        return
+    datatype = plan.origin.datatype
+    size = numpy_dtype(datatype).itemsize
+    if plan.itemsize != size:
+        contradict("itemsize", plan.itemsize, "collective.datatype", size)
+
+
+def contradict(name: str, stored: object, field: str, meant: object) -> NoReturn:
+    """Raise `PlanFormatError` for a column that is not what a field of the spec says."""
+    raise PlanFormatError(
+        f"{name} is {stored}, but {meant} by {field} of the spec stored with the plan; "
+        f"compile the spec again"
+    )
 
 
 def _check_patterns(patterns: Ints) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,11 @@ import numpy.typing as npt
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.folding import Folding
+from collplan.planner.plan.origin import KnownSpec, Origin
 from collplan.planner.plan.phases import Phase
-from collplan.specs.request import PlanSpec
+
+if TYPE_CHECKING:
+    from collplan.specs.request import PlanSpec
 
 NONE: Final = -1
 """Marks a column's "does not apply": no peer, no lane, no tag."""
@@ -282,8 +285,8 @@ class Plan(Columns):
         Where every rank lives: node, the lane it receives on, its core in the node.
     itemsize : int
         Bytes per element.
-    spec : PlanSpec or None
-        What the plan was compiled from; None for an imported schedule.
+    origin : Origin or None
+        The spec that the plan was compiled from, see `spec`; None for an imported schedule.
     only_rank : int or None
         Set where the plan holds one rank's program only.
     phases : tuple of Phase
@@ -311,7 +314,7 @@ class Plan(Columns):
     rank_lane: Int16s
     rank_core: Int32s
     itemsize: int
-    spec: PlanSpec | None = None
+    origin: Origin | None = None
     only_rank: int | None = None
     phases: tuple[Phase, ...] = (Phase(),)
     foreign: CrossRankWaits = None  # type: ignore[assignment]
@@ -353,6 +356,18 @@ class Plan(Columns):
     def n_nodes(self) -> int:
         """Return the number of nodes."""
         return len(self.shared_sizes)
+
+    @cached_property
+    def spec(self) -> PlanSpec | None:
+        """The spec that the plan was compiled from; None for an imported schedule.
+
+        Raises
+        ------
+        PlanFileError, PlanFormatError
+            If the plan was read from a file, and what the file says is no spec, or not that of the
+            plan's columns.
+        """
+        return None if self.origin is None else self.origin.spec_of(self)
 
     @cached_property
     def sizes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -454,7 +469,10 @@ class Plan(Columns):
         )
 
     def replace(self, **changes: Any) -> Plan:
-        """Return a plan with some columns exchanged; the plan itself stays as it is."""
+        """Return a plan with some columns or the spec exchanged; the plan itself stays as it is."""
+        if "spec" in changes:
+            spec = changes.pop("spec")
+            changes["origin"] = None if spec is None else KnownSpec(spec)
         return replace(self, **changes)
 
 

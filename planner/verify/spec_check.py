@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 import numpy as np
 import numpy.typing as npt
 
 from collplan.planner.arrays import Ints, csr
 from collplan.planner.blueprint.locations import Home, bind_collective
-from collplan.planner.errors import PlanFormatError
-from collplan.planner.plan.format_check import require_range
+from collplan.planner.plan.format_check import contradict, require_range
 from collplan.planner.plan.plan import Buffer, Plan
 from collplan.specs import PlanSpec
 
 
 def check_spec(plan: Plan, spec: PlanSpec) -> None:
-    """Raise `PlanFormatError` where columns are of another machine or datatype than the spec's."""
+    """Raise `PlanFormatError` where columns are of another machine than the spec's."""
     machine = spec.machine
     for name, stored, meant, field in (
-        ("itemsize", plan.itemsize, spec.collective.itemsize, "collective.datatype"),
         ("number of ranks", plan.n_ranks * plan.n_copies, machine.n_ranks, "machine"),
         ("number of nodes", plan.n_nodes * plan.n_copies, machine.nodes, "machine.nodes"),
     ):
         if stored != meant:
-            _contradict(name, stored, field, meant)
+            contradict(name, stored, field, meant)
     # Passes that give cores to communication move ranks to others: any core of the machine will do.
     require_range("rank_core", plan.rank_core, 0, machine.cores_per_node)
     require_range("core", plan.core, 0, machine.cores_per_node)
@@ -47,11 +43,4 @@ def _compare(name: str, column: Ints, meant: npt.ArrayLike, field: str) -> None:
     values = np.asarray(meant)
     differs = np.asarray(column != values)
     if (rank := csr.first_true(differs)) >= 0:
-        _contradict(f"{name} of rank {rank}", column[rank], field, values[rank])
-
-
-def _contradict(name: str, stored: object, field: str, meant: object) -> NoReturn:
-    raise PlanFormatError(
-        f"{name} is {stored}, but {meant} by {field} of the spec stored with the plan; "
-        f"compile the spec again"
-    )
+        contradict(f"{name} of rank {rank}", column[rank], field, values[rank])

@@ -16,6 +16,7 @@ from collplan.executors.mpi.errors import BindError
 from collplan.executors.mpi.host.cores import name_ranks
 from collplan.executors.mpi.stall.timed_collectives import RollCall
 from collplan.planner.plan.plan import Plan
+from collplan.specs.errors import printable
 
 DOING: Final = "bind the plan"
 _SAYINGS: Final = {
@@ -130,7 +131,7 @@ def _dispute(
     plan: Plan, call: RollCall, which: str, mine: int | None, words: int | str | None
 ) -> str:
     """Say which ranks bring something else than most; the same on all ranks."""
-    spec = plan.spec.to_json() if plan.spec is not None else None
+    spec = plan.origin.to_json() if plan.origin is not None else None
     brought: list[tuple[int | None, Any, str | None]] = call.gather((mine, words, spec))
     counts = Counter(value for value, _, _ in brought if value is not None)
     # Of equally frequent ones, the lowest rank's was counted first.
@@ -159,7 +160,7 @@ def _first_difference(one: str | None, other: str | None) -> str:
     here, there = (dict(_fields(json.loads(text))) for text in (one, other))
     for name in sorted(here.keys() | there.keys()):
         if here.get(name) != there.get(name):
-            return f"{name} is {here.get(name)}, theirs {there.get(name)}"
+            return printable(f"{name} is {here.get(name)}, theirs {there.get(name)}")
     return ""
 
 

@@ -34,7 +34,7 @@ class Buffers:
     def __init__(self, plan: Plan, rank: int) -> None:
         self._n_sent, self._n_received, self._n_scratch = plan.buffer_sizes[rank].tolist()
         self._itemsize = plan.itemsize
-        self._datatype = plan.spec.collective.datatype if plan.spec else None
+        self._datatype = plan.origin.datatype if plan.origin else None
         self._scratch: Array | None = None
 
     @property

@@ -22,9 +22,8 @@ from collplan.executors.mpi.stall.watchdog import largest_tag
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.errors import PlanFormatError
 from collplan.planner.plan.fold import require_unfolded
-from collplan.planner.plan.format_check import check_format
+from collplan.planner.plan.format_check import check_format, require_range
 from collplan.planner.plan.plan import COLUMNS, Buffer, Op, Plan, Stage
-from collplan.planner.verify.spec_check import check_spec
 
 Array = npt.NDArray[Any]
 
@@ -78,9 +77,17 @@ class Wish:
 
 
 def cores_of_node(plan: Plan, rank: int) -> int:
-    """Return how many cores a rank's node has, as far as its plan or program shows."""
+    """Return how many cores a rank's node has, as far as its plan or program shows.
+
+    Raises
+    ------
+    PlanFormatError
+        If a task is on another core than those of the spec's machine.
+    """
     if plan.spec is not None:
-        return plan.spec.machine.cores_per_node
+        n_cores = plan.spec.machine.cores_per_node
+        require_range("core", plan.core, 0, n_cores)
+        return n_cores
     is_here = plan.rank_node == plan.rank_node[rank]
     used = plan.core[is_here[plan.rank]].max(initial=0), plan.rank_core[is_here].max()
     return 1 + int(max(used))
@@ -95,8 +102,6 @@ def check_plan(plan: Plan) -> None:
         If an entry is malformed, or products of sizes could overflow.
     """
     check_format(plan)
-    if plan.spec is not None:
-        check_spec(plan, plan.spec)
     if not 0 < plan.itemsize <= LARGEST_ELEMENT:
         raise PlanFormatError(
             f"itemsize is {plan.itemsize} bytes, must be 1 to {LARGEST_ELEMENT} to be executed"
@@ -167,10 +172,10 @@ def _check_tags(program: Program, comm: MPI.Intracomm) -> None:
 def _resolve_operation(plan: Plan, program: Program, operation: Applies | None) -> Applies | None:
     if operation is not None or not np.any(program.op == Op.REDUCE):
         return operation
-    op = plan.spec.collective.op if plan.spec else None
-    if op is None:
+    name = plan.origin.operation if plan.origin else None
+    if name is None:
         raise BindError("the plan reduces but names no operation; pass operation=")
-    return get_operation(op.name)
+    return get_operation(name)
 
 
 def prepare(
@@ -211,7 +216,7 @@ def _digests(plan: Plan) -> tuple[int, int | None]:
     # A rank's own program need not know the scratch of others.
     callers = plan.buffer_sizes[:, : Buffer.SCRATCH]
     shared = [np.array([plan.itemsize, plan.n_ranks]), callers, plan.rank_node]
-    text = plan.spec.to_json() if plan.spec is not None else ""
+    text = plan.origin.to_json() if plan.origin is not None else ""
     shape = _digest(shared, text)
     if plan.only_rank is not None:
         return shape, None

@@ -273,7 +273,7 @@ ones, total = np.ones(8, np.int32), np.zeros(8, np.int32)
 with collplan.bind(collplan.load_plan(sys.argv[1]), MPI.COMM_SELF, ones, total) as bound:
     bound()
 assert (total == 1).all()
-strange = {"numba", "rich", "typer", "click", "networkx", "graphviz", "asyncio"}
+strange = {"numba", "rich", "typer", "click", "networkx", "graphviz", "asyncio", "pydantic"}
 print(sorted(strange & set(sys.modules)))
 """
 

@@ -1,5 +1,7 @@
+import copy
 import io
 import json
+import pickle
 import random
 import zipfile
 from dataclasses import fields
@@ -12,6 +14,7 @@ from collplan.planner.errors import PlanFileError, PlanFormatError
 from collplan.planner.formats.npz import load, save
 from collplan.planner.plan.format_check import check_format
 from collplan.planner.plan.plan import COLUMNS, Buffer, Dependencies, Extents, Op
+from collplan.planner.plan.rank_program import restrict
 from collplan.planner.verify import verify
 from collplan.specs import parse_spec
 from collplan.specs.errors import CollplanError
@@ -72,6 +75,13 @@ def npy(array):
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
+
+
+def load_all(path):
+    """Load a plan, and check its spec, too."""
+    plan = load(path)
+    _ = plan.spec
+    return plan
 
 
 def change_meta(members, **changes):
@@ -238,7 +248,43 @@ REFUSED = {
         ),
         "reads.indptr is marked constant",
     ),
-    "spec": (lambda m: change_meta(m, spec={"collective": {"kind": "x"}}), "spec: collective"),
+    "spec": (
+        lambda m: change_meta(m, spec={"collective": {"kind": "x", "datatype": "int32"}}),
+        "spec: collective",
+    ),
+    "spec that is a list": (
+        lambda m: change_meta(m, spec=[1]),
+        "spec: Input should be a valid mapping",
+    ),
+    "spec without a collective": (
+        lambda m: change_meta(m, spec={"machine": {}}),
+        r"spec\.collective: Input should be a valid mapping",
+    ),
+    "datatype that is a list": (
+        lambda m: change_meta(m, spec={"collective": {"kind": "bcast", "datatype": [1]}}),
+        r"spec\.collective: \[1\] is not a datatype",
+    ),
+    "operation that is a text": (
+        lambda m: change_meta(m, spec={"collective": {"kind": "bcast", "op": "sum"}}),
+        r"spec\.collective\.op: Input should be a valid mapping",
+    ),
+    "operation on another datatype": (
+        lambda m: change_meta(
+            m,
+            spec={"collective": {"kind": "bcast", "datatype": "int32", "op": {"name": "maxloc"}}},
+        ),
+        "spec.collective: op maxloc needs a pair datatype, not int32",
+    ),
+    "operation without a name": (
+        lambda m: change_meta(m, spec={"collective": {"kind": "bcast", "op": {"name": 3}}}),
+        r"spec\.collective\.op\.name: Input should be a valid string",
+    ),
+    "operation left out": (
+        lambda m: change_meta(
+            m, spec={"collective": {"kind": "allreduce", "count": 16, "datatype": "int32"}}
+        ),
+        "spec: the collective lacks its datatype or operation",
+    ),
     "float column": (lambda m: m | {"op.npy": npy(np.zeros(60))}, "column op must hold integers"),
     "wide column": (
         lambda m: m | {"op.npy": npy(np.zeros(60, dtype=np.int16))},
@@ -261,7 +307,7 @@ def test_refused_with_the_reason(case, members, tmp_path):
     change, problem = REFUSED[case]
     path = seal(tmp_path / "x.plan", change(members))
     with pytest.raises(PlanFileError, match=problem) as caught:
-        load(path)
+        load_all(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
 
@@ -350,7 +396,7 @@ def damage(good, rng):
 def load_or_refusal(path):
     """Return the plan, or the one line that refuses it; anything else is a crash."""
     try:
-        return load(path), None
+        return load_all(path), None
     except CollplanError as error:
         return None, str(error)
 
@@ -421,7 +467,62 @@ def test_a_spec_that_contradicts_its_columns_is_refused(case, compiled_members, 
     spec[part] |= fields_
     path = seal(tmp_path / "x.plan", change_meta(compiled_members, spec=spec))
     with pytest.raises(PlanFormatError, match=f"{problem}.* of the spec stored with the plan"):
-        load(path)
+        load_all(path)
+
+
+def is_spec_read(plan):
+    return "spec" in vars(plan) or "_spec" in vars(plan.origin)
+
+
+def test_the_spec_is_read_when_it_is_first_asked_for(tmp_path):
+    original = compiled()
+    save(original, tmp_path / "x.plan")
+    plan = load(tmp_path / "x.plan")
+    changed = [
+        plan.replace(priority=np.zeros(plan.n_tasks, dtype=np.int32)),
+        restrict(plan, 1),
+        copy.copy(plan),
+        copy.deepcopy(plan),
+        pickle.loads(pickle.dumps(plan)),
+    ]
+    save(plan, tmp_path / "y.plan")
+    assert (tmp_path / "x.plan").read_bytes() == (tmp_path / "y.plan").read_bytes()
+    assert not any(map(is_spec_read, [plan, *changed]))
+    for one in (plan, *changed):
+        assert one.spec == original.spec
+        assert is_spec_read(one)
+    assert changed[0].spec is plan.spec, "a file's spec is read once"
+    assert plan.replace(spec=None).spec is None
+    other = original.spec.with_count(7)
+    assert plan.replace(spec=other).spec is other
+
+
+def test_executing_takes_the_same_from_a_file_as_from_a_spec(tmp_path):
+    for collective in (
+        {"kind": "barrier"},
+        {"kind": "bcast", "count": 3},
+        {"kind": "allreduce", "count": 3, "datatype": "float_int", "op": "minloc"},
+        {"kind": "scan", "count": 3, "op": {"name": "mine", "commutative": False}},
+    ):
+        spec = parse_spec({"machine": {"ranks_per_node": 2}, "collective": collective})
+        known = compile_plan(spec)
+        save(known, tmp_path / "x.plan")
+        stored = load(tmp_path / "x.plan")
+        op = spec.collective.op
+        expected = spec.collective.datatype, None if op is None else op.name, spec.to_json()
+        for origin in (known.origin, stored.origin):
+            assert (origin.datatype, origin.operation, origin.to_json()) == expected
+        assert not is_spec_read(stored)
+
+
+def test_a_wrong_spec_is_refused_as_often_as_it_is_asked_for(compiled_members, tmp_path):
+    spec = json.loads(compiled_members["plan.json"])["spec"] | {"decomposition": "x"}
+    plan = load(seal(tmp_path / "x.plan", change_meta(compiled_members, spec=spec)))
+    for _ in range(2):
+        with pytest.raises(PlanFileError, match=r"x\.plan: plan\.json: spec: decomposition"):
+            _ = plan.spec
+    with pytest.raises(PlanFileError):
+        verify(plan)
 
 
 def test_an_itemsize_that_contradicts_the_spec_is_refused(compiled_members, tmp_path):

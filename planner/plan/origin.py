@@ -1,0 +1,70 @@
+"""Origins of plans: the specs that they were compiled from; executing a plan needs no model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from collplan.specs.documents import write_json
+from collplan.specs.predefined import NO_DATATYPE
+
+if TYPE_CHECKING:
+    from collplan.specs.request import PlanSpec
+
+
+class Origin(ABC):
+    """The spec that a plan was compiled from, as a document and as a model.
+
+    Executing a plan takes what it needs from the document, which a plan file holds, too.
+    The model of a plan in a file is made when it is first asked for: to import pydantic takes
+    about as long as everything else that a rank does to load and bind a small plan.
+    """
+
+    @property
+    @abstractmethod
+    def document(self) -> Mapping[str, Any]:
+        """Return the spec as ``PlanSpec.model_dump(mode="json")`` writes it."""
+
+    @abstractmethod
+    def spec_of(self, plan: Any) -> PlanSpec:
+        """Return the spec of a `Plan` that has this origin, checked."""
+
+    @property
+    def datatype(self) -> str:
+        """Return the datatype's name, as the document says it."""
+        name: str = self.document["collective"].get("datatype", NO_DATATYPE)
+        return name
+
+    @property
+    def operation(self) -> str | None:
+        """Return the name of the operation, None where nothing is combined."""
+        op = self.document["collective"].get("op")
+        return None if op is None else op["name"]
+
+    def to_json(self) -> str:
+        """Return the document as one line, which is the same for equal specs."""
+        return write_json(self.document)
+
+
+@dataclass(frozen=True)
+class KnownSpec(Origin):
+    """The origin of a plan that was compiled in this process, or in that of another rank.
+
+    Parameters
+    ----------
+    spec : PlanSpec
+    """
+
+    spec: PlanSpec
+
+    @cached_property
+    def document(self) -> Mapping[str, Any]:
+        """The spec as a document, made when it is first asked for."""
+        return self.spec.model_dump(mode="json")
+
+    def spec_of(self, plan: Any) -> PlanSpec:
+        """Return the spec."""
+        return self.spec
