@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from collplan.planner.blueprint.locations import SCRATCH_STRIDE
 from collplan.planner.decompose import draft
 from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import Placement, build
@@ -250,5 +251,12 @@ def _transporting(transport: Transport) -> tuple[PassChoice, ...]:
 def _build(program: Program, ranks: int | Sequence[int] | None) -> Plan:
     """Build the plan of all ranks, or the programs of some, or one rank's own."""
     blueprint = program.blueprint
+    binding = blueprint.binding
     tables = program.tables([ranks] if isinstance(ranks, int) else ranks)
-    return build(tables, blueprint.binding, blueprint.spec, ranks)
+    longest = max(int(binding.send_sizes.max()), int(binding.recv_sizes.max()))
+    if longest > SCRATCH_STRIDE and tables.scratch_sizes.any():
+        raise AlgorithmError(
+            f"collective.count: buffers of {longest:,} elements are longer than the scratch space of "
+            f"a plan, {SCRATCH_STRIDE:,} elements; give fewer elements, of a larger datatype"
+        )
+    return build(tables, binding, blueprint.spec, ranks)

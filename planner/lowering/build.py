@@ -333,7 +333,14 @@ def _overlaps(writes: list[Ints], reads: list[Ints]) -> Bools:
     n_ranks = int(max(writes[1].max(initial=0), reads[1].max(initial=0))) + 1
     span = int(max(writes[4].max(initial=0), reads[4].max(initial=0))) + 1
     n_rounds = int(writes[0].max(initial=0)) + 1
-    assert n_rounds * n_ranks * span < 2**62, "round, rank and offset must fit one key"
+    if n_rounds * n_ranks * span >= 2**62:
+        # Round, rank and offset do not fit one key: only the order of the offsets matters.
+        edges = np.unique(np.concatenate((*writes[3:], *reads[3:])))
+        writes, reads = (
+            [*side[:3], *(np.searchsorted(edges, end) for end in side[3:])]
+            for side in (writes, reads)
+        )
+        span = len(edges) + 1
     # No access reaches into the next rank's keys.
     home = csr.joint_key(reads[0], reads[1], n_ranks)
     low, high = union(csr.joint_key(home, reads[3], span), csr.joint_key(home, reads[4], span))

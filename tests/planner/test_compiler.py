@@ -13,6 +13,7 @@ from collplan.planner.algorithms import registry
 from collplan.planner.errors import AlgorithmError, PlanError
 from collplan.planner.passes import Pass, pass_registry
 from collplan.planner.plan.plan import COLUMNS, Dependencies
+from collplan.planner.verify import verify
 from collplan.specs import PlanSpec
 from collplan.specs.collective import COLLECTIVES
 from oracle import make_spec
@@ -133,3 +134,18 @@ def test_one_rank_proves_for_all_what_a_pass_made(monkeypatch):
         with pytest.raises(PlanError):
             compile_plan(spec, rank=rank)
     assert compile_plan(spec, rank=1).only_rank == 1
+
+
+def test_buffers_longer_than_the_room_of_a_scratch_space_are_refused():
+    spec = make_spec("scan", "auto", 8, count=2**34, datatype="uint8")
+    verify(compile_plan(spec))
+    with pytest.raises(AlgorithmError, match=r"^collective.count: buffers of 34,359,738,368 elem"):
+        compile_plan(spec.with_count(2**35))
+
+
+def test_offsets_that_fit_no_key_beside_round_and_rank_do_not_matter():
+    spec = make_spec("alltoall", "pairwise", 256, count=2**20, datatype="uint8")
+    few, many = compile_plan(spec), compile_plan(spec.with_count(2**40))
+    assert np.array_equal(few.peer, many.peer)
+    assert np.array_equal(few.deps.task, many.deps.task)
+    assert np.array_equal(few.writes.offset << 20, many.writes.offset)
