@@ -256,7 +256,7 @@ def _build(program: Program, ranks: int | Sequence[int] | None) -> Plan:
     longest = max(int(binding.send_sizes.max()), int(binding.recv_sizes.max()))
     if longest > SCRATCH_STRIDE and tables.scratch_sizes.any():
         raise AlgorithmError(
-            f"collective.count: buffers of {longest:,} elements are longer than the scratch space of "
-            f"a plan, {SCRATCH_STRIDE:,} elements; give fewer elements, of a larger datatype"
+            f"collective.count: buffers of {longest:,} elements are longer than the scratch space "
+            f"of a plan, {SCRATCH_STRIDE:,} elements; give fewer elements, of a larger datatype"
         )
     return build(tables, binding, blueprint.spec, ranks)
