@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -54,6 +55,14 @@ def compile_in_advance(request: pytest.FixtureRequest) -> None:
         plan = compile_plan(spec)
         simulate(plan, spec.machine.network)
         verify(plan)
+
+
+@pytest.fixture(autouse=True)
+def memory_limit() -> Iterator[None]:
+    """Take back the limit of `collplan --max-memory`, which programs of later tests inherit."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
