@@ -482,11 +482,12 @@ def _one_per_form(queue: Sequence[Entry]) -> list[Entry]:
 def _promising(
     queue: Sequence[Entry], size: int, by_size: dict[int, list[Entry]], comparison: Comparison
 ) -> list[Entry]:
-    """Return the candidates that may be better, the best first; note the others as pruned.
+    """Return the candidates that may be better; note the others as pruned.
 
     At one size, closed forms tend to be wrong by similar factors. They are multiplied by the
     least ratio of makespan to closed form among the simulated candidates of that size; or, on
-    large machines, by the candidate's own ratio, where that is about known.
+    large machines, by the candidate's own ratio, where that is about known. Before the first
+    simulation of a size, the candidates are put in the order of these corrected closed forms.
     """
     times = comparison.makespans
     own = _own_ratios(size, by_size, times)
