@@ -11,18 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collplan.specs.collective import COLLECTIVES as COLLECTIVES
     from collplan.specs.collective import Allgather as Allgather
+    from collplan.specs.collective import Allgatherv as Allgatherv
     from collplan.specs.collective import Allreduce as Allreduce
     from collplan.specs.collective import Alltoall as Alltoall
+    from collplan.specs.collective import Alltoallv as Alltoallv
     from collplan.specs.collective import Barrier as Barrier
     from collplan.specs.collective import Bcast as Bcast
     from collplan.specs.collective import Collective as Collective
     from collplan.specs.collective import CollectiveModel as CollectiveModel
     from collplan.specs.collective import Exscan as Exscan
     from collplan.specs.collective import Gather as Gather
+    from collplan.specs.collective import Gatherv as Gatherv
     from collplan.specs.collective import Reduce as Reduce
+    from collplan.specs.collective import ReduceScatter as ReduceScatter
     from collplan.specs.collective import ReduceScatterBlock as ReduceScatterBlock
     from collplan.specs.collective import Scan as Scan
     from collplan.specs.collective import Scatter as Scatter
+    from collplan.specs.collective import Scatterv as Scatterv
+    from collplan.specs.counts import Distribution as Distribution
+    from collplan.specs.counts import Table as Table
     from collplan.specs.decomposition import DECOMPOSITIONS as DECOMPOSITIONS
     from collplan.specs.decomposition import Decomposition as Decomposition
     from collplan.specs.elements import Operation as Operation
@@ -50,19 +57,25 @@ _NAMES: Final = {
     "collective": (
         "COLLECTIVES",
         "Allgather",
+        "Allgatherv",
         "Allreduce",
         "Alltoall",
+        "Alltoallv",
         "Barrier",
         "Bcast",
         "Collective",
         "CollectiveModel",
         "Exscan",
         "Gather",
+        "Gatherv",
         "Reduce",
+        "ReduceScatter",
         "ReduceScatterBlock",
         "Scan",
         "Scatter",
+        "Scatterv",
     ),
+    "counts": ("Distribution", "Table"),
     "decomposition": ("DECOMPOSITIONS", "Decomposition"),
     "elements": ("Operation",),
     "errors": ("CollplanError", "SpecError"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from collplan.specs.collective import COLLECTIVES
+from collplan.specs.counts import DISTRIBUTION_TAG, TABLE_TAG
 from collplan.specs.errors import CollplanError, SpecError, printable, show_value, suggest
 from collplan.specs.named_option import CHOICE_TAG, ROLES_TAG
 from collplan.specs.request import PlanSpec
@@ -153,8 +154,9 @@ def _without_tags(where: Where) -> Where:
         is_kind = before[-1:] == ("collective",) and part in COLLECTIVES
         is_tag = before[-1:] == ("algorithms",) and part in (CHOICE_TAG, ROLES_TAG)
         is_field = before[-2:] == ("algorithms", ROLES_TAG) and part == ROLES_TAG
+        is_counts = before[-1:] == ("counts",) and part in (TABLE_TAG, DISTRIBUTION_TAG)
         is_options = part == "options" and {"algorithms", "passes"} & set(before)
-        if not (is_kind or is_tag or is_field or is_options):
+        if not (is_kind or is_tag or is_field or is_counts or is_options):
             found.append(part)
     return tuple(found)
 

@@ -26,7 +26,8 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
     ----------
     path : str or Path
         A ``.json`` file is read as JSON, any other as YAML. Its ``machine``
-        may name a file in turn, relative to the spec.
+        may name a file in turn, and counts and displacements of its collective
+        may name ``.npy`` files, relative to the spec.
     here : Machine, optional
         The machine at hand: all of it where the spec names none, its network
         if the spec's machine has none.
@@ -46,6 +47,8 @@ def load_spec(path: str | Path, here: Machine | None = None) -> PlanSpec:
     document = read_document(path, "spec")
     if isinstance(document, Mapping) and "machine" in document:
         document = {**document, "machine": _open_machine(path, document["machine"])}
+    if isinstance(document, Mapping) and isinstance(document.get("collective"), Mapping):
+        document = {**document, "collective": _open_tables(path, document["collective"])}
     if here is not None and isinstance(document, Mapping):
         document = {**document, "machine": _placed(document.get("machine", {}), here)}
     return parse_spec(document, source=str(path))
@@ -144,6 +147,18 @@ def _open_machine(spec: Path, machine: Any) -> Any:
     if not isinstance(machine, str) or Path(machine).suffix not in _SUFFIXES:
         return machine
     return _read_machine(spec.parent / machine)
+
+
+def _open_tables(spec: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a collective's fields, its tables of numbers read from the files that they name."""
+    from collplan.specs.tables import read_numbers
+
+    return {
+        key: read_numbers(spec.parent / value, f"{spec}: collective.{key}")
+        if isinstance(value, str) and value.endswith(".npy")
+        else value
+        for key, value in fields.items()
+    }
 
 
 def _read_machine(path: Path) -> Any:

@@ -145,13 +145,7 @@ class PlanSpec(SpecModel):
 
     def _problems(self) -> Iterator[str]:
         """Return what does not fit together."""
-        root = self.collective.root or 0
-        n_ranks = self.machine.n_ranks
-        if root >= n_ranks:
-            yield (
-                f"collective.root: {root} is not a rank of this machine; "
-                f"its {n_ranks} ranks are 0 to {n_ranks - 1}"
-            )
+        yield from self.collective.misfits(self.machine.n_ranks)
         machine, chosen = self.machine, self.decomposition
         if chosen.name == "mesh" and chosen.shape is not None:
             size = math.prod(chosen.shape)

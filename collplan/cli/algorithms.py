@@ -22,8 +22,12 @@ class AlgorithmsOptions(Options):
 def command(options: AlgorithmsOptions) -> None:
     """List the algorithms with their requirements."""
     from collplan.planner.algorithms import registry
+    from collplan.specs.collective import COLLECTIVES
 
     kind, kinds = options.kind, registry.kinds()
+    if kind in COLLECTIVES:
+        # Those of a regular collective serve the one whose counts differ, too.
+        kind = COLLECTIVES[kind].regular or kind
     if kind is not None and kind not in kinds:
         raise CollplanError(f"{kind!r} is not a collective; valid: {', '.join(kinds)}")
     rows = [

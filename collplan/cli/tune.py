@@ -27,7 +27,8 @@ from collplan.cli.ranks import Advance, Benchmark, ranks_to_start, run_again, ru
 from collplan.reports.output import Document, print_json, print_result, require_folder
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
-from collplan.specs.collective import COLLECTIVES, MAX_COUNT, validate_collective
+from collplan.specs.collective import COLLECTIVES, validate_collective
+from collplan.specs.counts import MAX_COUNT
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine, machine_at_hand

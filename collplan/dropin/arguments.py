@@ -65,7 +65,7 @@ class Kind:
         return self.traits.receives_blocks and not self.traits.sends_blocks
 
 
-KINDS: Final = {name: Kind(name) for name in COLLECTIVES}
+KINDS: Final = {name: Kind(name) for name, model in COLLECTIVES.items() if not model.regular}
 
 
 @dataclass(slots=True)  # not frozen: made at every call

@@ -116,7 +116,7 @@ def _has_designs(spec: PlanSpec) -> bool:
     collective, n_ranks = spec.collective, spec.machine.n_ranks
     if not collective.is_pairwise or n_ranks == 1 or collective.count == 0:
         return False
-    return collective.pair_counts(n_ranks) is None
+    return collective.regular is None
 
 
 def _alltoall_designs(spec: PlanSpec) -> Iterator[Candidate]:

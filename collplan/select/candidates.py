@@ -86,7 +86,7 @@ def segmented(max_bytes: int) -> tuple[PassChoice, ...]:
 
 def likely_forms(spec: PlanSpec) -> Iterator[tuple[Decomposition, Algorithms]]:
     """Yield decompositions and algorithms worth trying first, simple ones first."""
-    machine, kind = spec.machine, spec.collective.kind
+    machine, kind = spec.machine, spec.collective.planned_kind
     yield Decomposition(name="flat"), AUTO
     if kind not in guideline.FORMS or machine.n_ranks == 1:
         return
@@ -139,7 +139,7 @@ def all_forms(spec: PlanSpec) -> tuple[Form, ...]:
     collectives. A form may be refused all the same, by
     what its algorithms or this order of ranks do not allow.
     """
-    kind = spec.collective.kind
+    kind = spec.collective.planned_kind
     forms = [
         Form(one.name, Method(algorithms=AlgorithmChoice(name=one.name)), one.streams)
         for one in registry.of(kind)
@@ -198,7 +198,7 @@ def require_known_algorithms(spec: PlanSpec) -> None:
     Candidates that cannot serve are told of beside the others; one whose name is misspelled
     would be forgotten.
     """
-    kind = spec.collective.kind
+    kind = spec.collective.planned_kind
     known = {one.name for each in registry.kinds() for one in registry.of(each)}
     for of, name in spec.method.named_algorithms(kind):
         if name != AUTO.name and (of or name not in known):
@@ -251,7 +251,7 @@ def _on_few_nodes(spec: PlanSpec, chosen: Decomposition) -> tuple[PlanSpec, Deco
     is_regular = isinstance(machine.ranks_per_node, int) and isinstance(machine.rank_order, str)
     if not spec.collective.is_pairwise or not is_regular or machine.nodes < 2:
         return spec, chosen
-    if spec.collective.pair_counts(machine.n_ranks) is not None:
+    if spec.collective.regular is not None:
         return spec, chosen
     if chosen.shape is None:
         return spec.replace(machine=machine.replace(nodes=2)), chosen
@@ -328,7 +328,7 @@ def _through_leaders(spec: PlanSpec) -> Iterator[Decomposition]:
         shapes += [{"name": "multi_leader", "leaders": n} for n in _leaders(machine.lanes, fullest)]
     if machine.numa_domains > 1 and fullest > machine.numa_domains:
         shapes += [{"name": name, "by": "numa"} for name in ("hierarchical", "full_lane")]
-    forms = (None, "transpose") if spec.collective.kind in transpose.FORMS else (None,)
+    forms = (None, "transpose") if spec.collective.planned_kind in transpose.FORMS else (None,)
     for form in forms:
         for shape in shapes:
             yield Decomposition.model_validate(shape | {"form": form})

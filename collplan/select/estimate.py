@@ -134,13 +134,10 @@ class Structures:
     ) -> Structure:
         """Return the structure of a program: one that is kept, or a new one."""
         spec = program.blueprint.spec
-        collective, size = spec.collective, spec.machine.n_ranks
+        collective = spec.collective
         key, count = _work_of(spec, program), collective.count
         known = self.kept.get(key)
-        is_regular = collective.pair_counts(size) is None and (
-            collective.block_counts(size) == (count,) * size
-        )
-        if known is not None and is_regular and known.serves(count):
+        if known is not None and collective.regular is None and known.serves(count):
             return known
         tables = program.tables(ranks)
         if any(choice.name == "coalesce_requests" for choice in passes):

@@ -56,7 +56,7 @@ def all_variants(spec: PlanSpec) -> tuple[Form, ...]:
     """
     found = [form for form in all_forms(spec) if form.method.decomposition.name != "mesh"]
     size = spec.machine.n_ranks
-    if spec.collective.kind not in guideline.FORMS or size == 1:
+    if spec.collective.planned_kind not in guideline.FORMS or size == 1:
         return tuple(found)
     for dimensions in DIMENSIONS:
         for shape in mesh_shapes(size, dimensions):

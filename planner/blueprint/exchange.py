@@ -266,6 +266,6 @@ def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:
         return "has no parts to split, and takes nodes as they are; leave out node, lane and by"
     if spec.algorithms != AUTO:
         return f"takes no algorithms, and algorithms says {spec.algorithms}; leave them out"
-    if spec.collective.pair_counts(spec.machine.n_ranks) is not None:
+    if spec.collective.regular is not None:
         return "moves blocks of one size, and these differ; use collect"
     return None

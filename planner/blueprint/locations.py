@@ -9,10 +9,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from collplan.planner.arrays import Ints, csr
+from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.regions import PairTable, Regions
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
+from collplan.specs.tables import ends_of
 
 SCRATCH_STRIDE = 1 << 34
 """Room between two scratch spaces before what nobody touches is squeezed out."""
@@ -115,13 +116,12 @@ def bind_collective(collective: Collective, size: int, scratch: Home) -> Binding
     if collective.is_pairwise:
         return _bind_pairs(collective, size)
     send, recv = _buffers(size)
-    counts = np.array(collective.block_counts(size), dtype=np.int64)
-    displs = (
-        csr.running_total(counts) if collective.has_blocks else np.zeros(size + 1, dtype=np.int64)
-    )
-    own_send, own_recv = (Home(home.buffer, -displs[:-1]) for home in (send, recv))
-    given = Regions.of(displs[:-1], counts)
-    total = np.full(size, displs[-1])
+    counts, displs = collective.block_layout(size)
+    if not collective.has_blocks:
+        displs = np.zeros(size, dtype=np.int64)
+    own_send, own_recv = (Home(home.buffer, -displs) for home in (send, recv))
+    given = Regions.of(displs, counts)
+    total = np.full(size, ends_of(displs, counts))
     if not collective.has_blocks:
         given, total = given.take(np.zeros(1, dtype=np.int64)), counts
     sent = total if collective.sends_blocks else counts
@@ -156,22 +156,20 @@ def _buffers(size: int) -> tuple[Home, Home]:
 
 def _bind_pairs(collective: Collective, size: int) -> Binding:
     """Bind a collective whose blocks belong to pairs of ranks."""
-    pairs, (send, recv) = collective.pair_counts(size), _buffers(size)
-    if pairs is None:
+    layout, (send, recv) = collective.pair_layout(size), _buffers(size)
+    if layout is None:
         sent = received = np.full(size, size * collective.count, dtype=np.int64)
     else:
-        sent, received = (np.array(pairs, dtype=np.int64).sum(axis=axis) for axis in (1, 0))
+        counts, *places = layout
+        sent, received = ends_of(places[0], counts), ends_of(places[1].T, counts.T)
 
     def regions() -> tuple[Regions, Regions]:
-        if pairs is None:
+        if layout is None:
             # In the sender's numbering by receivers, in the receiver's by senders.
             by = (1, size)
             one, other = (PairTable(size * size, collective.count, each, size) for each in by)
             return one, other
-        table = np.array(pairs, dtype=np.int64).reshape(size, size)
-        counts = table.ravel()
-        places = (np.cumsum(table, axis=axis) - table for axis in (1, 0))
-        given, taken = (Regions.of(place.ravel(), counts) for place in places)
+        given, taken = (Regions.of(place.ravel(), counts.ravel()) for place in places)
         return given, taken
 
     if collective.in_place:

@@ -149,7 +149,7 @@ def lower_bounds(spec: PlanSpec) -> Bounds:
         by_rank, rank_lanes = by_node, list(machine.node_to_n_ranks)
         crosses = any(by_node.into) or (not collective.has_data and machine.nodes > 1)
         n_rounds = int(crosses)
-    argument = ARGUMENTS.get(collective.kind)
+    argument = ARGUMENTS.get(collective.planned_kind)
     return Bounds(
         n_rounds=n_rounds,
         bytes_sent_per_rank=by_rank.most(by_rank.out, itemsize, rank_lanes),
@@ -180,7 +180,7 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
     >>> crossing(Scan(count=5), np.array([0, 1, 0, 1]))
     Crossing(into=[5, 10], out=[10, 5], total=0)
     """
-    kind, n_ranks = collective.kind, len(rank_to_place)
+    kind, n_ranks = collective.planned_kind, len(rank_to_place)
     m = int(rank_to_place.max()) + 1
     none = [0] * m
     if m == 1 or not collective.has_data or kind not in ARGUMENTS:
@@ -203,7 +203,8 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
         into[root], out[root] = 0, c
     else:
         own = none.copy()
-        for place, n in zip(rank_to_place, collective.block_counts(n_ranks), strict=True):
+        counts = collective.block_layout(n_ranks)[0].tolist()
+        for place, n in zip(rank_to_place, counts, strict=True):
             own[place] += n
         others = [sum(own) - n for n in own]
         into, out = (others, own) if root is None else (own, none)
@@ -216,12 +217,12 @@ def crossing(collective: Collective, rank_to_place: Ints) -> Crossing:
 
 def _crossing_pairs(collective: Collective, rank_to_place: Ints, m: int) -> Crossing:
     n_ranks = len(rank_to_place)
-    pairs = collective.pair_counts(n_ranks)
-    if pairs is None:
+    layout = collective.pair_layout(n_ranks)
+    if layout is None:
         n_in_place = np.bincount(rank_to_place, minlength=m).tolist()
         loads = [n * (n_ranks - n) * int(collective.count) for n in n_in_place]
         return Crossing(loads, loads)
-    table = np.array(pairs, dtype=np.int64).reshape(n_ranks, n_ranks)
+    table = layout[0].copy()
     table[rank_to_place[:, None] == rank_to_place] = 0
     into, out = np.zeros((2, m), dtype=np.int64)
     np.add.at(into, rank_to_place, table.sum(axis=0))
@@ -241,17 +242,17 @@ def _usable_lanes(machine: Machine) -> tuple[list[int], list[int]]:
 
 def _most_partners(collective: Collective, n_ranks: int) -> int:
     """Return how many others some rank must hear from, or reach, at least."""
-    if collective.kind not in ARGUMENTS:
+    if collective.planned_kind not in ARGUMENTS:
         return 0
     if not collective.has_data:
         return n_ranks - 1
     if collective.is_pairwise:
-        pairs = collective.pair_counts(n_ranks)
-        if pairs is not None:
-            moves = np.array(pairs, dtype=np.int64).reshape(n_ranks, n_ranks) > 0
+        layout = collective.pair_layout(n_ranks)
+        if layout is not None:
+            moves = layout[0] > 0
             np.fill_diagonal(moves, False)
             return int(max(moves.sum(axis=0).max(), moves.sum(axis=1).max()))
-    blocks = np.array(collective.block_counts(n_ranks))
+    blocks = collective.block_layout(n_ranks)[0]
     if collective.has_blocks and collective.root is not None:
         return int(np.count_nonzero(np.delete(blocks, collective.root)))
     return n_ranks - 1 if blocks.any() else 0

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from collplan import specs
 from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.semantics import contribution_counts
-from collplan.specs.collective import ByKind, Reducing
+from collplan.specs.collective import ByKind, Combining
 
 Array = npt.NDArray[Any]
 
@@ -50,6 +50,9 @@ def make_inputs(collective: specs.Collective, size: int, seed: int = 0) -> list[
 def expected(collective: specs.Collective, inputs: list[Array]) -> list[Array | None]:
     """Return what every rank must receive; None where nothing is promised.
 
+    Blocks that lie apart in the receive buffer are returned in the order in which they lie
+    there, without the gaps between them.
+
     Parameters
     ----------
     collective : Collective
@@ -77,30 +80,42 @@ def _bcast(collective: specs.Bcast, inputs: list[Array]) -> list[Array]:
     return [inputs[collective.root]] * len(inputs)
 
 
+@reference("gatherv")
 @reference("gather")
-def _gather(collective: specs.Gather, inputs: list[Array]) -> list[Array | None]:
-    return _at_root(np.concatenate(inputs), collective.root, len(inputs))
+def _gather(collective: specs.Gather | specs.Gatherv, inputs: list[Array]) -> list[Array | None]:
+    return _at_root(_joined(collective, inputs), collective.root, len(inputs))
 
 
+@reference("scatterv")
 @reference("scatter")
-def _scatter(collective: specs.Scatter, inputs: list[Array]) -> list[Array | None]:
+def _scatter(collective: specs.Scatter | specs.Scatterv, inputs: list[Array]) -> list[Array | None]:
     dealt: list[Array | None] = [*_blocks(collective, inputs[collective.root], len(inputs))]
     if collective.in_place:
         dealt[collective.root] = None
     return dealt
 
 
+@reference("allgatherv")
 @reference("allgather")
-def _allgather(collective: specs.Allgather, inputs: list[Array]) -> list[Array]:
-    return [np.concatenate(inputs)] * len(inputs)
+def _allgather(collective: specs.Collective, inputs: list[Array]) -> list[Array]:
+    return [_joined(collective, inputs)] * len(inputs)
 
 
 @reference("alltoall")
 def _alltoall(collective: specs.Alltoall, inputs: list[Array]) -> list[Array]:
-    size = len(inputs)
-    pairs = collective.pair_counts(size) or [[collective.count] * size] * size
-    cut = [np.split(x, np.cumsum(row)[:-1]) for x, row in zip(inputs, pairs, strict=True)]
-    return [np.concatenate([row[r] for row in cut]) for r in range(size)]
+    cut = [np.split(x, len(inputs)) for x in inputs]
+    return [np.concatenate([row[r] for row in cut]) for r in range(len(inputs))]
+
+
+@reference("alltoallv")
+def _alltoallv(collective: specs.Alltoallv, inputs: list[Array]) -> list[Array]:
+    counts, given, received = collective.pair_layout(len(inputs))
+    results = []
+    for r in range(len(inputs)):
+        senders = np.argsort(received[:, r], kind="stable")
+        blocks = [inputs[s][given[s, r] : given[s, r] + counts[s, r]] for s in senders]
+        results.append(np.concatenate(blocks))
+    return results
 
 
 @reference("reduce")
@@ -113,8 +128,11 @@ def _allreduce(collective: specs.Allreduce, inputs: list[Array]) -> list[Array]:
     return [_combine(collective, inputs)] * len(inputs)
 
 
+@reference("reduce_scatter")
 @reference("reduce_scatter_block")
-def _reduce_scatter_block(collective: specs.ReduceScatterBlock, inputs: list[Array]) -> list[Array]:
+def _reduce_scatter(
+    collective: specs.ReduceScatter | specs.ReduceScatterBlock, inputs: list[Array]
+) -> list[Array]:
     return _blocks(collective, _combine(collective, inputs), len(inputs))
 
 
@@ -137,11 +155,18 @@ def _at_root(result: Array, root: int, size: int) -> list[Array | None]:
     return [result if rank == root else None for rank in range(size)]
 
 
+def _joined(collective: specs.Collective, blocks: list[Array]) -> Array:
+    """Return all blocks in the order in which they lie in the receive buffer."""
+    displs = collective.block_layout(len(blocks))[1]
+    return np.concatenate([blocks[r] for r in np.argsort(displs, kind="stable")])
+
+
 def _blocks(collective: specs.Collective, vector: Array, size: int) -> list[Array]:
-    return np.split(vector, np.cumsum(collective.block_counts(size))[:-1])
+    places = zip(*collective.block_layout(size), strict=True)
+    return [vector[displ : displ + count] for count, displ in places]
 
 
-def _combine(collective: Reducing, operands: list[Array]) -> Array:
+def _combine(collective: Combining, operands: list[Array]) -> Array:
     operation = get_operation(collective.op.name)
 
     def apply(left: Array, right: Array) -> Array:

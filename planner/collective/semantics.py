@@ -14,9 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from collplan import specs
-from collplan.planner.arrays import Bools, Ints
+from collplan.planner.arrays import Bools, Ints, csr
 from collplan.planner.plan.plan import Buffer
 from collplan.specs.collective import ByKind
+from collplan.specs.tables import ends_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +60,6 @@ def _contents(**columns: Ints | int) -> Contents:
     return Contents(**{name: column[kept] for name, column in spread.items()})
 
 
-def block_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints]:
-    """Return count and displacement of every rank's block in a vector of all blocks."""
-    counts = np.array(collective.block_counts(size), dtype=np.int64)
-    return counts, np.cumsum(counts) - counts
-
-
 def pair_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints, Ints]:
     """Return what every rank (row) has for every rank (column) of a pairwise collective.
 
@@ -73,22 +68,23 @@ def pair_layout(collective: specs.Collective, size: int) -> tuple[Ints, Ints, In
     counts, given, received : ndarray of int64, shape (size, size)
         Elements, their displacement in the sender's buffer, and in the receiver's.
     """
-    pairs = collective.pair_counts(size)
-    if pairs is None:
-        counts = np.full((size, size), collective.count, dtype=np.int64)
-    else:
-        counts = np.array(pairs, dtype=np.int64).reshape(size, size)
+    layout = collective.pair_layout(size)
+    if layout is not None:
+        return layout
+    counts = np.full((size, size), collective.count, dtype=np.int64)
     return counts, np.cumsum(counts, axis=1) - counts, np.cumsum(counts, axis=0) - counts
 
 
 def contribution_counts(collective: specs.Collective, size: int) -> Ints:
-    """Return how many elements each rank contributes."""
-    if collective.is_pairwise and collective.pair_counts(size) is not None:
-        return np.asarray(pair_layout(collective, size)[0].sum(axis=1))
+    """Return how many elements each rank contributes, gaps between its blocks among them."""
     if collective.is_pairwise:
-        return np.full(size, size * collective.count)
-    blocks = block_layout(collective, size)[0]
-    counts = np.full(size, blocks.sum()) if collective.sends_blocks else blocks
+        layout = collective.pair_layout(size)
+        if layout is None:
+            return np.full(size, size * collective.count)
+        return ends_of(layout[1], layout[0])
+    counts, displs = collective.block_layout(size)
+    if collective.sends_blocks:
+        counts = np.full(size, ends_of(displs, counts))
     return np.where(_takes_part(collective.sender, collective, size), counts, 0)
 
 
@@ -100,7 +96,7 @@ def precondition(collective: specs.Collective, size: int) -> Contents:
         in_recv = _takes_part(collective.receiver, collective, size)
     offset = np.zeros(size, dtype=np.int64)
     if collective.receives_blocks and not collective.sends_blocks:
-        offset = np.where(in_recv, block_layout(collective, size)[1], 0)
+        offset = np.where(in_recv, collective.block_layout(size)[1], 0)
     buffer = np.where(in_recv, Buffer.RECV, Buffer.SEND)
     counts = contribution_counts(collective, size)
     return _contents(rank=ranks, buffer=buffer, offset=offset, count=counts)
@@ -134,6 +130,27 @@ def postcondition(collective: specs.Collective, size: int, n_first: int | None =
     return contents if n_first is None else contents.of_first(n_first)
 
 
+def promised_places(collective: specs.Collective, size: int, rank: int) -> Ints | slice:
+    """Return which elements of a rank's receive buffer are promised, in ascending order.
+
+    Between blocks that lie apart there are elements that the collective leaves untouched.
+
+    Returns
+    -------
+    slice or ndarray of int64
+        A slice where they are one run.
+    """
+    contents = postcondition(collective, size)
+    rows = np.flatnonzero(contents.rank == rank)
+    rows = rows[np.argsort(contents.offset[rows], kind="stable")]
+    offset, count = contents.offset[rows], contents.count[rows]
+    if not len(rows):
+        return slice(0, 0)
+    if (offset[1:] == offset[:-1] + count[:-1]).all():
+        return slice(int(offset[0]), int(offset[-1] + count[-1]))
+    return csr.ranges(offset, count)
+
+
 promise: Final = ByKind[Callable[[Any, int], Contents]](
     "nothing says what {} promises; register it with collplan.planner.collective.semantics.promise"
 )
@@ -154,33 +171,41 @@ def _bcast(collective: specs.Bcast, size: int) -> Contents:
     return received(rank=np.arange(size), count=collective.count, first=collective.root)
 
 
+@promise("gatherv")
 @promise("gather")
-def _gather(collective: specs.Gather, size: int) -> Contents:
-    counts, displs = block_layout(collective, size)
+def _gather(collective: specs.Gather | specs.Gatherv, size: int) -> Contents:
+    counts, displs = collective.block_layout(size)
     return received(
         rank=np.full(size, collective.root), offset=displs, count=counts, first=np.arange(size)
     )
 
 
+@promise("scatterv")
 @promise("scatter")
-def _scatter(collective: specs.Scatter, size: int) -> Contents:
-    counts, displs = block_layout(collective, size)
+def _scatter(collective: specs.Scatter | specs.Scatterv, size: int) -> Contents:
+    counts, displs = collective.block_layout(size)
     ranks, root = np.arange(size), collective.root
     getting = ranks[ranks != root] if collective.in_place else ranks
     return received(rank=getting, count=counts[getting], first=root, logical=displs[getting])
 
 
+@promise("allgatherv")
 @promise("allgather")
-def _allgather(collective: specs.Allgather, size: int, n_first: int | None = None) -> Contents:
-    counts, displs = block_layout(collective, size)
+def _allgather(
+    collective: specs.Allgather | specs.Allgatherv, size: int, n_first: int | None = None
+) -> Contents:
+    counts, displs = collective.block_layout(size)
     every, block = _pairs(size, n_first)
     return received(rank=every, offset=displs[block], count=counts[block], first=block)
 
 
+@promise("alltoallv")
 @promise("alltoall")
-def _alltoall(collective: specs.Alltoall, size: int, n_first: int | None = None) -> Contents:
+def _alltoall(
+    collective: specs.Alltoall | specs.Alltoallv, size: int, n_first: int | None = None
+) -> Contents:
     every, block = _pairs(size, n_first)
-    if collective.pair_counts(size) is None:
+    if collective.pair_layout(size) is None:
         count = collective.count
         return received(rank=every, offset=block * count, count=count, first=block,
                         logical=every * count)  # fmt: skip
@@ -199,9 +224,10 @@ def _allreduce(collective: specs.Allreduce, size: int) -> Contents:
     return received(rank=np.arange(size), count=collective.count, first=0, last=size)
 
 
+@promise("reduce_scatter")
 @promise("reduce_scatter_block")
-def _reduce_scatter_block(collective: specs.ReduceScatterBlock, size: int) -> Contents:
-    counts, displs = block_layout(collective, size)
+def _reduce_scatter(collective: specs.Collective, size: int) -> Contents:
+    counts, displs = collective.block_layout(size)
     return received(rank=np.arange(size), count=counts, first=0, last=size, logical=displs)
 
 

@@ -56,7 +56,7 @@ def draft(
             "decomposition: auto is not planned as it is; compile with collplan.compile, which "
             "chooses one, or name the decomposition"
         )
-    kind, machine = spec.collective.kind, spec.machine
+    kind, machine = spec.collective.planned_kind, spec.machine
     sketch = Sketch(machine.n_ranks, _only(spec, only_ranks), is_rough)
     everyone = np.arange(machine.n_ranks)
     scratch = sketch.scratch((-1,), everyone)
@@ -90,11 +90,7 @@ def _only(spec: PlanSpec, ranks: Ints | None) -> Ints | None:
     machine, collective = spec.machine, spec.collective
     if ranks is None or len(set(machine.node_to_n_ranks)) > 1:
         return None
-    if collective.is_pairwise:
-        is_regular = collective.pair_counts(machine.n_ranks) is None
-    else:
-        is_regular = len(set(collective.block_counts(machine.n_ranks))) == 1
-    return ranks if is_regular else None
+    return ranks if collective.regular is None else None
 
 
 def _leader_form(kind: str, form: str | None) -> Callable[[Parts], None]:

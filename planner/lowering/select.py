@@ -81,10 +81,10 @@ class _Choices:
         if name == "auto":
             return
         if self.blueprint.decomposition.name == "flat":
-            kind, size = spec.collective.kind, spec.machine.n_ranks
+            kind, size = spec.collective.planned_kind, spec.machine.n_ranks
             algorithm = registry.find(kind, name)
-            regular = spec.collective.pair_counts(size) is None
-            registry.require(algorithm, size, self.commutative, regular)
+            is_regular = spec.collective.regular is None
+            registry.require(algorithm, size, self.commutative, is_regular)
             _options(algorithm, self.single)
             return
         first = next(iter(self.kinds), "node")

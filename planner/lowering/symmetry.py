@@ -121,7 +121,7 @@ def _turns_of_blocks(program: Program, checks: list[_Symmetric]) -> Ints:
     """Return the turns of contributions that have a block for each rank, of whatever size."""
     binding, collective = program.blueprint.binding, program.blueprint.spec.collective
     for one in checks:
-        if one.moved and one.component.kind != collective.kind:
+        if one.moved and one.component.kind != collective.planned_kind:
             raise one.refusal(f"it moves blocks of {collective.kind} in another order")
     if not collective.sends_blocks:
         return np.zeros((0, 3), dtype=np.int64)

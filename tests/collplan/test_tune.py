@@ -19,7 +19,7 @@ from collplan.measure.statistics import LEAST, is_faster
 from collplan.reports.tuning import print_tuned, to_json
 from collplan.select.comparison import MAX_TASKS
 from collplan.select.entries import Entry, Question, estimate_all
-from collplan.specs import COLLECTIVES, Bcast, CollplanError
+from collplan.specs import Bcast, CollplanError
 from collplan.tune.candidates import (
     all_variants,
     family_of,
@@ -38,6 +38,7 @@ from collplan.tune.tuner import Tuned
 from command_line import CommandLine
 from folders import BENCHMARKS
 from mpi_launching import MPIS, assert_passes, mpi_python, mpirun, run
+from oracle import REGULAR
 from tuned import FINGERPRINT, JOB, NODES, begun, some_selection, spec_of, verdict_of
 
 SMALL = {"nodes": 2, "ranks_per_node": 4, "lanes": 2}
@@ -82,7 +83,7 @@ def _multisets(extents: range, n: int) -> list[tuple[int, ...]]:
     return [(e, *rest) for e in extents for rest in _multisets(range(e, extents.stop), n - 1)]
 
 
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", REGULAR)
 def test_every_family_is_tried(kind: str) -> None:
     forms = all_variants(spec_of(kind))
     names = [form.name for form in forms]

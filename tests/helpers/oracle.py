@@ -13,10 +13,10 @@ from collplan.executors.local import run_local
 from collplan.planner import Plan
 from collplan.planner.collective.operations import register_operation
 from collplan.planner.collective.reference import expected, make_inputs
-from collplan.planner.collective.semantics import precondition
+from collplan.planner.collective.semantics import precondition, promised_places
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective, PlanSpec, numpy_dtype
-from collplan.specs.collective import COLLECTIVES
+from collplan.specs.collective import COLLECTIVES, validate_collective
 
 LOW = np.uint64(2**32 - 1)
 HALF = np.uint64(32)
@@ -82,27 +82,72 @@ def check_result(plan: Plan, spec: PlanSpec | None = None, order: random.Random 
         rank, offset, count = held.rank[i], held.offset[i], held.count[i]
         buffers = sendbufs if held.buffer[i] == Buffer.SEND else recvbufs
         buffers[rank][offset : offset + count] = inputs[rank]
-    sent = [buffer.copy() for buffer in sendbufs]
+    sent, before = ([buffer.copy() for buffer in side] for side in (sendbufs, recvbufs))
     run_local(plan.replace(spec=spec), sendbufs, recvbufs, order=order)
     for rank, truth in enumerate(truths):
-        got = recvbufs[rank]
+        got, promised = recvbufs[rank], places_of(collective, p, rank)
         if truth is not None:
-            assert np.array_equal(got[: len(truth)], truth), f"rank {rank}: {got}, not {truth}"
+            assert np.array_equal(got[promised], truth), f"rank {rank}: {got}, not {truth}"
+            check_gaps(got, before[rank], promised, f"rank {rank}")
         behind = got[len(got) - PADDING :]
         assert np.array_equal(behind, padding), f"rank {rank}: padding was touched"
         assert np.array_equal(sendbufs[rank], sent[rank]), f"rank {rank}: sendbuf was changed"
 
 
-def with_counts(spec, counts=None, pairs=None):
-    """Return `spec` with blocks of other sizes: the vector collective of its kind."""
-    regular = type(spec.collective)
+@lru_cache(maxsize=4096)
+def places_of(collective: Collective, n_ranks: int, rank: int) -> npt.NDArray[np.int64] | slice:
+    """Return which elements of a rank's receive buffer are promised."""
+    return promised_places(collective, n_ranks, rank)
 
-    class Vector(regular):  # type: ignore[valid-type, misc]
-        def block_counts(self, n_ranks):
-            return counts or super().block_counts(n_ranks)
 
-        def pair_counts(self, n_ranks):
-            return pairs
+def check_gaps(got, before, promised, who):
+    """See that nobody touched what lies between the promised elements, where there are gaps."""
+    if not isinstance(promised, slice):
+        is_gap = np.ones(len(got), dtype=bool)
+        is_gap[promised] = False
+        assert np.array_equal(got[is_gap], before[is_gap]), f"{who}: a gap was touched"
 
-    collective = Vector.model_construct(**dict(spec.collective))
-    return spec.model_copy(update={"collective": collective})
+
+REGULAR = [kind for kind, model in COLLECTIVES.items() if model.regular is None]
+"""The kinds whose counts are the same on all ranks."""
+VECTORS = {model.regular: kind for kind, model in COLLECTIVES.items() if model.regular}
+"""The vector kind of each regular kind that has one."""
+
+
+def with_counts(spec, counts, **fields):
+    """Return `spec` with blocks of these counts: of the vector collective that does the same."""
+    given = {k: v for k, v in dict(spec.collective).items() if k not in ("kind", "count")}
+    kind = VECTORS[spec.collective.planned_kind]
+    document = {**given, "kind": kind, "counts": counts, **fields}
+    return spec.replace(collective=validate_collective(document))
+
+
+def random_counts(rng, kind, n_ranks, in_place=False):
+    """Return counts per rank or, for alltoall, per pair, the same both ways if in place."""
+    if kind != "alltoall":
+        return tuple(rng.choice((0, 0, 1, 2, 7)) for _ in range(n_ranks))
+    table = np.array(
+        [[rng.choice((0, 0, 1, 2, 7)) for _ in range(n_ranks)] for _ in range(n_ranks)]
+    )
+    return np.triu(table) + np.triu(table, 1).T if in_place else table
+
+
+def gaps(rng, kind, counts, in_place=False):
+    """Return displacements of blocks in random order with gaps between them, by field."""
+    counts = np.array(counts)
+    if kind == "reduce_scatter_block":
+        return {}
+    if kind != "alltoall":
+        return {"displs": _scattered(rng, counts)}
+    received = np.array([_scattered(rng, column) for column in counts.T])
+    sent = {} if in_place else {"send_displs": np.array([_scattered(rng, row) for row in counts])}
+    return {"recv_displs": received, **sent}
+
+
+def _scattered(rng, counts):
+    order, at, displs = rng.sample(range(len(counts)), len(counts)), 0, np.zeros_like(counts)
+    for block in order:
+        at += rng.choice((0, 0, 1, 3))
+        displs[block] = at
+        at += counts[block]
+    return displs

@@ -7,6 +7,7 @@ from typing import Any
 from collplan.specs import COLLECTIVES
 from collplan.tune.sweep import Placement
 from collplan.tune.table import Fingerprint, TuningTable, parse_table
+from oracle import REGULAR
 
 ALGORITHMS = {
     "bcast": ("binomial", "scatter_allgather"),
@@ -26,7 +27,7 @@ LARGE = 64
 
 
 def planning_table(
-    n_ranks: int, kinds: tuple[str, ...] = tuple(COLLECTIVES), transport: str = "messages"
+    n_ranks: int, kinds: tuple[str, ...] = tuple(REGULAR), transport: str = "messages"
 ) -> TuningTable:
     """Return a table whose winners are plans, for up to `n_ranks` ranks of one node."""
     return parse_table(

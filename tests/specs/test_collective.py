@@ -26,13 +26,25 @@ IN_PLACE = {
     "scan",
     "exscan",
     "alltoall",
+    "gatherv",
+    "scatterv",
+    "allgatherv",
+    "reduce_scatter",
+    "alltoallv",
 }
 
 
-ROOTED = {"bcast", "gather", "scatter", "reduce"}
+ROOTED = {"bcast", "gather", "scatter", "reduce", "gatherv", "scatterv"}
+WITH_OP = {"reduce", "allreduce", "reduce_scatter_block", "scan", "exscan", "reduce_scatter"}
 
 
-WITH_OP = {"reduce", "allreduce", "reduce_scatter_block", "scan", "exscan"}
+def counted(kind: str, n_ranks: int) -> dict[str, Any]:
+    """Return the count or counts of a kind: 3 elements per block."""
+    if kind == "barrier":
+        return {}
+    if COLLECTIVES[kind].regular is None:
+        return {"count": 3}
+    return {"counts": [[3] * n_ranks] * n_ranks if kind == "alltoallv" else [3] * n_ranks}
 
 
 def test_fields_are_those_mpi_has() -> None:
@@ -47,7 +59,7 @@ def test_fields_are_those_mpi_has() -> None:
 def test_common_properties_agree_with_fields(kind: str) -> None:
     document: dict[str, Any] = {"kind": kind}
     if kind != "barrier":
-        document |= {"count": 3, "datatype": "int32"}
+        document |= {**counted(kind, 1), "datatype": "int32"}
     collective = parse_spec({"collective": document}).collective
     assert collective.kind == kind
     assert collective.is_rooted == (kind in ROOTED)
@@ -92,7 +104,7 @@ def test_own_operations_must_say_whether_they_commute() -> None:
 def test_traits_agree_with_what_is_promised(kind: str) -> None:
     """Sizes of results, from the traits, are those that the semantics state."""
     model, n_ranks = COLLECTIVES[kind], 4
-    fields = {"count": 3} if model.has_data else {}
+    fields = counted(kind, n_ranks)
     for in_place in (False, True) if "in_place" in model.model_fields else (None,):
         collective = model(**fields, **({} if in_place is None else {"in_place": in_place}))
         contents = postcondition(collective, n_ranks)

@@ -16,9 +16,8 @@ from collplan.planner.collective.operations import get_operation
 from collplan.planner.collective.reference import expected, make_inputs
 from collplan.planner.formats.text import to_text
 from collplan.specs import Allreduce, Bcast, Operation, numpy_dtype
-from collplan.specs.collective import COLLECTIVES
 from collplan.specs.predefined import PAIRS
-from oracle import check_result, make_spec
+from oracle import REGULAR, check_result, make_spec
 
 VALUES = {
     "float_int": ctypes.c_float,
@@ -140,7 +139,7 @@ def test_pairs_take_operations_of_ones_own() -> None:
 @pytest.mark.parametrize("datatype", PAIRS)
 @pytest.mark.parametrize("op", ["minloc", {"name": "maxloc", "commutative": False}])
 def test_every_collective_computes_with_pairs(datatype: str, op: object) -> None:
-    for kind in COLLECTIVES:
+    for kind in REGULAR:
         for in_place in (False, True):
             spec = make_spec(
                 kind, "auto", 5, count=7, datatype=datatype, op=op, in_place=in_place, root=2

@@ -15,10 +15,9 @@ from collplan.select.comparison import Comparison, Pruned, compare
 from collplan.select.estimate import Estimate, estimate
 from collplan.select.sweep import Price
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
 from command_line import CommandLine
 from comparing import MACHINES, compare_sizes, spec_of
-from oracle import AFFINE
+from oracle import AFFINE, REGULAR
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("priced_once")
-@pytest.mark.parametrize("kind", COLLECTIVES)
+@pytest.mark.parametrize("kind", REGULAR)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
     counts = (0,) if kind == "barrier" else (3, 2_000) if machine == "lanes" else (2_000,)

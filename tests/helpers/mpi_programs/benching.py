@@ -25,9 +25,9 @@ from collplan.measure.lanes import (
 from collplan.measure.timing import WARM_UPS, line_up, time_in_turns
 from collplan.planner.plan.plan import Plan
 from collplan.specs import PlanSpec
-from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError
 from mpi_plans import refuses
+from oracle import REGULAR
 
 comm = MPI.COMM_WORLD
 rank, p = comm.rank, comm.size
@@ -116,7 +116,7 @@ def sendrecvs_go_around_the_ring_of_nodes() -> None:
 
 def every_collective_runs_on_lanes() -> None:
     lanes = split_lanes(comm, HALVES)
-    for kind in COLLECTIVES:
+    for kind in REGULAR:
         if kind == "barrier":
             continue
         rows = multi_collective(comm, lanes, kind, [0, 4096], repetitions=2)
@@ -228,7 +228,7 @@ def guideline_of(
 
 
 def every_candidate_is_right() -> None:
-    for kind in COLLECTIVES:
+    for kind in REGULAR:
         spec = spec_of(kind=kind)
         candidates = {"flat": spec} if kind == "barrier" else standard_candidates(spec)
         counts = [0, 1, 40] if kind == "reduce" else [spec.collective.count]

@@ -25,7 +25,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.plan.plan import Op
 from collplan.specs import Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES
-from oracle import AFFINE
+from oracle import AFFINE, REGULAR
 
 comm = MPI.COMM_WORLD
 MACHINE = Machine.model_validate_json(os.environ["COLLPLAN_MACHINE"])
@@ -48,7 +48,7 @@ def specs() -> list[PlanSpec]:
     p, n = MACHINE.n_ranks, MACHINE.node_to_n_ranks[0]
     shapes: list[Any] = ["hierarchical", "full_lane", "guideline", "auto"]
     shapes += [{"name": "multi_leader", "leaders": 2}, {"name": "mesh", "shape": [n, p // n]}]
-    for turn, kind in enumerate(kind for kind in COLLECTIVES if kind != "barrier"):
+    for turn, kind in enumerate(kind for kind in REGULAR if kind != "barrier"):
         model = COLLECTIVES[kind]
         for i, shape in enumerate(shapes):
             op: dict[str, Any] = {}

@@ -69,7 +69,7 @@ def test_blocks_of_any_size_cross_borders_as_they_are():
     counts, pairs = (3, 0, 2, 0, 1), tuple((i, 0, 2, i % 2, 1) for i in range(5))
     for kind in ("gather", "scatter", "allgather", "reduce_scatter_block", "alltoall"):
         spec = make_spec(kind, "auto", 5, count=1, root=4)
-        collective = with_counts(spec, counts, pairs if kind == "alltoall" else None).collective
+        collective = with_counts(spec, pairs if kind == "alltoall" else counts).collective
         ranks, rows = wanted(collective, 5)
         bound = crossing(collective, places)
         for place in range(3):
@@ -197,7 +197,7 @@ def test_ranks_without_elements_cost_no_rounds(kind, counts, n_rounds):
 
 def test_pairs_without_elements_cost_no_rounds():
     pairs = tuple(tuple(int(to in (0, rank)) for to in range(8)) for rank in range(8))
-    spec = with_counts(make_spec("alltoall", "linear", 8, count=1), pairs=pairs)
+    spec = with_counts(make_spec("alltoall", "linear", 8, count=1), pairs)
     metrics = measure(compile_plan(spec))
     assert metrics.n_messages == 7, "blocks without elements are not sent"
     assert metrics.bounds.n_rounds == 3

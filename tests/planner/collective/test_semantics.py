@@ -12,7 +12,7 @@ from collplan.planner.errors import AlgorithmError
 from collplan.planner.metrics import measure
 from collplan.planner.verify import verify
 from collplan.specs.collective import COLLECTIVES
-from oracle import AFFINE, check_result, make_spec, with_counts
+from oracle import AFFINE, check_result, gaps, make_spec, random_counts, with_counts
 
 KINDS = ("gather", "scatter", "allgather", "reduce_scatter_block", "alltoall")
 
@@ -24,21 +24,16 @@ def test_every_algorithm_takes_blocks_of_any_size(kind, n_ranks):
     for algorithm in registry.of(kind):
         for trial in range(4):
             root = rng.randrange(n_ranks)
-            counts = tuple(rng.choice((0, 0, 1, 2, 7)) for _ in range(n_ranks))
-            pairs = None
-            if kind == "alltoall":
-                pairs = tuple(
-                    tuple(rng.choice((0, 1, 2, 7)) for _ in range(n_ranks)) for _ in range(n_ranks)
-                )
-            in_place = bool(trial % 2) and kind != "alltoall"
+            in_place = bool(trial % 2)
+            counts = random_counts(rng, kind, n_ranks, in_place)
             op = {"op": AFFINE, "datatype": "uint64"} if COLLECTIVES[kind].has_op else {}
             for flavour in ({"datatype": "int32"}, op):
                 spec = make_spec(
                     kind, algorithm.name, n_ranks, count=1, root=root, in_place=in_place, **flavour
                 )
-                spec = with_counts(spec, counts, pairs)
+                spec = with_counts(spec, counts, **gaps(rng, kind, counts, in_place))
                 commutative = flavour is not op or not op
-                if algorithm.refusal(n_ranks, commutative, is_regular=pairs is None) is not None:
+                if algorithm.refusal(n_ranks, commutative, is_regular=False) is not None:
                     with pytest.raises(AlgorithmError):
                         compile_plan(spec)
                     continue
@@ -49,6 +44,6 @@ def test_every_algorithm_takes_blocks_of_any_size(kind, n_ranks):
 
 
 def test_bruck_says_why_it_refuses_uneven_blocks():
-    spec = with_counts(make_spec("alltoall", "bruck", 3, count=1), pairs=((0, 1, 2),) * 3)
+    spec = with_counts(make_spec("alltoall", "bruck", 3, count=1), ((0, 1, 2),) * 3)
     with pytest.raises(AlgorithmError, match=r"blocks differ in size; use 'linear' or 'pairwise'"):
         compile_plan(spec)

@@ -14,10 +14,10 @@ from collplan.planner.lowering.select import is_regular
 from collplan.planner.verify import verify
 from collplan.specs import Machine
 from collplan.specs.collective import COLLECTIVES
-from oracle import check_result, make_spec
+from oracle import REGULAR, check_result, make_spec
 from structures import flavours
 
-KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
+KINDS = [kind for kind in REGULAR if kind != "barrier"]
 MACHINES = {
     "2x3": {"nodes": 2, "ranks_per_node": 3, "lanes": 2},
     "1,3,2": {"nodes": 3, "ranks_per_node": [1, 3, 2], "lanes": 2},

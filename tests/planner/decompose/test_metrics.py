@@ -21,9 +21,9 @@ from collplan.planner.arrays.logarithms import ceil_log2
 from collplan.planner.decompose import draft
 from collplan.planner.metrics import measure
 from collplan.specs.collective import COLLECTIVES
-from oracle import make_spec
+from oracle import REGULAR, make_spec
 
-KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
+KINDS = [kind for kind in REGULAR if kind != "barrier"]
 FEWEST_ROUNDS = {
     "bcast": "binomial", "gather": "binomial", "scatter": "binomial", "reduce": "binomial",
     "allgather": "bruck", "allreduce": "circulant", "reduce_scatter_block": "circulant",

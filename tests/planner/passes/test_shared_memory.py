@@ -32,13 +32,12 @@ from collplan.planner.verify import verify
 from collplan.planner.verify.order import Execution
 from collplan.planner.verify.restarts import check_restarts, gated_tasks
 from collplan.specs import Machine, Network
-from collplan.specs.collective import COLLECTIVES
 from collplan.specs.errors import CollplanError, SpecError
 from collplan.specs.loading import parse_spec
 from handmade import PlanBook
 from judging import judge
 from mutations import CORRUPTIONS, corrupt
-from oracle import check_result, make_spec
+from oracle import REGULAR, check_result, make_spec
 from rank_programs import assert_equal
 
 MACHINES = {
@@ -49,7 +48,7 @@ MACHINES = {
     "any order": {"nodes": 2, "ranks_per_node": [3, 2], "rank_order": [0, 1, 0, 0, 1]},
 }
 ROOTED = ("bcast", "reduce", "gather", "scatter")
-KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
+KINDS = [kind for kind in REGULAR if kind != "barrier"]
 
 
 def shared(kind, algorithm, machine, transport="shared", **fields):

@@ -8,10 +8,9 @@ import pytest
 from collplan.planner import compile_plan
 from collplan.planner.metrics import measure
 from collplan.planner.plan.plan import COLUMNS
-from collplan.specs.collective import COLLECTIVES
-from oracle import make_spec
+from oracle import REGULAR, make_spec
 
-KINDS = [kind for kind in COLLECTIVES if kind != "barrier"]
+KINDS = [kind for kind in REGULAR if kind != "barrier"]
 
 
 SPLIT = {"nodes": 3, "ranks_per_node": 4, "lanes": 2}

@@ -1,0 +1,159 @@
+"""Numbers of tables of counts and displacements: reading, checking and apportioning them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from collplan.specs.counts import MAX_TOTAL, Table
+from collplan.specs.errors import SpecError, show_value
+
+Ints = npt.NDArray[np.int64]
+
+MAX_CELLS: Final = 2**26
+"""Most numbers in a table: those of about 8,000 ranks that all send to all."""
+SPARSE: Final = 0.1
+"""Share of the blocks of a sparse distribution that are not empty."""
+
+
+def read_numbers(path: Path, field: str) -> Table:
+    """Read a table from a file of numpy's format ``.npy``.
+
+    Raises
+    ------
+    SpecError
+        If the file can't be read, is cut short, or holds other things than whole numbers.
+    """
+    try:
+        # A map reads the header only, so that a wrong shape is refused before memory is needed.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        return Table(found)
+    except FileNotFoundError:
+        raise SpecError(f"{field}: there is no file {path}; give a .npy file or a list") from None
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        why = str(error).partition("\n")[0]
+        raise SpecError(
+            f"{field}: {path} holds no table of counts ({why}); save an array of integers with "
+            "numpy.save"
+        ) from None
+
+
+def read_table(numbers: Any) -> Ints:
+    if isinstance(numbers, str):
+        raise ValueError(
+            f"{show_value(numbers)} is no list of numbers; give one, or the name of a .npy file "
+            "in a spec's file"
+        )
+    is_array = isinstance(numbers, np.ndarray)
+    if not is_array and not isinstance(numbers, list | tuple):
+        raise ValueError(f"{show_value(numbers)} is not a list of numbers; give one per rank")
+    if not is_array:
+        _check_entries(numbers)
+    try:
+        array = np.asarray(numbers)
+    except (ValueError, OverflowError):
+        raise ValueError("the rows differ in length; give one number for every rank") from None
+    if array.ndim not in (1, 2) or array.size == 0:
+        raise ValueError(f"the table has shape {array.shape}; give a list, or a list of rows")
+    if array.size > MAX_CELLS:
+        raise ValueError(f"the table has {array.size:,} numbers; at most {MAX_CELLS:,} are read")
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.rint(array)).all():
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"the table holds {array.dtype}, not whole numbers; give those")
+    wrong = np.argwhere((array < 0) | (array > MAX_TOTAL))
+    if len(wrong):
+        value, where = array[tuple(wrong[0])], _where(wrong[0].tolist())
+        what = "is negative; give 0" if value < 0 else f"is too large; give {MAX_TOTAL} or less"
+        raise ValueError(f"{value}{where} {what}{' or more' if value < 0 else ''}")
+    table = np.array(array, dtype=np.int64)
+    if table.ndim == 2 and table.shape[0] != table.shape[1]:
+        raise ValueError(
+            f"the matrix has {table.shape[0]} rows of {table.shape[1]} numbers; it must be square, "
+            "with a row per sender and a column per receiver"
+        )
+    return table
+
+
+def _check_entries(numbers: Any) -> None:
+    """Raise `ValueError` where an entry is neither a whole number nor a row of them."""
+    for i, entry in enumerate(numbers):
+        row = entry if isinstance(entry, list | tuple) else [entry]
+        for j, number in enumerate(row):
+            is_whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+            if not is_whole and not (isinstance(number, float) and number.is_integer()):
+                where = _where([i] if row is not entry else [i, j])
+                raise ValueError(f"{show_value(number)}{where} is not a whole number; give one")
+    kinds = {isinstance(entry, list | tuple) for entry in numbers}
+    lengths = {len(entry) for entry in numbers if isinstance(entry, list | tuple)}
+    if len(kinds) > 1 or len(lengths) > 1:
+        raise ValueError("the rows differ in length; give one number for every rank")
+
+
+def _where(index: list[int]) -> str:
+    return f" (rank {index[0]})" if len(index) == 1 else f" (rank {index[0]} to rank {index[1]})"
+
+
+def draw_weights(distribution: str, shape: tuple[int, ...], seed: int) -> Ints:
+    """Return random weights of the blocks of all ranks, or of all pairs; see `Distribution`."""
+    generator, n = np.random.default_rng(seed), int(np.prod(shape))
+    weights = np.zeros(shape, dtype=np.int64)
+    if distribution == "uniform":
+        weights = generator.integers(0, 2**32, shape, dtype=np.int64)
+    elif distribution == "linear":
+        weights = generator.permutation(np.arange(1, n + 1)).reshape(shape)
+    elif distribution == "zipf":
+        weights = generator.permutation((1 << 40) // np.arange(1, n + 1)).reshape(shape)
+    elif distribution == "spike":
+        weights[generator.integers(shape[0])] = 1
+    else:
+        n_filled = max(1, int(SPARSE * n))
+        weights.flat[generator.choice(n, n_filled, replace=False)] = 1
+    return weights
+
+
+def apportion(total: int, weights: Ints) -> Ints:
+    """Split a total in proportion to weights; what is left goes to the largest remainders.
+
+    Weights that are all 0 count as equal.
+    """
+    # Products of 56 and 40 bits need more than 64.
+    parts = weights.ravel().astype(object)
+    if not weights.any():
+        parts += 1
+    whole = int(parts.sum())
+    shares = (parts * total // whole).astype(np.int64)
+    left = total - int(shares.sum())
+    if left:
+        remainders = (parts * total % whole).astype(np.float64)
+        shares[np.argsort(-remainders, kind="stable")[:left]] += 1
+    return shares.reshape(weights.shape)
+
+
+def places_of(counts: Ints, displs: Table | None = None) -> Ints:
+    """Return where blocks (last axis) begin: as given, or one after another.
+
+    A block without elements begins where it would without gaps, so that it is in nobody's way.
+    """
+    packed = np.asarray(np.cumsum(counts, axis=-1) - counts)
+    return packed if displs is None else np.where(counts > 0, displs.array, packed)
+
+
+def ends_of(displs: Ints, counts: Ints) -> Ints:
+    """Return the elements that every buffer (row) needs for blocks at such places."""
+    return np.asarray(np.where(counts > 0, displs + counts, 0).max(axis=-1, initial=0))
+
+
+def first_overlap(displs: Ints, counts: Ints) -> tuple[int, int] | None:
+    """Return two blocks of one buffer that share elements, None where none do."""
+    filled = np.flatnonzero(counts)
+    order = filled[np.argsort(displs[filled], kind="stable")]
+    low, end = displs[order], np.maximum.accumulate(displs[order] + counts[order])
+    both = np.flatnonzero(low[1:] < end[:-1])
+    if not len(both):
+        return None
+    one, other = order[both[0]], order[both[0] + 1]
+    return int(min(one, other)), int(max(one, other))
