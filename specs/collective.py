@@ -12,10 +12,10 @@ from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_plain_validator_function
 
 from collplan.specs.base import SpecModel, raise_together
-from collplan.specs.counts import MAX_COUNT, MAX_TOTAL, Counts, Table, scaled
+from collplan.specs.counts import Counts, Table, scaled
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
-from collplan.specs.numbers import WHOLE, Flag, Rank, is_size
+from collplan.specs.numbers import MAX_COUNT, MAX_TOTAL, WHOLE, Flag, Rank, is_size
 from collplan.specs.predefined import NO_DATATYPE, check_operation, numpy_dtype
 
 if TYPE_CHECKING:
@@ -371,10 +371,8 @@ class VectorOfBlocks(Vector):
 
     def block_layout(self, n_ranks: int) -> tuple[Ints, Ints]:
         """Return count and displacement of every rank's block."""
-        from collplan.specs.tables import places_of
-
         counts = self.table(n_ranks)
-        return counts, places_of(counts, self.displs)
+        return counts, _places(counts, self.displs)
 
     def _n_received(self, rank: int, n_ranks: int) -> int:
         from collplan.specs.tables import ends_of
@@ -531,10 +529,8 @@ class ReduceScatter(InPlace, Combining, Vector):
 
     def block_layout(self, n_ranks: int) -> tuple[Ints, Ints]:
         """Return count and displacement of every rank's block."""
-        from collplan.specs.tables import places_of
-
         counts = self.table(n_ranks)
-        return counts, places_of(counts)
+        return counts, _places(counts)
 
     def _n_received(self, rank: int, n_ranks: int) -> int:
         return int(self.table(n_ranks)[rank])
@@ -564,13 +560,11 @@ class Alltoallv(InPlace, Vector):
 
     def pair_layout(self, n_ranks: int) -> tuple[Ints, Ints, Ints]:
         """Return counts, places in the sender's buffer, and places in the receiver's."""
-        from collplan.specs.tables import places_of
-
         counts = self.table(n_ranks)
-        received = places_of(counts.T, self.recv_displs).T
+        received = _places(counts.T, self.recv_displs).T
         if self.in_place:
             return counts, received.T, received
-        return counts, places_of(counts, self.send_displs), received
+        return counts, _places(counts, self.send_displs), received
 
     def _n_received(self, rank: int, n_ranks: int) -> int:
         from collplan.specs.tables import ends_of
@@ -594,6 +588,13 @@ class Alltoallv(InPlace, Vector):
                 "collective.send_displs: in place, blocks are sent from where recv_displs puts "
                 "them; leave send_displs out"
             )
+
+
+def _places(counts: Ints, displs: Table | None = None) -> Ints:
+    """Return where blocks begin: where a table says, or one after another."""
+    from collplan.specs.tables import places_of
+
+    return places_of(counts, None if displs is None else displs.array)
 
 
 def _overlaps(field: str, displs: Ints, counts: Ints) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from collplan.specs.base import SpecModel
 from collplan.specs.errors import show_value
-from collplan.specs.numbers import WHOLE
+from collplan.specs.numbers import MAX_TOTAL, WHOLE
 
 if TYPE_CHECKING:  # numpy is slow to import, and much of the command line does without
     import numpy as np
@@ -19,10 +19,6 @@ if TYPE_CHECKING:  # numpy is slow to import, and much of the command line does 
 
     Ints = npt.NDArray[np.int64]
 
-MAX_COUNT: Final = 2**40
-"""Greatest count: offsets of 2**16 ranks times as many elements of 32 bytes fit 64 bits."""
-MAX_TOTAL: Final = 2**56
-"""Greatest total of all counts of a table, and greatest displacement."""
 TABLE_TAG: Final = "list"
 DISTRIBUTION_TAG: Final = "distribution"
 

@@ -15,6 +15,10 @@ MAX_RANKS: Final = 2**16
 """A rank fits 16 bits, so that a pair of ranks and a tag fit one 64-bit key."""
 MAX_LANES: Final = 2**15 - 1
 """A lane fits the 16 bits that plans have for it."""
+MAX_COUNT: Final = 2**40
+"""Greatest count: offsets of 2**16 ranks times as many elements of 32 bytes fit 64 bits."""
+MAX_TOTAL: Final = 2**56
+"""Greatest total of all counts of a table, and greatest displacement."""
 MAX_NS: Final = 10**12
 """About 17 minutes: more than any latency, overhead or time per byte."""
 MAX_SECONDS: Final = 10**9

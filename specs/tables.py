@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from collplan.specs.counts import MAX_TOTAL, Table
 from collplan.specs.errors import SpecError, show_value
+from collplan.specs.numbers import MAX_TOTAL
 
 Ints = npt.NDArray[np.int64]
 
@@ -19,7 +19,7 @@ SPARSE: Final = 0.1
 """Share of the blocks of a sparse distribution that are not empty."""
 
 
-def read_numbers(path: Path, field: str) -> Table:
+def read_numbers(path: Path, field: str) -> Ints:
     """Read a table from a file of numpy's format ``.npy``.
 
     Raises
@@ -30,7 +30,7 @@ def read_numbers(path: Path, field: str) -> Table:
     try:
         # A map reads the header only, so that a wrong shape is refused before memory is needed.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-        return Table(found)
+        return read_table(found)
     except FileNotFoundError:
         raise SpecError(f"{field}: there is no file {path}; give a .npy file or a list") from None
     except (OSError, ValueError, EOFError, SyntaxError) as error:
@@ -133,13 +133,13 @@ def apportion(total: int, weights: Ints) -> Ints:
     return shares.reshape(weights.shape)
 
 
-def places_of(counts: Ints, displs: Table | None = None) -> Ints:
+def places_of(counts: Ints, displs: Ints | None = None) -> Ints:
     """Return where blocks (last axis) begin: as given, or one after another.
 
     A block without elements begins where it would without gaps, so that it is in nobody's way.
     """
     packed = np.asarray(np.cumsum(counts, axis=-1) - counts)
-    return packed if displs is None else np.where(counts > 0, displs.array, packed)
+    return packed if displs is None else np.where(counts > 0, displs, packed)
 
 
 def ends_of(displs: Ints, counts: Ints) -> Ints:

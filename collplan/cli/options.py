@@ -20,9 +20,8 @@ from collplan.planner.formats.output_files import is_standard_output
 from collplan.reports.plots import check_plot_path
 from collplan.reports.progress import keep_quiet
 from collplan.specs.collective import Collective
-from collplan.specs.counts import MAX_COUNT
 from collplan.specs.errors import CollplanError
-from collplan.specs.numbers import parse_bytes
+from collplan.specs.numbers import MAX_COUNT, parse_bytes
 
 
 def argument(metavar: str, text: str, default: Any = ...) -> Any:

@@ -28,10 +28,10 @@ from collplan.reports.output import Document, print_json, print_result, require_
 from collplan.reports.progress import progress_bar, shows_progress
 from collplan.specs import Collective, Machine, PlanSpec
 from collplan.specs.collective import COLLECTIVES, validate_collective
-from collplan.specs.counts import MAX_COUNT
 from collplan.specs.errors import CollplanError
 from collplan.specs.explaining import explaining
 from collplan.specs.loading import load_machine, machine_at_hand
+from collplan.specs.numbers import MAX_COUNT
 
 if TYPE_CHECKING:
     from collplan.tune.options import TuningJob

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import yaml
 
-from collplan.specs import PlanSpec, SpecError, Table, load_spec, parse_spec
+from collplan.specs import PlanSpec, SpecError, Table, parse_spec
 from collplan.specs.counts import Distribution, scaled
 
 DISTRIBUTIONS = ("uniform", "linear", "zipf", "spike", "sparse")
@@ -108,49 +107,3 @@ def test_bad_tables_are_refused_in_a_line(kind, fields, words):
 def test_blocks_may_be_sent_more_than_once():
     parse_spec(vector("scatterv", counts=[2, 2, 2], displs=[0, 1, 0]))
     parse_spec(vector("alltoallv", counts=[[1] * 3] * 3, send_displs=[[0] * 3] * 3))
-
-
-def write(folder, **fields):
-    path = folder / "spec.yaml"
-    path.write_text(yaml.safe_dump(vector(**fields)))
-    return path
-
-
-def test_counts_are_read_from_files_beside_the_spec(tmp_path):
-    np.save(tmp_path / "counts.npy", np.array([4, 0, 2], np.int32))
-    np.save(tmp_path / "places.npy", np.array([2, 0, 0]))
-    spec = load_spec(write(tmp_path, counts="counts.npy", displs="places.npy"))
-    assert spec.collective.counts == Table([4, 0, 2])
-    assert spec.collective.displs == Table([2, 0, 0])
-
-
-def test_bad_files_are_refused_in_a_line(tmp_path):
-    file = tmp_path / "counts.npy"
-    spec = write(tmp_path, counts="counts.npy")
-
-    def refusal():
-        with pytest.raises(SpecError) as raised:
-            load_spec(spec)
-        text = str(raised.value)
-        assert "\n" not in text
-        assert text.startswith(f"{spec}: collective.counts: ")
-        return text
-
-    assert "there is no file" in refusal()
-    np.save(file, np.arange(300))
-    whole = file.read_bytes()
-    for end in (0, 5, 20, len(whole) - 9):
-        file.write_bytes(whole[:end])
-        assert "holds no table of counts" in refusal(), end
-    for array, words in (
-        (np.array([1, "a", None], object), "Object arrays|object"),
-        (np.array([1.5, 2, 3]), "float64, not whole numbers"),
-        (np.array([1, 2, -1]), "negative"),
-        (np.zeros((2, 2, 2), int), "shape"),
-        (np.array(["a", "b"]), "not whole numbers"),
-        (np.array(3), "shape"),
-    ):
-        np.save(file, array, allow_pickle=True)
-        assert any(word in refusal() for word in words.split("|")), words
-    file.write_bytes(whole.replace(b"(300,)", b"(3e9,)"))
-    refusal()
