@@ -15,7 +15,7 @@ from collplan.specs.base import SpecModel, raise_together
 from collplan.specs.counts import Counts, Table, scaled
 from collplan.specs.elements import Datatype, Operation
 from collplan.specs.errors import SpecError
-from collplan.specs.numbers import MAX_COUNT, MAX_TOTAL, WHOLE, Flag, Rank, is_size
+from collplan.specs.numbers import MAX_CELLS, MAX_COUNT, MAX_TOTAL, WHOLE, Flag, Rank, is_size
 from collplan.specs.predefined import NO_DATATYPE, check_operation, numpy_dtype
 
 if TYPE_CHECKING:
@@ -342,6 +342,12 @@ class Vector(CollectiveModel):
     def misfits(self, n_ranks: int) -> Iterator[str]:
         """Yield what does not fit a number of ranks: a table's length, blocks that overlap."""
         yield from super().misfits(n_ranks)
+        if self.is_pairwise and n_ranks**2 > MAX_CELLS:
+            yield (
+                f"collective.counts: {n_ranks} ranks have {n_ranks**2:,} pairs; counts of at most "
+                f"{MAX_CELLS:,} are planned, use fewer ranks or alltoall"
+            )
+            return
         tables = {"counts": self.counts, **self.displacements}
         wrong = [
             (name, table)

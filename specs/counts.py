@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, GetCoreSchemaHandler, Tag
@@ -130,10 +130,17 @@ class Distribution(SpecModel):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1), WHOLE] = 0
 
     def table(self, shape: tuple[int, ...]) -> Ints:
-        """Return the counts for a number of ranks, or for all pairs of them."""
-        from collplan.specs.tables import apportion, draw_weights
+        """Return the counts for a number of ranks, or for all pairs of them; read-only."""
+        return _drawn(self, shape)
 
-        return apportion(self.total, draw_weights(self.distribution, shape, self.seed))
+
+@lru_cache(maxsize=8)
+def _drawn(counts: Distribution, shape: tuple[int, ...]) -> Ints:
+    from collplan.specs.tables import apportion, draw_weights
+
+    table = apportion(counts.total, draw_weights(counts.distribution, shape, counts.seed))
+    table.flags.writeable = False
+    return table
 
 
 def _tag(value: Any) -> str:

@@ -19,6 +19,8 @@ MAX_COUNT: Final = 2**40
 """Greatest count: offsets of 2**16 ranks times as many elements of 32 bytes fit 64 bits."""
 MAX_TOTAL: Final = 2**56
 """Greatest total of all counts of a table, and greatest displacement."""
+MAX_CELLS: Final = 2**26
+"""Most numbers in a table: a number for every pair of 8,192 ranks."""
 MAX_NS: Final = 10**12
 """About 17 minutes: more than any latency, overhead or time per byte."""
 MAX_SECONDS: Final = 10**9

@@ -9,12 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collplan.specs.errors import SpecError, show_value
-from collplan.specs.numbers import MAX_TOTAL
+from collplan.specs.numbers import MAX_CELLS, MAX_TOTAL
 
 Ints = npt.NDArray[np.int64]
 
-MAX_CELLS: Final = 2**26
-"""Most numbers in a table: those of about 8,000 ranks that all send to all."""
 SPARSE: Final = 0.1
 """Share of the blocks of a sparse distribution that are not empty."""
 

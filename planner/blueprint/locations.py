@@ -11,10 +11,13 @@ import numpy.typing as npt
 
 from collplan.planner.arrays import Ints
 from collplan.planner.blueprint.regions import PairTable, Regions
+from collplan.planner.memory import require_memory
 from collplan.planner.plan.plan import Buffer
 from collplan.specs import Collective
 from collplan.specs.tables import ends_of
 
+BYTES_PER_PAIR = 100
+"""Peak memory of the block of a pair of ranks, where blocks differ: its counts and places."""
 SCRATCH_STRIDE = 1 << 34
 """Room between two scratch spaces before what nobody touches is squeezed out."""
 
@@ -156,6 +159,8 @@ def _buffers(size: int) -> tuple[Home, Home]:
 
 def _bind_pairs(collective: Collective, size: int) -> Binding:
     """Bind a collective whose blocks belong to pairs of ranks."""
+    if collective.regular is not None:
+        require_memory(size**2 * BYTES_PER_PAIR)
     layout, (send, recv) = collective.pair_layout(size), _buffers(size)
     if layout is None:
         sent = received = np.full(size, size * collective.count, dtype=np.int64)
