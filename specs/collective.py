@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Ints = npt.NDArray[np.int64]
+    Ints = npt.NDArray[np.integer[Any]]
 
 SUM: Final = Operation(name="sum")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # numpy is slow to import, and much of the command line does 
     import numpy as np
     import numpy.typing as npt
 
-    Ints = npt.NDArray[np.int64]
+    Ints = npt.NDArray[np.integer[Any]]
 
 TABLE_TAG: Final = "list"
 DISTRIBUTION_TAG: Final = "distribution"

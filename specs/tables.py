@@ -11,7 +11,7 @@ import numpy.typing as npt
 from collplan.specs.errors import SpecError, show_value
 from collplan.specs.numbers import MAX_CELLS, MAX_TOTAL
 
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.integer[Any]]
 
 SPARSE: Final = 0.1
 """Share of the blocks of a sparse distribution that are not empty."""

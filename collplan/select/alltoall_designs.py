@@ -48,11 +48,10 @@ class Design:
         AlgorithmError
             If the spec is for another collective.
         """
-        kind = spec.collective.kind
-        if kind != "alltoall":
+        if spec.collective.planned_kind != "alltoall":
             raise AlgorithmError(
-                f"collective.kind: {self.name} is a design of alltoall, not of {kind}; "
-                "give an alltoall"
+                f"collective.kind: {self.name} is a design of alltoall, not of "
+                f"{spec.collective.kind}; give an alltoall or alltoallv"
             )
         own = spec.model_dump(mode="json", include={"machine", "collective"})
         fields = dict(self.fields)

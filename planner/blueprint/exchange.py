@@ -59,9 +59,23 @@ class Blocks(NamedTuple):
     receiver: Ints
 
 
+class Pairs(NamedTuple):
+    """Blocks of unequal size, for every sender (row) and receiver (column).
+
+    Parameters
+    ----------
+    counts, given, received : ndarray of int64, shape (n_ranks, n_ranks)
+        Elements, their place in the sender's buffer, and in the receiver's.
+    """
+
+    counts: Ints
+    given: Ints
+    received: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class Exchange:
-    """An alltoall of equal blocks through shared memory.
+    """An alltoall through shared memory.
 
     Parameters
     ----------
@@ -70,7 +84,7 @@ class Exchange:
     leaders : int
         Leaders per node, where it has as many ranks.
     count : int
-        Elements of a block.
+        Elements of a block where all are equal, else of all blocks together.
     is_in_place : bool
         Whether blocks lie in the receive buffer.
     shares_peers : bool
@@ -83,6 +97,8 @@ class Exchange:
         message per rank.
     is_remapped : bool
         Whether such a message lies in one interval where it is staged.
+    pairs : Pairs or None
+        The blocks, where they differ in size.
     """
 
     rows: Rows
@@ -93,6 +109,7 @@ class Exchange:
     is_overlapped: bool
     is_coalesced: bool = False
     is_remapped: bool = False
+    pairs: Pairs | None = None
 
     def coalesced(self, staging: str) -> Exchange:
         """Return the same exchange in one message per part of a pair of nodes.
@@ -204,7 +221,8 @@ class Exchange:
     def n_messages(self) -> int:
         """Return the number of messages: for every part of a node, one per rank elsewhere.
 
-        Coalesced, it is one per node elsewhere.
+        Coalesced, it is one per node elsewhere. Blocks of unequal size may be empty, and cause
+        no message then.
         """
         n_parts = (self.team_sizes() > 0).sum(axis=1)
         n_each = np.ones_like(self.sizes) if self.is_coalesced else self.sizes
@@ -239,6 +257,7 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
     elif refusal is not None:
         raise AlgorithmError(f"decomposition.form: {chosen.form} {refusal}")
     rows = rows_by(np.array(spec.machine.rank_to_node))
+    layout = spec.collective.pair_layout(spec.machine.n_ranks)
     return Exchange(
         rows,
         count_leaders(chosen, rows),
@@ -246,6 +265,7 @@ def exchange_of(spec: PlanSpec, chosen: Decomposition) -> Exchange | None:
         spec.collective.in_place,
         shares_peers=chosen.form in ("node_aware", "matrix"),
         is_overlapped=chosen.form != "matrix",
+        pairs=None if layout is None else Pairs(*layout),
     )
 
 
@@ -266,6 +286,4 @@ def _refusal(spec: PlanSpec, chosen: Decomposition) -> str | None:
         return "has no parts to split, and takes nodes as they are; leave out node, lane and by"
     if spec.algorithms != AUTO:
         return f"takes no algorithms, and algorithms says {spec.algorithms}; leave them out"
-    if spec.collective.regular is not None:
-        return "moves blocks of one size, and these differ; use collect"
     return None

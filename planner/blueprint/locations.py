@@ -162,6 +162,8 @@ def _bind_pairs(collective: Collective, size: int) -> Binding:
     if collective.regular is not None:
         require_memory(size**2 * BYTES_PER_PAIR)
     layout, (send, recv) = collective.pair_layout(size), _buffers(size)
+    sent: Ints
+    received: Ints
     if layout is None:
         sent = received = np.full(size, size * collective.count, dtype=np.int64)
     else:

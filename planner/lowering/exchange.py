@@ -123,12 +123,12 @@ class _Writer:
         read = self._served.take(dest * exchange.n_parts + part)
         stages = exchange.stages[source]
         read = _moved(
-            read, np.where(stages, place * self.n_ranks * count, 0), _home(stages, Buffer.SEND)
+            read, np.where(stages, place * self.n_ranks * count, 0), home(stages, Buffer.SEND)
         )
         sender = exchange.ranks[exchange.first[source] + place]
         is_direct = exchange.is_direct[dest]
         offset = np.where(is_direct, sender * count, self.offset[block] + place * team * count)
-        write = pieces.one_each(_home(~is_direct, Buffer.RECV), offset, team * count)
+        write = pieces.one_each(home(~is_direct, Buffer.RECV), offset, team * count)
         if exchange.is_coalesced and not exchange.is_remapped:
             # Out of the rows as they were staged: an extent each, unless they follow a pattern.
             bounds = csr.running_total(np.bincount(block, minlength=len(blocks.source)))
@@ -189,7 +189,7 @@ class _Writer:
         """Return what ranks stage, and what they copy out: own blocks, then step by step."""
         parts = [self._staging(), self._own_copies(), self._deliveries()]
         if not self.exchange.is_overlapped:
-            parts[1:] = [_at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
+            parts[1:] = [at_once(LocalTable.stack(parts[1:]), last=self.exchange.n_rows)]
         return LocalTable.stack(parts)
 
     def _staging(self) -> LocalTable:
@@ -207,7 +207,7 @@ class _Writer:
             parts += [self._sent.staged(one, count) for one in row[self.is_remapped[row]]]
             stacked = np.argsort(self.is_remapped[row[entry]], kind="stable")
             write = pieces.stack(parts).take(np.argsort(stacked))
-        return _copies(STAGE, zero, rank, read, write)
+        return copy_table(STAGE, zero, rank, read, write)
 
     def _own_copies(self) -> LocalTable:
         """Copies between ranks of one node: one column of the sent data."""
@@ -219,7 +219,7 @@ class _Writer:
         stages = exchange.stages[row]
         read = Pieces(
             np.arange(n + 1),
-            _home(stages, Buffer.SEND),
+            home(stages, Buffer.SEND),
             rank * count,
             np.full(n, count),
             *_repeats(self.n_ranks * count, exchange.sizes[row]),
@@ -229,7 +229,7 @@ class _Writer:
             own = [self._sent.own(one, count) for one in np.unique(row[joined])]
             read = pieces.replaced(read, joined, pieces.stack(own))
         write = self._own.take(row)
-        return _copies(DELIVER, np.ones(n, dtype=np.int64), rank, read, write)
+        return copy_table(DELIVER, np.ones(n, dtype=np.int64), rank, read, write)
 
     def _deliveries(self) -> LocalTable:
         """Copies of blocks from other nodes, one column of each as soon as it has arrived."""
@@ -246,26 +246,26 @@ class _Writer:
         )
         write = self._own.take(blocks.source[entry])
         rank = exchange.ranks[place]
-        return _copies(DELIVER, step + 1, rank, pieces.without_gapless(read), write)
+        return copy_table(DELIVER, step + 1, rank, pieces.without_gapless(read), write)
 
 
-def _at_once(copies: LocalTable, last: int) -> LocalTable:
+def at_once(copies: LocalTable, last: int) -> LocalTable:
     """Join a rank's copies to one, in the last round."""
     copies = copies.take(np.argsort(copies.rank, kind="stable"))
     ranks, n = np.unique(copies.rank, return_counts=True)
     bounds = csr.running_total(n)
     read, write = (pieces.compress(side.merged(bounds)) for side in (copies.read, copies.write))
-    return _copies(DELIVER, np.full(len(ranks), last), ranks, read, write)
+    return copy_table(DELIVER, np.full(len(ranks), last), ranks, read, write)
 
 
-def _copies(phase: int, round: Ints, rank: Ints, read: Pieces, write: Pieces) -> LocalTable:
+def copy_table(phase: int, round: Ints, rank: Ints, read: Pieces, write: Pieces) -> LocalTable:
     """Return copies of one phase."""
     n, round, rank = len(rank), round.astype(np.int32), rank.astype(np.int32)
     phases, op = np.full(n, phase, dtype=np.int16), np.full(n, Op.COPY, dtype=np.int8)
     return LocalTable(phases, round, rank, op, read, write)
 
 
-def _home(is_shared: Bools, otherwise: Buffer) -> Ints:
+def home(is_shared: Bools, otherwise: Buffer) -> Ints:
     return np.where(is_shared, Buffer.SHARED, otherwise).astype(np.int8)
 
 

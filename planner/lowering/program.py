@@ -13,6 +13,7 @@ from collplan.planner.lowering.collect import BYTES_PER_ROW
 from collplan.planner.lowering.exchange import PHASES, exchange_tables
 from collplan.planner.lowering.lower import Stated, Tables, lower
 from collplan.planner.lowering.select import state
+from collplan.planner.lowering.uneven_exchange import uneven_tables
 from collplan.planner.memory import require_memory
 
 
@@ -62,8 +63,8 @@ class ExchangeProgram:
 
     @property
     def least_messages(self) -> int:
-        """Return the number of messages."""
-        return self.exchange.n_messages
+        """Return a lower bound of the number of messages, known before there are tables."""
+        return self.exchange.n_messages if self.exchange.pairs is None else 0
 
     def tables(self, only_ranks: Sequence[int] | None = None) -> Tables:
         """Return the messages of leaders, and what all ranks stage and copy out.
@@ -82,7 +83,8 @@ class ExchangeProgram:
         n_rows = n_nodes * (n_ends if exchange.is_even else n_nodes)
         n_rows += (exchange.n_messages + n_nodes * machine.n_ranks) * n_ends // n_nodes
         require_memory(n_rows * BYTES_PER_ROW)
-        return exchange_tables(exchange, np.array(machine.rank_to_node), machine.nodes, only_ranks)
+        tables = exchange_tables if exchange.pairs is None else uneven_tables
+        return tables(exchange, np.array(machine.rank_to_node), machine.nodes, only_ranks)
 
 
 Program = ComponentProgram | ExchangeProgram
