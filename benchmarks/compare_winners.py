@@ -19,8 +19,9 @@ from unittest.mock import patch
 
 from stopwatch import time_step
 
-from collplan.select import comparison
-from collplan.select.comparison import LEFT_OUT, SECONDS, Comparison, compare
+from collplan.select import comparison, waves
+from collplan.select.compared import LEFT_OUT, Comparison
+from collplan.select.comparison import SECONDS, compare
 from collplan.select.sweep import processes
 from collplan.specs import PlanSpec
 
@@ -55,7 +56,8 @@ def reference(spec: PlanSpec, seconds: float) -> tuple[Comparison, float]:
     """Return a comparison that leaves out only what bounds exclude, and how long it took."""
     with ExitStack() as settings:
         for name, value in BELIEVED.items():
-            settings.enter_context(patch.object(comparison, name, value))
+            settings.enter_context(patch.object(waves, name, value))
+        settings.enter_context(patch.object(comparison, "TOLERANCE", BELIEVED["TOLERANCE"]))
         return timed(spec, seconds)
 
 

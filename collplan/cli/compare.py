@@ -102,7 +102,7 @@ def command(options: CompareOptions) -> int:
 
 def _count_designs(specs: list[PlanSpec], patterns: list[str], options: CompareOptions) -> int:
     from collplan.reports.designs import count_designs, print_designs
-    from collplan.select.comparison import MAX_TASKS
+    from collplan.select.waves import MAX_TASKS
 
     if options.plot is not None:
         raise CollplanError("--metrics: there are no times to plot; leave --plot out")

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from collplan.reports.output import format_bytes, format_seconds, pick, print_line, print_table
 from collplan.reports.plots import Series, plot_times
-from collplan.select.comparison import TOLERANCE, Comparison, Pruned
+from collplan.select.compared import TOLERANCE, Comparison, Pruned
 from collplan.specs import PlanSpec
 
 MOST_ROWS: Final = 12

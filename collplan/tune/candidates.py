@@ -16,9 +16,9 @@ from typing import Final, Protocol, TypeVar
 from collplan.planner.decompose import guideline
 from collplan.select.alltoall_designs import DESIGNS
 from collplan.select.candidates import SEGMENTS, SHARED, Form, all_forms, with_algorithms
-from collplan.select.comparison import MAX_TASKS, SAFETY, WAVES
 from collplan.select.entries import Entry, NotEstimated, Question, estimate_all
 from collplan.select.sweep import price
+from collplan.select.waves import MAX_TASKS, SAFETY, WAVES
 from collplan.specs import AlgorithmChoice, Decomposition, Method, PlanSpec
 from collplan.specs.request import MESSAGES
 

@@ -17,8 +17,8 @@ import pytest
 
 from collplan.measure.statistics import LEAST, is_faster
 from collplan.reports.tuning import print_tuned, to_json
-from collplan.select.comparison import MAX_TASKS
 from collplan.select.entries import Entry, Question, estimate_all
+from collplan.select.waves import MAX_TASKS
 from collplan.specs import Bcast, CollplanError
 from collplan.tune.candidates import (
     all_variants,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from collplan.select.comparison import Comparison, compare
+from collplan.select.compared import Comparison
+from collplan.select.comparison import compare
 from collplan.specs import PlanSpec
 
 MACHINES: dict[str, dict[str, Any]] = {

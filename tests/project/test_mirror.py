@@ -35,6 +35,7 @@ ELSEWHERE = {
     "collplan/reports/designs.py": "collplan/select/test_alltoall_designs.py",
     "collplan/reports/overlap.py": "collplan/cli/test_overlap.py",
     "collplan/reports/tuning.py": "collplan/test_tune.py",
+    "collplan/select/compared.py": "collplan/select/test_comparison.py",
     "collplan/select/costs.py": "collplan/select/test_estimate.py",
     "collplan/select/entries.py": "collplan/select/test_comparison.py",
 }

@@ -1,8 +1,7 @@
-"""Comparisons: what is pruned could not win, crossovers hold, what a spec names is marked."""
+"""Comparisons: no winner over what may be better; what a spec names is marked."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,55 +9,20 @@ import pytest
 
 import collplan.select.comparison as comparison_module
 import collplan.select.entries as entries_module
+import collplan.select.jobs as jobs_module
 import collplan.select.sweep as sweep
-from collplan.select.comparison import Comparison, Pruned, compare
+from collplan.select.compared import Comparison, Pruned
+from collplan.select.comparison import compare
 from collplan.select.estimate import Estimate, estimate
-from collplan.select.sweep import Price
 from collplan.specs import PlanSpec
 from command_line import CommandLine
-from comparing import MACHINES, compare_sizes, spec_of
-from oracle import AFFINE, REGULAR
+from comparing import MACHINES, spec_of
+from oracle import AFFINE
 
 
 @pytest.fixture
 def collplan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> CommandLine:
     return CommandLine(tmp_path, capsys)
-
-
-@pytest.fixture
-def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let comparisons that a test makes of the same specs share what is the same in them."""
-    for module, name in ((entries_module, "estimate"), (comparison_module, "price")):
-        monkeypatch.setattr(module, name, cache(getattr(module, name)))
-
-
-@pytest.mark.usefixtures("priced_once")
-@pytest.mark.parametrize("kind", REGULAR)
-@pytest.mark.parametrize("machine", MACHINES)
-def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
-    counts = (0,) if kind == "barrier" else (3, 2_000) if machine == "lanes" else (2_000,)
-    pruned = compare_sizes(kind, MACHINES[machine], counts)
-    whole = compare_sizes(kind, MACHINES[machine], counts, prune=False)
-    assert not whole.pruned
-    # Of plans that take equally long, any may win.
-    assert pruned.best.keys() == whole.best.keys()
-    for size, name in whole.best.items():
-        assert pruned.makespans[pruned.best[size], size] == whole.makespans[name, size]
-    assert pruned.makespans.items() <= whole.makespans.items()
-    for one in pruned.pruned:
-        time = whole.makespans[one.candidate, one.bytes]
-        least = whole.makespans[whole.best[one.bytes], one.bytes]
-        assert time >= least
-        if one.by == "bound":
-            assert time >= one.bound_s > least
-    for (_, size), time in whole.makespans.items():
-        assert time >= 0.999 * whole.bounds[size].time_s
-
-
-def test_bounds_prune_where_closed_forms_do_not() -> None:
-    comparison = compare_sizes("allreduce", MACHINES["lanes"], (60_000,))
-    assert {one.by for one in comparison.pruned} >= {"bound"}
-    assert len(comparison.pruned) + len(comparison.makespans) == len(comparison.specs)
 
 
 def test_plans_that_are_too_large_are_left_out_and_said(collplan: CommandLine) -> None:
@@ -113,8 +77,8 @@ def test_no_winner_is_named_over_candidates_that_were_not_estimated(
 ) -> None:
     """Estimates end with the time; the forms that are left are neither ruled out nor refused."""
     spec = collplan.write_spec(machine={"nodes": 2, "ranks_per_node": 4}, algorithms="auto")
-    monkeypatch.setattr(comparison_module, "LEAST_ESTIMATING_S", 1e-9)
-    monkeypatch.setattr(comparison_module, "ESTIMATING", 1e-9)
+    monkeypatch.setattr(jobs_module, "LEAST_ESTIMATING_S", 1e-9)
+    monkeypatch.setattr(jobs_module, "ESTIMATING", 1e-9)
     document = collplan("compare", spec, "--json").json()
     unknown = {one["candidate"] for one in document["pruned"] if not one["n_tasks"]}
     assert {"full_lane", "hierarchical lane=ring"} <= unknown
@@ -168,24 +132,6 @@ def test_no_winner_is_named_over_a_candidate_that_is_better_by_closed_form_and_b
     assert found.leading == {16384: "linear"}
     assert found.best == ({} if is_rival else {16384: "linear"})
     assert found.rivals == ({16384: [left_out]} if is_rival else {})
-
-
-def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that find no memory when they are compiled are left out, not impossible."""
-    spec = spec_of("allreduce", MACHINES["lanes"], 4096)
-    before = compare([spec], patterns=["flat"])
-    ((size, best),) = before.leading.items()
-
-    def price(wanted: PlanSpec) -> Price:
-        if wanted == before.specs[best]:
-            return Price(None, 0, "the plan takes about 9 GiB", lacks_memory=True)
-        return sweep.price(wanted)
-
-    monkeypatch.setattr(comparison_module, "price", price)
-    found = compare([spec], patterns=["flat"])
-    assert best not in found.refused
-    assert found.leading[size] != best
-    assert [one.candidate for one in found.pruned if one.by == "memory"] == [best]
 
 
 def test_a_plan_without_memory_is_told_from_an_impossible_one(

@@ -1,0 +1,109 @@
+"""Records of a comparison: makespans, winners, and what was not simulated and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from collplan.planner.collective.bounds import Bounds
+from collplan.select.crossovers import Crossover
+from collplan.select.entries import Entry
+from collplan.specs import PlanSpec
+
+TOLERANCE: Final = 0.03
+"""Relative gain below which a large plan is not simulated."""
+LEFT_OUT: Final = ("tasks", "memory", "time")
+"""Reasons for which a candidate that may be the best is not simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A candidate that was not simulated at a size.
+
+    Parameters
+    ----------
+    candidate : str
+    bytes : int
+    by : str
+        ``bound``: it cannot be below `bound_s`, and another is, or, for a large plan,
+        is at most `TOLERANCE` above; ``price``: another's makespan is below 1 / `SAFETY`
+        of its closed form, or below `CERTAINTY` or `STEADY` of its corrected one; ``tasks``,
+        ``memory``, ``time``: its plan has more tasks, or takes more memory or time, than
+        there is.
+    price_s : float
+        What its closed form says, in seconds; 0 where even to estimate it takes
+        more time or memory than there is, as are the next two.
+    bound_s : float
+        What its simulation cannot be below, in seconds.
+    n_tasks : int
+        About how many tasks it would have.
+    """
+
+    candidate: str
+    bytes: int
+    by: str
+    price_s: float
+    bound_s: float
+    n_tasks: int
+
+    @property
+    def is_estimated(self) -> bool:
+        """True if it has a closed form."""
+        return self.n_tasks > 0
+
+
+@dataclass(eq=False)
+class Comparison:
+    """Result of a comparison.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Bytes, ascending.
+    specs : dict of str to PlanSpec
+        Every candidate at the largest size it exists at, in order.
+    own : str or None
+        The candidate that the spec names itself.
+    makespans : dict of (str, int) to float
+        Seconds by candidate and bytes, of all that were simulated.
+    pcie_reads : dict of (str, int) to int
+        Reads of queue pairs by all adapters, of the same, on a network with a `nic`.
+    pruned : list of Pruned
+    refused : dict of str to str
+        Why there is no such candidate.
+    best : dict of int to str
+        The winner by bytes: the candidate with the least makespan, where none that
+        was not simulated may be better.
+    leading : dict of int to str
+        The candidate with the least makespan of all simulated, by bytes.
+    rivals : dict of int to list of Pruned
+        Candidates that were not simulated, and are better than the leading one by more
+        than `TOLERANCE` both by closed form and by bound, by bytes.
+    crossovers : list of Crossover
+    bounds : dict of int to Bounds
+        What no plan can beat, by bytes.
+    """
+
+    sizes: list[int]
+    specs: dict[str, PlanSpec] = field(default_factory=dict)
+    own: str | None = None
+    makespans: dict[tuple[str, int], float] = field(default_factory=dict)
+    pcie_reads: dict[tuple[str, int], int] = field(default_factory=dict)
+    pruned: list[Pruned] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    best: dict[int, str] = field(default_factory=dict)
+    leading: dict[int, str] = field(default_factory=dict)
+    rivals: dict[int, list[Pruned]] = field(default_factory=dict)
+    crossovers: list[Crossover] = field(default_factory=list)
+    bounds: dict[int, Bounds] = field(default_factory=dict)
+
+
+def bytes_of(spec: PlanSpec) -> int:
+    return int(spec.collective.count * spec.collective.itemsize)
+
+
+def leave_out(comparison: Comparison, entry: Entry, by: str) -> None:
+    size, found = bytes_of(entry.spec), entry.estimate
+    comparison.pruned.append(
+        Pruned(entry.name, size, by, found.price_s, found.bound_s, found.n_tasks)
+    )

@@ -1,0 +1,48 @@
+"""Jobs of a comparison: results in order, time that is counted, and none begun without it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from time import thread_time
+
+import pytest
+
+import collplan.select.jobs as jobs_module
+from collplan.select.jobs import Jobs
+
+
+def work(seconds: float) -> float:
+    """Work for some seconds; return them."""
+    begin = thread_time()
+    while thread_time() - begin < seconds:
+        pass
+    return seconds
+
+
+def test_results_come_in_order_and_their_time_is_counted() -> None:
+    told: list[tuple[str, int, int]] = []
+    wanted = [0.02, 0.0, 0.01]
+    with ThreadPoolExecutor(2) as executor:
+        jobs = Jobs(executor, lambda *one: told.append(one), seconds=10)
+        assert jobs.n_workers == 2
+        assert jobs.run("working", work, wanted, len(wanted)) == tuple(wanted)
+    assert told == [("working", n, 3) for n in (1, 2, 3)]
+    assert jobs.used_s >= sum(wanted)
+    assert jobs.left_s == pytest.approx(20 - jobs.used_s)
+
+
+def test_without_a_limit_time_is_endless() -> None:
+    jobs = Jobs(None, None, seconds=None)
+    assert jobs.estimate(work, [0.01] * 3) == (0.01,) * 3
+    assert jobs.left_s == inf
+
+
+def test_no_more_is_estimated_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "LEAST_ESTIMATING_S", 0.005)
+    assert Jobs(None, None, seconds=0).estimate(work, [0.01] * 3) == (0.01,)
+
+
+def test_plans_may_take_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_module, "free_bytes", lambda: 1200)
+    assert Jobs(None, None, None).most_effort() == 1

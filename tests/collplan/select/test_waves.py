@@ -1,0 +1,70 @@
+"""Waves of simulations: what is pruned could not win, and what lacks memory may still."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import collplan.select.entries as entries_module
+import collplan.select.sweep as sweep
+import collplan.select.waves as waves_module
+from collplan.select.comparison import compare
+from collplan.select.sweep import Price
+from collplan.specs import PlanSpec
+from comparing import MACHINES, compare_sizes, spec_of
+from oracle import REGULAR
+
+
+@pytest.fixture
+def priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let comparisons that a test makes of the same specs share what is the same in them."""
+    for module, name in ((entries_module, "estimate"), (waves_module, "price")):
+        monkeypatch.setattr(module, name, cache(getattr(module, name)))
+
+
+@pytest.mark.usefixtures("priced_once")
+@pytest.mark.parametrize("kind", REGULAR)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_pruning_never_removes_the_winner(kind: str, machine: str) -> None:
+    counts = (0,) if kind == "barrier" else (3, 2_000) if machine == "lanes" else (2_000,)
+    pruned = compare_sizes(kind, MACHINES[machine], counts)
+    whole = compare_sizes(kind, MACHINES[machine], counts, prune=False)
+    assert not whole.pruned
+    # Of plans that take equally long, any may win.
+    assert pruned.best.keys() == whole.best.keys()
+    for size, name in whole.best.items():
+        assert pruned.makespans[pruned.best[size], size] == whole.makespans[name, size]
+    assert pruned.makespans.items() <= whole.makespans.items()
+    for one in pruned.pruned:
+        time = whole.makespans[one.candidate, one.bytes]
+        least = whole.makespans[whole.best[one.bytes], one.bytes]
+        assert time >= least
+        if one.by == "bound":
+            assert time >= one.bound_s > least
+    for (_, size), time in whole.makespans.items():
+        assert time >= 0.999 * whole.bounds[size].time_s
+
+
+def test_bounds_prune_where_closed_forms_do_not() -> None:
+    comparison = compare_sizes("allreduce", MACHINES["lanes"], (60_000,))
+    assert {one.by for one in comparison.pruned} >= {"bound"}
+    assert len(comparison.pruned) + len(comparison.makespans) == len(comparison.specs)
+
+
+def test_plans_that_memory_does_not_hold_may_still_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that find no memory when they are compiled are left out, not impossible."""
+    spec = spec_of("allreduce", MACHINES["lanes"], 4096)
+    before = compare([spec], patterns=["flat"])
+    ((size, best),) = before.leading.items()
+
+    def price(wanted: PlanSpec) -> Price:
+        if wanted == before.specs[best]:
+            return Price(None, 0, "the plan takes about 9 GiB", lacks_memory=True)
+        return sweep.price(wanted)
+
+    monkeypatch.setattr(waves_module, "price", price)
+    found = compare([spec], patterns=["flat"])
+    assert best not in found.refused
+    assert found.leading[size] != best
+    assert [one.candidate for one in found.pruned if one.by == "memory"] == [best]
