@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collplan.executors.local import run_local as run_local
     from collplan.executors.mpi.binding.bound_plan import bind as bind
     from collplan.planner.collective.operations import register_operation as register_operation
+    from collplan.planner.compiler import unfold as unfold
     from collplan.planner.draw import draw as draw
     from collplan.planner.errors import PlanError as PlanError
     from collplan.planner.formats.networkx import to_networkx as to_networkx
@@ -73,6 +74,7 @@ _HOMES: Final = {
     "simulate": "collplan.executors.cost.simulate",
     "to_networkx": "collplan.planner.formats.networkx.to_networkx",
     "to_text": "collplan.planner.formats.text.to_text",
+    "unfold": "collplan.planner.compiler.unfold",
     "verify": "collplan.planner.verify.verify",
 }
 """The public names, and what each stands for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -12,12 +13,17 @@ from collplan.planner.errors import AlgorithmError, AsymmetricError
 from collplan.planner.lowering.build import Placement, build
 from collplan.planner.lowering.program import Program, program_of
 from collplan.planner.lowering.symmetry import folding_of
+from collplan.planner.memory import require_memory
 from collplan.planner.passes import find_pass, run_blueprint_passes, run_passes
 from collplan.planner.passes.registry import check_choices
 from collplan.planner.plan.fold import fold, require_copy
 from collplan.planner.plan.plan import Plan
 from collplan.planner.plan.rank_program import restrict
+from collplan.planner.plan.unfold import require_copies
 from collplan.specs import PassChoice, PlanSpec, Transport
+
+BYTES_PER_TASK: Final = 400
+"""Peak memory of compiling the plan of all ranks, in bytes per task."""
 
 
 def compile_plan(
@@ -225,6 +231,57 @@ def compile_folded(spec: PlanSpec, idle: list[str] | None = None) -> Plan:
     plan = run_passes(plan, of_all, is_proved=False, idle=unchanged)
     _list_idle(idle, unchanged, spec)
     return plan
+
+
+def unfold(plan: Plan) -> Plan:
+    """Return the plan of all ranks that a folded plan stands for.
+
+    A folded plan says what the ranks of every node do, but not all of where their data lie: an
+    extent of all chunks may move along with the node or stay, runs of chunks wrap around at some
+    nodes, and rows of all nodes take turns by the rounds of each component. So the plan of all
+    ranks is compiled, and then checked to be what the folded plan says, node by node.
+
+    Parameters
+    ----------
+    plan : Plan
+        A folded plan; one that is not folded is returned as it is.
+
+    Returns
+    -------
+    Plan
+        The same bytes as `compile_plan` gives for the plan's spec. Every node does what the
+        folded plan says: the same operations in the same order on each rank, with the peers,
+        tags, lanes, sizes and hazards that the motion maps those of node 0 to.
+
+    Raises
+    ------
+    AlgorithmError
+        If the plan names no spec.
+    MemoryLimitError
+        If the plan of all ranks does not fit into memory.
+    AsymmetricError
+        If a node does something else, as where the folded plan was changed after it was
+        compiled.
+
+    Examples
+    --------
+    >>> from collplan.specs import PlanSpec
+    >>> spec = PlanSpec.model_validate({
+    ...     "machine": {"nodes": 4, "ranks_per_node": 2},
+    ...     "collective": {"kind": "allreduce", "count": 8}, "algorithms": "ring",
+    ... })
+    >>> folded = compile_folded(spec)
+    >>> folded.n_tasks, folded.n_copies, unfold(folded).n_tasks
+    (70, 4, 280)
+    """
+    if plan.folding is None:
+        return plan
+    if plan.spec is None:
+        raise AlgorithmError("unfold: the plan names no spec that could be compiled for all ranks")
+    require_memory(plan.n_tasks * plan.n_copies * BYTES_PER_TASK)
+    whole = compile_plan(plan.spec, is_proved=False)
+    require_copies(plan, whole)
+    return whole
 
 
 def _split_passes(choices: Sequence[PassChoice]) -> tuple[list[PassChoice], list[PassChoice]]:

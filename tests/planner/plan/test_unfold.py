@@ -1,0 +1,166 @@
+"""Unfolded plans: the plans of all ranks, and what does not fold, as the page says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import collplan
+from collplan.executors.cost import simulate
+from collplan.planner.algorithms import registry
+from collplan.planner.compiler import compile_folded, compile_plan, unfold
+from collplan.planner.errors import AlgorithmError, AsymmetricError, MemoryLimitError
+from collplan.planner.metrics import measure
+from collplan.planner.plan.plan import COLUMNS, CSR_PARTS, TABLES, Dependencies, Op, Plan
+from collplan.select.candidates import all_forms
+from collplan.specs import AlgorithmChoice, PlanSpec
+from folders import ROOT
+
+MACHINES = [
+    (2, 1, 1), (4, 2, 1), (3, 3, 2), (4, 4, 2), (16, 1, 1), (16, 8, 4),
+    (256, 1, 1), (16, 16, 4), (85, 3, 1),
+]  # fmt: skip
+"""Nodes, ranks per node, and lanes."""
+DIFFERING = (
+    *("bcast", "gather", "scatter", "reduce", "allgather", "allreduce"),
+    *("reduce_scatter_block", "scan", "exscan", "alltoall"),
+)
+"""Collectives of which some algorithms do not fold."""
+FOLDING = ("allgather", "allreduce", "alltoall", "barrier", "reduce_scatter_block")
+
+
+def spec_of(kind: str, nodes: int, per_node: int, lanes: int, **fields: Any) -> PlanSpec:
+    machine = {"nodes": nodes, "ranks_per_node": per_node, "lanes": lanes}
+    collective = {"kind": kind} if kind == "barrier" else {"kind": kind, "count": nodes * per_node}
+    return PlanSpec.model_validate({"machine": machine, "collective": collective, **fields})
+
+
+def folding_specs(kind: str, machine: tuple[int, int, int], **fields: Any) -> list[PlanSpec]:
+    """Return the specs of all algorithms in all decompositions that fold."""
+    spec, found = spec_of(kind, *machine, **fields), []
+    for form in all_forms(spec):
+        try:
+            compile_folded(form.of(spec))
+        except AlgorithmError:
+            continue
+        found.append(form.of(spec))
+    return found
+
+
+def bytes_of(plan: Plan) -> list[tuple[str, bytes]]:
+    parts = [(name, getattr(plan, name)) for name in (*COLUMNS, *TABLES)]
+    for part in CSR_PARTS:
+        owner = getattr(plan, part)
+        parts += [(f"{part}.{name}", getattr(owner, name)) for name in owner.TYPES]
+    return [(name, np.ascontiguousarray(column).tobytes()) for name, column in parts]
+
+
+def assert_unfolds(spec: PlanSpec) -> None:
+    folded, whole = compile_folded(spec), compile_plan(spec)
+    unfolded = unfold(folded)
+    assert bytes_of(unfolded) == bytes_of(whole)
+    assert (unfolded.spec, unfolded.phases) == (whole.spec, whole.phases)
+    # The critical path and all counts.
+    assert measure(unfolded).to_json() == measure(folded).to_json()
+    one, other = simulate(folded), simulate(unfolded)
+    # Messages of several nodes may reach a lane at the same time, in another order on each.
+    is_linear = spec.algorithms == AlgorithmChoice(name="linear")
+    tolerance = 0.04 if is_linear or spec.decomposition.name == "mesh" else 1e-12
+    assert one.makespan_ns == pytest.approx(other.makespan_ns, rel=tolerance)
+    busy_ns = np.tile(one.lane_busy_ns, (folded.n_copies, 1, 1))
+    assert np.allclose(other.lane_busy_ns, busy_ns, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", FOLDING)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda m: "x".join(map(str, m)))
+def test_an_unfolded_plan_is_the_plan_of_all_ranks(
+    kind: str, machine: tuple[int, int, int]
+) -> None:
+    found = folding_specs(kind, machine)
+    assert found
+    for spec in found:
+        assert_unfolds(spec)
+
+
+@pytest.mark.parametrize("transport", ["messages", "shared"])
+@pytest.mark.parametrize("kind", FOLDING[:3])
+def test_plans_that_passes_rewrite_unfold(kind: str, transport: str) -> None:
+    passes = [
+        {"name": "segment", "max_bytes": 16},
+        "prioritize",
+        {"name": "limit_requests", "remote": 1},
+    ]
+    found = folding_specs(kind, (4, 4, 2), passes=passes, transport=transport)
+    assert found
+    for spec in found:
+        assert bytes_of(unfold(compile_folded(spec))) == bytes_of(compile_plan(spec))
+
+
+def ring() -> Plan:
+    return compile_folded(spec_of("allreduce", 4, 2, 1, algorithms="ring"))
+
+
+def test_a_plan_of_all_ranks_is_returned_as_it_is() -> None:
+    whole = compile_plan(spec_of("allreduce", 4, 2, 1, algorithms="ring"))
+    assert collplan.unfold(whole) is whole
+
+
+@pytest.mark.parametrize("column", ["op", "peer", "tag", "round", "lane", "apart"])
+def test_a_plan_that_was_changed_does_not_unfold(column: str) -> None:
+    plan = ring()
+    row = int(np.flatnonzero(plan.op == Op.SEND)[3])
+    changed = np.array(getattr(plan, column))
+    changed[row] += 1
+    with pytest.raises(AsymmetricError, match="was it changed"):
+        unfold(plan.replace(**{column: changed}))
+
+
+def test_a_plan_that_waits_for_others_does_not_unfold() -> None:
+    plan = ring()
+    deps = plan.deps
+    task = np.array(deps.task)
+    task[-1] = task[0]
+    with pytest.raises(AsymmetricError, match="list of tasks to wait for"):
+        unfold(plan.replace(deps=Dependencies(deps.indptr, task, deps.kind)))
+
+
+def test_memory_for_all_ranks_is_estimated_before_it_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = spec_of("allreduce", 8192, 8, 4, decomposition="full_lane", algorithms={"lane": "ring"})
+    plan = compile_folded(spec.replace(collective=spec.collective.replace(count=1 << 20)))
+    monkeypatch.setattr("collplan.planner.memory.free_bytes", lambda: 1 << 33)
+    with pytest.raises(MemoryLimitError, match="GiB are free") as refusal:
+        unfold(plan)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_page_names_what_does_not_fold_and_why() -> None:
+    """Flat algorithms on machines whose numbers of ranks are powers of two, and others."""
+    rows = []
+    for kind in DIFFERING:
+        by_reason: dict[str, list[str]] = {}
+        for algorithm in registry.of(kind):
+            machines = ((4, 4, 2), (6, 2, 1))
+            reasons = [why_not(kind, algorithm.name, *machine) for machine in machines]
+            if "" not in reasons:
+                by_reason.setdefault(reasons[0], []).append(f"`{algorithm.name}`")
+        rows += [f"| {kind} | {', '.join(names)} | {why} |" for why, names in by_reason.items()]
+    page = (ROOT / "docs" / "scale.md").read_text()
+    assert "\n".join(rows) in page, "\n".join(rows)
+
+
+def why_not(kind: str, algorithm: str, *machine: int) -> str:
+    """Return why a flat plan does not fold; nothing where it does."""
+    spec = spec_of(kind, *machine)
+    count = {} if kind == "barrier" else {"count": 4 * machine[0] * machine[1]}
+    collective = spec.collective.replace(**count)
+    try:
+        compile_folded(spec.replace(collective=collective, algorithms=algorithm))
+    except AsymmetricError as error:
+        return str(error).rpartition(": ")[2].replace(algorithm, "the algorithm")
+    except AlgorithmError:  # there is no such plan
+        return "-"
+    return ""
